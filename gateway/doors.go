@@ -80,7 +80,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		encoders = door.Doors()
 	}
 	doors = slices.Concat(
-		beside.Endpoints(), generate.Doors(), google.Endpoints(), realtime.Doors(), pipecat.Doors(), assistant.Endpoints(), phones,
+		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Doors(), pipecat.Doors(), assistant.Endpoints(), phones,
 		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
@@ -149,7 +149,7 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 	if err != nil {
 		return fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
 	}
-	doors := signaling.NewServer(admission, door.Doors()...)
+	doors := signaling.NewServer(admission, door.Endpoints()...)
 	server := newServer(doors, log)
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(logAcceptErrors(listener, log)) })
@@ -165,7 +165,7 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 // openVOX opens the endpoint of the VOX assistant. Its typed messages and generated apps use the models of the REST API.
 func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *shutdown, log *slog.Logger) (door *vox.Server, err error) {
 	door = &vox.Server{
-		Host: host, Generate: models.Generate, CheckModel: models.Known, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log,
+		Host: host, Generate: models.GenerateContent, CheckModel: models.CheckModel, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log,
 	}
 	if s.workspace == "" {
 		return door, nil

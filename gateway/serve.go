@@ -84,7 +84,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	ends.write = generate.Generate
+	ends.write = generate.GenerateContent
 	state := newHealth(ctx, host, shared, s.pageURL(listener.Addr().(*net.TCPAddr)))
 	stopPrivate, err := measured.servePrivate(s, admission, host, state, log)
 	if err != nil {

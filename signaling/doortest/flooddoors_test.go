@@ -56,7 +56,7 @@ func withREST(t *testing.T, up *httptest.Server) doortest.Option {
 		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := rest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
 			t.Cleanup(door.Close)
-			return door.Doors()
+			return door.Endpoints()
 		})
 	}
 }

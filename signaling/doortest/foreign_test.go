@@ -686,7 +686,7 @@ func openREST(t *testing.T, url, path, body string) func() error {
 	client := &api.Client{BaseURL: strings.TrimSuffix(url, "/"+foreignSecret), APIKey: foreignSecret}
 	host := bridge.NewHost(bridge.Options{Client: client, Logger: log})
 	door := rest.New(host, client, []rest.Route{{Model: "o", OpenAI: &rest.OpenAI{URL: url, Key: foreignSecret}}}, log)
-	server := signaling.NewServer(signaling.Options{Logger: log}, door.Doors()...)
+	server := signaling.NewServer(signaling.Options{Logger: log}, door.Endpoints()...)
 	t.Cleanup(func() {
 		if err := errors.Join(host.Shutdown(context.Background()), server.Close(context.Background())); err != nil {
 			t.Error(err)

@@ -445,7 +445,8 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Server), routes .
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			models.Host = host
 			door := &vox.Server{
-				Host: host, Generate: models.Generate, CheckModel: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
+				Host: host, Generate: models.GenerateContent, CheckModel: models.CheckModel, AppModel: "gemini-3.8-flash",
+				Workspace: workspace, Logger: log,
 			}
 			if change != nil {
 				change(door)

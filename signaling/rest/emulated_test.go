@@ -16,7 +16,7 @@ func TestEmulatorIsBounded(t *testing.T) {
 		mostCPU   = 3 * time.Second // includes the race detector and a slow machine; a schema of 4,000 levels took 14.6 s
 		mostBytes = 256 << 20       // all allocations
 	)
-	url := emulated(t) + "/v1beta/models/gemini-embedding-001:"
+	url := startEmulatedGateway(t) + "/v1beta/models/gemini-embedding-001:"
 	text := func(s string) string { return `{"parts":[{"text":"` + s + `"}]}` }
 	schema := func(open, end string, levels int) string {
 		return `{"contents":[` + text("x") + `],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":` +
@@ -43,9 +43,9 @@ func TestEmulatorIsBounded(t *testing.T) {
 		{"a long echo, streamed", "streamGenerateContent", `{"contents":[` + text(strings.Repeat("a ", 1<<20)) + `]}`, 200, "STOP"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cpu, allocated := spent(t)
-			status, answer := post(t, url+row.method, row.body)
-			cpuAfter, allocatedAfter := spent(t)
+			cpu, allocated := cpuAndMemory(t)
+			status, answer := postJSON(t, url+row.method, row.body)
+			cpuAfter, allocatedAfter := cpuAndMemory(t)
 			if status != row.status || !strings.Contains(answer, row.want) {
 				t.Errorf("answered %d %.200s, want %d with %q", status, answer, row.status, row.want)
 			}
@@ -59,8 +59,8 @@ func TestEmulatorIsBounded(t *testing.T) {
 	}
 }
 
-// spent returns the processor time that this process has used and the bytes that it has allocated.
-func spent(t *testing.T) (time.Duration, uint64) {
+// cpuAndMemory returns the processor time that this process has used and the bytes that it has allocated.
+func cpuAndMemory(t *testing.T) (time.Duration, uint64) {
 	t.Helper()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)

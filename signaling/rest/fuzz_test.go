@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/rest"
 )
 
-// jsonOrEvents checks that the client can parse an answer: JSON, or server-sent events of JSON.
-func jsonOrEvents(t *testing.T, status int, text string) {
+// checkJSONOrEvents checks that the client can parse an answer: JSON, or server-sent events of JSON.
+func checkJSONOrEvents(t *testing.T, status int, text string) {
 	t.Helper()
 	if strings.HasPrefix(text, "data: ") {
 		for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }) { // each event ends the line
@@ -83,15 +83,15 @@ func FuzzRequests(f *testing.F) {
 		_, _ = io.WriteString(w, `data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 	}))
 	f.Cleanup(chat.Close)
-	url := open(f, e, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL}})
+	url := startGateway(f, e, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL}})
 	f.Fuzz(func(t *testing.T, method int, body []byte) {
 		for _, model := range []string{"gemini-x", "gpt-x"} {
 			at := url + "/v1beta/models/" + model + ":" + methods[uint(method)%uint(len(methods))]
-			status, text := post(t, at, string(body))
+			status, text := postJSON(t, at, string(body))
 			if status != 200 && status != 400 && status != 501 {
 				t.Fatalf("%s answered %d %s", model, status, text)
 			}
-			jsonOrEvents(t, status, text)
+			checkJSONOrEvents(t, status, text)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 	chat := httptest.NewServer(backend)
 	f.Cleanup(chat.Close)
-	url := open(f, backend, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL}})
+	url := startGateway(f, backend, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL}})
 	const request = `{"contents":[{"parts":[{"text":"x"}]}],"content":{"parts":[{"text":"x"}]},` +
 		`"requests":[{"content":{"parts":[{"text":"x"}]}}]}`
 	f.Fuzz(func(t *testing.T, method int, fails bool, said []byte) {
@@ -128,9 +128,9 @@ func FuzzAnswers(f *testing.F) {
 		refuses.Store(fails)
 		for _, model := range []string{"gemini-x", "gpt-x"} {
 			called := methods[uint(method)%uint(len(methods))]
-			status, text := post(t, url+"/v1beta/models/"+model+":"+called, request)
+			status, text := postJSON(t, url+"/v1beta/models/"+model+":"+called, request)
 			if model == "gpt-x" || strings.Contains(called, "enerate") { // all other answers of Google's are forwarded unchanged
-				jsonOrEvents(t, status, text)
+				checkJSONOrEvents(t, status, text)
 			}
 		}
 	})

@@ -10,29 +10,29 @@ import (
 	"voxgate/tools"
 )
 
-// list sends the description of one model, or the list of all.
-func (c *call) list(ctx context.Context, r *http.Request) error {
+// serveModels sends the description of one model, or the list of all.
+func (c *call) serveModels(ctx context.Context, r *http.Request) error {
 	if c.model != "" {
-		about, err := c.door.backend(c.model).describe(ctx, c.model)
+		about, err := c.door.backendFor(c.model).describeModel(ctx, c.model)
 		if err != nil {
-			return c.failed(ctx, err)
+			return c.writeFailure(ctx, err)
 		}
-		return c.answer(tools.Encode(about))
+		return c.writeResponse(tools.Encode(about))
 	}
-	models, next, err := c.door.models(ctx, c.open, r.URL.Query())
+	models, next, err := c.door.collectModels(ctx, c.open, r.URL.Query())
 	if err != nil {
-		return c.failed(ctx, err)
+		return c.writeFailure(ctx, err)
 	}
 	page := object{"models": models}
 	if next != "" {
 		page["nextPageToken"] = next
 	}
-	return c.answer(tools.Encode(page))
+	return c.writeResponse(tools.Encode(page))
 }
 
-// models returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come before its
-// first page. A server whose list fails does not affect the others.
-func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
+// collectModels returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come
+// before its first page. A server whose list fails does not affect the others.
+func (d *Door) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
 		if asked.Get(name) != "" {
@@ -45,7 +45,7 @@ func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url
 			about, _ := one.(object)
 			full, _ := about["name"].(string)
 			name := full[strings.LastIndexByte(full, '/')+1:]
-			if d.backend(name) == of && grants(open, name) {
+			if d.backendFor(name) == of && isModelGranted(open, name) {
 				models = append(models, about)
 			}
 		}
@@ -55,26 +55,26 @@ func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url
 			continue
 		}
 		if !strings.ContainsAny(route.model, `*?[\`) {
-			about, _ := route.backend.describe(ctx, route.model) // answered locally, without a request
+			about, _ := route.backend.describeModel(ctx, route.model) // answered locally, without a request
 			add(route.backend, []any{about})
 			continue
 		}
-		some, _, err := route.backend.list(ctx, nil)
+		some, _, err := route.backend.listModels(ctx, nil)
 		if err != nil {
 			d.Logger.Warn("a server has no list of models", "route", route.model, "err", err)
 		}
 		add(route.backend, some)
 	}
-	if !d.googles() {
+	if !d.usesGoogle() {
 		return models, "", nil
 	}
-	some, next, err := d.google.list(ctx, page)
+	some, next, err := d.google.listModels(ctx, page)
 	add(d.google, some)
 	return models, next, err
 }
 
-// googles reports whether Google's backend serves any models.
-func (d *Door) googles() bool {
+// usesGoogle reports whether Google's backend serves any models.
+func (d *Door) usesGoogle() bool {
 	for _, route := range d.routes {
 		if route.backend == d.google || route.model == "*" {
 			return route.backend == d.google

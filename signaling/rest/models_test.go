@@ -12,8 +12,8 @@ import (
 	"voxgate/signaling/rest"
 )
 
-// pages is a Google server with two pages of models.
-func pages(asked *[]string) http.Handler {
+// serveModelPages is a Google server with two pages of models.
+func serveModelPages(asked *[]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked = append(*asked, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
 		switch name, one := strings.CutPrefix(r.URL.Path, "/v1beta/models/"); {
@@ -27,12 +27,12 @@ func pages(asked *[]string) http.Handler {
 	})
 }
 
-// listed returns the names of all models, requested page by page like an SDK.
-func listed(t *testing.T, url string) (names []string) {
+// listModelNames returns the names of all models, requested page by page like an SDK.
+func listModelNames(t *testing.T, url string) (names []string) {
 	t.Helper()
 	for token, n := "", 0; n < 9; n++ {
 		resp, err := http.Get(url + "/v1beta/models?pageSize=2&pageToken=" + token)
-		status, text := answerOf(t, resp, err)
+		status, text := readAnswer(t, resp, err)
 		var page struct {
 			Models        []struct{ Name string }
 			NextPageToken string
@@ -77,7 +77,7 @@ func TestModelsAreListed(t *testing.T) {
 		"all but Google's": {[]rest.Route{{Model: "gemini-*"}, to("*")}, []string{"qwen-1", "qwen-2", "llama", "gemini-1", "gemini-2"}},
 	} {
 		var asked []string
-		got := listed(t, open(t, pages(&asked), nil, row.routes...))
+		got := listModelNames(t, startGateway(t, serveModelPages(&asked), nil, row.routes...))
 		for i := range row.want {
 			row.want[i] = "models/" + row.want[i]
 		}
@@ -92,14 +92,14 @@ func TestModelsAreListed(t *testing.T) {
 
 // Each model is described by its backend.
 func TestModelsAreDescribed(t *testing.T) {
-	routes, _ := chatRoutes(t)
+	routes, _ := startChatServer(t)
 	var asked []string
-	url := open(t, pages(&asked), nil, routes...)
+	url := startGateway(t, serveModelPages(&asked), nil, routes...)
 	for model, want := range map[string]string{
 		"gemini-1": `"inputTokenLimit":7`, "gpt-x": `"name":"models/gpt-x"`, "gpt-x:7b": `"name":"models/gpt-x:7b"`,
 	} {
 		resp, err := http.Get(url + "/v1beta/models/" + model)
-		if status, text := answerOf(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
+		if status, text := readAnswer(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", model, status, text)
 		}
 	}
@@ -111,19 +111,19 @@ func TestModelsAreDescribed(t *testing.T) {
 // Lists and descriptions cost nothing, so they need no price.
 func TestModelsCostNothing(t *testing.T) {
 	var asked []string
-	url, key := lockedDoor(t, `"grant": {}, "dollarsPerDay": 1`, pages(&asked))
+	url, key := startLockedGateway(t, `"grant": {}, "dollarsPerDay": 1`, serveModelPages(&asked))
 	for path, want := range map[string]string{"": `"models/gemini-1"`, "/gemini-1": `"inputTokenLimit":7`} {
 		resp, err := http.Get(strings.TrimSuffix(url, "/m") + path + "?key=" + key)
-		if status, text := answerOf(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
+		if status, text := readAnswer(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%q: %d %s", path, status, text)
 		}
 	}
 }
 
 // Unsupported paths get an error in Google's format, with an alternative.
-func TestNotServed(t *testing.T) {
+func TestUnknownPathsAreRejected(t *testing.T) {
 	var asked []string
-	url := open(t, pages(&asked), nil)
+	url := startGateway(t, serveModelPages(&asked), nil)
 	for _, row := range []struct{ method, path, says string }{
 		{"PUT", "/v1beta/models/gemini-1", "PUT /v1beta/models/gemini-1 is not served"},
 		{"GET", "/v1beta/files", "send what they have as inlineData"},
@@ -140,13 +140,13 @@ func TestNotServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, err := http.DefaultClient.Do(r)
-		status, text := answerOf(t, resp, err)
+		status, text := readAnswer(t, resp, err)
 		if status != http.StatusNotFound || !strings.Contains(text, row.says) || !strings.Contains(text, `"status":"NOT_FOUND"`) {
 			t.Errorf("%s %s: %d %s", row.method, row.path, status, text)
 		}
 	}
 	resp, err := http.Head(url + "/v1beta/models/gemini-1")
-	if status, text := answerOf(t, resp, err); status != http.StatusOK || text != "" ||
+	if status, text := readAnswer(t, resp, err); status != http.StatusOK || text != "" ||
 		len(asked) != 1 || !strings.HasPrefix(asked[0], "GET ") {
 		t.Errorf("HEAD: %d %s, went up as %v", status, text, asked)
 	}
@@ -154,9 +154,9 @@ func TestNotServed(t *testing.T) {
 
 // The emulator also accepts snake_case.
 func TestEmulatorInSnakeCase(t *testing.T) {
-	_, text := post(t, emulated(t)+"/v1beta/models/gemini-3.8-flash:generateContent",
+	_, text := postJSON(t, startEmulatedGateway(t)+"/v1beta/models/gemini-3.8-flash:generateContent",
 		`{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generation_config":{"response_mime_type":"application/json"}}`)
-	if said := check(t, text, true); said != "{}" {
+	if said := checkResponse(t, text, true); said != "{}" {
 		t.Errorf("%s", text)
 	}
 }

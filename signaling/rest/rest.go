@@ -1,7 +1,7 @@
 // Package rest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI call them
 // (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do.
 //
-// A call is forwarded to the backend, and its answer is completed (shape.go): it gets the fields that Google omits if they are
+// A call is forwarded to the backend, and its answer is completed (complete_response.go): it gets the fields that Google omits if they are
 // empty, and exactly one finishReason, at its end. Unknown fields are forwarded in both directions. The client's key is a token
 // of this gateway and is not forwarded; Google's key is never sent to the client.
 package rest
@@ -25,18 +25,18 @@ import (
 )
 
 const (
-	// maxBody limits a request, in bytes: Google's limit for inline data (https://ai.google.dev/gemini-api/docs/file-input-methods).
-	maxBody = 20 << 20
-	// maxAnswer limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
-	maxAnswer = 64 << 20
-	// maxChat is maxAnswer for servers with OpenAI's API: text, small images, or 100 embeddings of 3,072 numbers.
-	maxChat = 16 << 20
-	// silence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
-	silence = 3 * time.Minute
-	// bodyTime limits the time for reading a request.
-	bodyTime = 30 * time.Second
-	// writeTime limits the time for writing a part of the response.
-	writeTime = 30 * time.Second
+	// maxRequest limits a request, in bytes: Google's limit for inline data (https://ai.google.dev/gemini-api/docs/file-input-methods).
+	maxRequest = 20 << 20
+	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
+	maxResponse = 64 << 20
+	// maxChatResponse is maxAnswer for servers with OpenAI's API: text, small images, or 100 embeddings of 3,072 numbers.
+	maxChatResponse = 16 << 20
+	// maxSilence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
+	maxSilence = 3 * time.Minute
+	// bodyTimeout limits the time for reading a request.
+	bodyTimeout = 30 * time.Second
+	// writeTimeout limits the time for writing a part of the response.
+	writeTimeout = 30 * time.Second
 )
 
 // doorName identifies this endpoint in tools and grants.
@@ -44,12 +44,12 @@ const doorName = "rest"
 
 // Door serves Gemini's REST API.
 type Door struct {
-	Host   *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
-	Logger *slog.Logger
-	client http.Client
-	google *google
-	routes []route
-	cli    sync.Once // the hint for Gemini CLI is logged only once
+	Host    *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
+	Logger  *slog.Logger
+	client  http.Client
+	google  *google
+	routes  []route
+	cliHint sync.Once // the hint for Gemini CLI is logged only once
 }
 
 // New returns a Door that uses Google's backend, or those of the routes.
@@ -65,19 +65,19 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 // Close closes idle connections to the backends.
 func (d *Door) Close() { d.client.CloseIdleConnections() }
 
-// Doors returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
-func (d *Door) Doors() (list []signaling.Endpoint) {
+// Endpoints returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
+func (d *Door) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
 			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: d})
 		}
-		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
+		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(rejectUnknownPath)})
 	}
-	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
+	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(rejectUnknownPath)})
 }
 
-// notServed rejects a path that Google or OpenAI serves and this gateway does not.
-func notServed(w http.ResponseWriter, r *http.Request) {
+// rejectUnknownPath rejects a path that Google or OpenAI serves and this gateway does not.
+func rejectUnknownPath(w http.ResponseWriter, r *http.Request) {
 	what := ""
 	switch {
 	case strings.Contains(r.URL.Path, "/files"):
@@ -107,71 +107,71 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
 		return
 	}
-	open, err := d.authorize(r, model)
+	open, err := d.authorizeCall(r, model)
 	if err != nil {
 		signaling.WriteGoogleErrorFor(w, err)
 		return
 	}
-	d.helpCLI(r)
+	d.logCLIHint(r)
 	c := &call{door: d, w: w, model: model, method: method, open: open}
-	c.serve(r)
+	c.serveRequest(r)
 }
 
-// serve reads the request, answers it, and ends the call.
-func (c *call) serve(r *http.Request) {
+// serveRequest reads the request, answers it, and ends the call.
+func (c *call) serveRequest(r *http.Request) {
 	defer c.open.Account.End()
 	ctx, leave, err := c.door.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
 	if err != nil {
-		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return
 	}
 	defer leave()
 	c.control = http.NewResponseController(c.w)
-	_ = c.control.SetReadDeadline(time.Now().Add(bodyTime))
-	body, err := readBody(http.MaxBytesReader(c.w, r.Body, maxBody), r.ContentLength)
+	_ = c.control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := readBody(http.MaxBytesReader(c.w, r.Body, maxRequest), r.ContentLength)
 	if err != nil {
-		c.refuseBody(r, err)
+		c.writeBodyError(r, err)
 		return
 	}
 	body = tools.TrimBOM(body)
 	_ = c.control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c.watch = time.AfterFunc(silence, func() { cancel(errSilent) })
-	defer c.watch.Stop()
-	if err := c.run(ctx, r, body); err != nil && r.Context().Err() == nil {
+	c.silenceTimer = time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
+	defer c.silenceTimer.Stop()
+	if err := c.forwardCall(ctx, r, body); err != nil && r.Context().Err() == nil {
 		c.door.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
 	}
 }
 
-// helpCLI logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
+// logCLIHint logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
 // #27550).
-func (d *Door) helpCLI(r *http.Request) {
+func (d *Door) logCLIHint(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
-		d.cli.Do(func() {
-			d.Logger.Info(`The Gemini CLI is here. Where it ends with "Invalid auth method selected", ~/.gemini/settings.json wants ` + cliSettings)
+		d.cliHint.Do(func() {
+			d.Logger.Info(`Gemini CLI connected. If it exits with "Invalid auth method selected", add to ~/.gemini/settings.json: ` + cliSettings)
 		})
 	}
 }
 
 const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 
-var errSilent = errors.New("the backend has sent nothing for too long")
+var errBackendSilent = errors.New("the backend has sent nothing for too long")
 
-// authorize authenticates the client and counts the call. If the grant names a model, only this model is permitted.
-func (d *Door) authorize(r *http.Request, model string) (bridge.SessionRequest, error) {
+// authorizeCall authenticates the client and counts the call. If the grant names a model, only this model is permitted.
+func (d *Door) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
 	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
-	if model != "" && !grants(open, model) {
+	if model != "" && !isModelGranted(open, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	return open, open.Account.BeginSession(bridge.Cost{})
 }
 
-// grants reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
-func grants(o bridge.SessionRequest, model string) bool {
+// isModelGranted reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
+func isModelGranted(o bridge.SessionRequest, model string) bool {
 	fixed := o.FixedAgent().Model
 	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.IsLiveModel(fixed) {
 		fixed = ""
@@ -181,92 +181,92 @@ func grants(o bridge.SessionRequest, model string) bool {
 
 // call is the state of one request.
 type call struct {
-	door    *Door
-	w       http.ResponseWriter
-	control *http.ResponseController
-	model   string
-	method  string
-	open    bridge.SessionRequest
-	watch   *time.Timer
-	bill    *bill
-	last    object // in a stream, the newest event sent to the client
+	door         *Door
+	w            http.ResponseWriter
+	control      *http.ResponseController
+	model        string
+	method       string
+	open         bridge.SessionRequest
+	silenceTimer *time.Timer
+	bill         *bill
+	lastEvent    object // in a stream, the newest event sent to the client
 }
 
-// run forwards the call and sends the response.
-func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
+// forwardCall forwards the call and sends the response.
+func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
 	if c.method == "" { // reading the list of models costs nothing
 		if err := c.open.Account.ConsumeToken(); err != nil {
-			return c.failed(ctx, err)
+			return c.writeFailure(ctx, err)
 		}
-		return c.list(ctx, r)
+		return c.serveModels(ctx, r)
 	}
-	if generates(c.method) {
+	if isGenerateMethod(c.method) {
 		var err error
-		if body, err = withAgent(body, c.open.FixedAgent()); err != nil {
-			return c.failed(ctx, err)
+		if body, err = applyAgent(body, c.open.FixedAgent()); err != nil {
+			return c.writeFailure(ctx, err)
 		}
 	}
-	bill, body, err := charge(c.door.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
-	request := upload{body, func() { r.Body.Close() }}
+	bill, body, err := reserveCallCost(c.door.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
+	request := requestBody{body, func() { r.Body.Close() }}
 	if err != nil {
-		return c.failed(ctx, err)
+		return c.writeFailure(ctx, err)
 	}
 	c.bill = bill
-	answered := false
-	defer func() { bill.pay(ctx, answered) }()
+	isAnswered := false
+	defer func() { bill.settleCost(ctx, isAnswered) }()
 	if err := c.open.Account.ConsumeToken(); err != nil { // last check before the request is sent
-		return c.failed(ctx, err)
+		return c.writeFailure(ctx, err)
 	}
-	to := c.door.backend(c.model)
-	if generates(c.method) {
+	to := c.door.backendFor(c.model)
+	if isGenerateMethod(c.method) {
 		streams := c.method == "streamGenerateContent"
-		next, err := to.generate(ctx, c.model, request, streams)
+		next, err := to.startGeneration(ctx, c.model, request, streams)
 		if err != nil {
-			return c.failed(ctx, err)
+			return c.writeFailure(ctx, err)
 		}
 		if streams {
-			return c.stream(ctx, r, next)
+			return c.streamResponse(ctx, r, next)
 		}
 		answer, err := next()
 		if err != nil {
-			return c.failed(ctx, err)
+			return c.writeFailure(ctx, err)
 		}
-		bill.note(answer)
-		complete(answer, true)
-		return c.answer(tools.Encode(answer))
+		bill.recordAnswer(answer)
+		completeResponse(answer, true)
+		return c.writeResponse(tools.Encode(answer))
 	}
-	text, err := to.ask(ctx, c.model, c.method, request)
+	text, err := to.callMethod(ctx, c.model, c.method, request)
 	if err != nil {
-		return c.failed(ctx, err)
+		return c.writeFailure(ctx, err)
 	}
-	answered = true
-	return c.answer(text)
+	isAnswered = true
+	return c.writeResponse(text)
 }
 
-func (c *call) answer(text []byte) error {
-	c.w.Header().Set("Content-Type", jsonType)
-	_ = c.control.SetWriteDeadline(time.Now().Add(writeTime))
+func (c *call) writeResponse(text []byte) error {
+	c.w.Header().Set("Content-Type", jsonContentType)
+	_ = c.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, err := c.w.Write(text)
 	return err
 }
 
-// failed sends the response for a call that failed before its answer began.
-func (c *call) failed(ctx context.Context, err error) error {
-	var r *refused
+// writeFailure sends the response for a call that failed before its answer began.
+func (c *call) writeFailure(ctx context.Context, err error) error {
+	var r *backendError
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &r):
-		if r.after != "" {
-			c.w.Header().Set("Retry-After", r.after)
+		if r.retryAfter != "" {
+			c.w.Header().Set("Retry-After", r.retryAfter)
 		}
-		reply(c.w, r.status, r.body)
+		writeErrorBody(c.w, r.status, r.body)
 		return nil // the backend's own error was sent
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
-		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return nil
-	case errors.Is(context.Cause(ctx), errSilent):
+	case errors.Is(context.Cause(ctx), errBackendSilent):
 		signaling.WriteGoogleError(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
-		return errSilent
+		return errBackendSilent
 	case errors.As(err, &own):
 		signaling.WriteGoogleErrorFor(c.w, err)
 		return nil

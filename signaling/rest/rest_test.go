@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 // serverTimeout is the server's own deadline for an answer; a slow backend must not exceed it.
 const serverTimeout = 100 * time.Millisecond
 
-// open returns a gateway with this backend and without access control.
-func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
+// startGateway returns a gateway with this backend and without access control.
+func startGateway(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	up := httptest.NewServer(backend)
@@ -48,7 +48,7 @@ func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.
 	one := map[string]float64{"TEXT": 1} // dollar for a million tokens
 	host := bridge.NewHost(bridge.Options{Client: client, Prices: price.Table{"m": {Input: one, Output: one}}, Logger: log})
 	door := rest.New(host, client, routes, log)
-	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Endpoints()...)
 	front := httptest.NewUnstartedServer(server)
 	front.Config.WriteTimeout = serverTimeout
 	front.Start()
@@ -63,21 +63,21 @@ func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.
 	return front.URL
 }
 
-func emulated(t testing.TB) string {
+func startEmulatedGateway(t testing.TB) string {
 	t.Helper()
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
-	return open(t, e, nil)
+	return startGateway(t, e, nil)
 }
 
-func post(t testing.TB, url, body string) (int, string) {
+func postJSON(t testing.TB, url, body string) (int, string) {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(body))
-	return answerOf(t, resp, err)
+	return readAnswer(t, resp, err)
 }
 
-// answerOf returns an answer, in one line if it is JSON.
-func answerOf(t testing.TB, resp *http.Response, err error) (int, string) {
+// readAnswer returns an answer, in one line if it is JSON.
+func readAnswer(t testing.TB, resp *http.Response, err error) (int, string) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ type response struct {
 	}
 }
 
-// check compares an answer with the checklist of the format (docs/rest.md), and returns its text.
-func check(t *testing.T, text string, last bool) (said string) {
+// checkResponse compares an answer with the checklist of the format (docs/rest.md), and returns its text.
+func checkResponse(t *testing.T, text string, last bool) (said string) {
 	t.Helper()
 	var r response
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -174,12 +174,12 @@ func check(t *testing.T, text string, last bool) (said string) {
 func checkStream(t *testing.T, events []string) (said string) {
 	t.Helper()
 	for i, e := range events {
-		said += check(t, e, i == len(events)-1)
+		said += checkResponse(t, e, i == len(events)-1)
 	}
 	return said
 }
 
-func events(t *testing.T, sse string) (list []string) {
+func parseEvents(t *testing.T, sse string) (list []string) {
 	t.Helper()
 	for _, e := range strings.Split(strings.TrimSuffix(sse, "\r\n\r\n"), "\r\n\r\n") {
 		data, ok := strings.CutPrefix(e, "data: ")
@@ -193,23 +193,23 @@ func events(t *testing.T, sse string) (list []string) {
 
 const hello = `{"contents":[{"role":"user","parts":[{"text":"Hello there, how are you?"}]}]}`
 
-func TestEveryForm(t *testing.T) {
-	url := emulated(t)
+func TestAllMethodsAndPaths(t *testing.T) {
+	url := startEmulatedGateway(t)
 	// As in the old guide: a slash, and no check of roles.
 	for _, path := range []string{
 		"/v1/models/gemini-2.5-flash/generateContent", "/v1beta/models/gemini-2.5-flash:generateContent",
 		"/v1alpha/models/gemini-2.5-flash:generateContent",
 	} {
-		status, text := post(t, url+path, `{"contents":[{"parts":[{"text":"Hello"}],"role":"user"}]}`)
-		if said := check(t, text, true); status != 200 || said != "You said: Hello" {
+		status, text := postJSON(t, url+path, `{"contents":[{"parts":[{"text":"Hello"}],"role":"user"}]}`)
+		if said := checkResponse(t, text, true); status != 200 || said != "You said: Hello" {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
-	_, sse := post(t, url+"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", hello)
-	if list := events(t, sse); len(list) < 3 || checkStream(t, list) != "You said: Hello there, how are you?" {
+	_, sse := postJSON(t, url+"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", hello)
+	if list := parseEvents(t, sse); len(list) < 3 || checkStream(t, list) != "You said: Hello there, how are you?" {
 		t.Errorf("%q", list)
 	}
-	_, text := post(t, url+"/v1/models/gemini-2.5-flash/streamGenerateContent", hello)
+	_, text := postJSON(t, url+"/v1/models/gemini-2.5-flash/streamGenerateContent", hello)
 	var list []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) < 3 {
 		t.Fatalf("%v: %s", err, text)
@@ -226,57 +226,57 @@ func TestEveryForm(t *testing.T) {
 		if path == "embedContent" {
 			body = `{"content":{"parts":[{"text":"a b"}]},"outputDimensionality":8}`
 		}
-		if status, text := post(t, url+"/v1/models/gemini-embedding-001:"+path, body); status != 200 || !strings.Contains(text, want) {
+		if status, text := postJSON(t, url+"/v1/models/gemini-embedding-001:"+path, body); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
 	const two = `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`
-	if status, text := post(t, url+"/v1/models/gemini-embedding-001:batchEmbedContents", two); status != 200 ||
+	if status, text := postJSON(t, url+"/v1/models/gemini-embedding-001:batchEmbedContents", two); status != 200 ||
 		strings.Count(text, `"values"`) != 2 {
 		t.Errorf("%d %.100s", status, text)
 	}
 	for path, want := range map[string]string{"": `"models":[`, "/gemini-3.8-flash": `"name":"models/gemini-3.8-flash"`} {
 		resp, err := http.Get(url + "/v1beta/models" + path)
-		if status, text := answerOf(t, resp, err); status != 200 || !strings.Contains(text, want) {
+		if status, text := readAnswer(t, resp, err); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("GET %s: %d %s", path, status, text)
 		}
 	}
 }
 
 func TestToolsAndJSON(t *testing.T) {
-	url := emulated(t) + "/v1/models/gemini-3.8-flash:generateContent"
+	url := startEmulatedGateway(t) + "/v1/models/gemini-3.8-flash:generateContent"
 	const tools = `"tools":[{"functionDeclarations":[{"name":"look_up","parametersJsonSchema":{"type":"object"}}]}]`
-	_, text := post(t, url, `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":9007199254740993}"}]}],`+tools+`}`)
-	check(t, text, true)
+	_, text := postJSON(t, url, `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":9007199254740993}"}]}],`+tools+`}`)
+	checkResponse(t, text, true)
 	if !strings.Contains(text, `{"n":9007199254740993}`) || !strings.Contains(text, "thoughtSignature") {
 		t.Errorf("%s", text)
 	}
 	for _, role := range []string{"user", "function"} {
-		_, text = post(
+		_, text = postJSON(
 			t,
 			url,
 			`{"contents":[{"role":"`+role+`","parts":[{"functionResponse":{"name":"look_up","id":"1","response":{"output":"sunny"}}}]}],`+tools+`}`,
 		)
-		if said := check(t, text, true); !strings.Contains(said, "sunny") {
+		if said := checkResponse(t, text, true); !strings.Contains(said, "sunny") {
 			t.Errorf("%s", text)
 		}
 	}
-	_, text = post(
+	_, text = postJSON(
 		t,
 		url,
 		`{"contents":[{"parts":[{"text":"rate it"}]}],"generationConfig":{"responseMimeType":"application/json",`+
 			`"responseJsonSchema":{"type":"object",`+
 			`"properties":{"reason":{"type":"string"},"score":{"type":"integer","minimum":3}}}}}`,
 	)
-	if said := check(t, text, true); said != `{"reason":"","score":3}` { // the least that fits
+	if said := checkResponse(t, text, true); said != `{"reason":"","score":3}` { // the least that fits
 		t.Errorf("%s", said)
 	}
 }
 
 // Fields that the backend omits are added, and its mistakes are corrected or reported.
-func TestABackendThatForgets(t *testing.T) {
+func TestMissingFieldsAreCompleted(t *testing.T) {
 	var answer string
-	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := startGateway(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Goog-Api-Key") != "google's secret" || r.URL.Query().Get("key") != "" {
 			t.Errorf("went up with %v %s", r.Header, r.URL)
 		}
@@ -307,21 +307,21 @@ func TestABackendThatForgets(t *testing.T) {
 		"a bare call":  {`data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}}]}}]}` + "\n\n", ""},
 	} {
 		answer = "200|" + test.sse
-		_, sse := post(t, url+"streamGenerateContent?alt=sse&key=ours", hello)
-		if said := checkStream(t, events(t, sse)); said != test.said {
+		_, sse := postJSON(t, url+"streamGenerateContent?alt=sse&key=ours", hello)
+		if said := checkStream(t, parseEvents(t, sse)); said != test.said {
 			t.Errorf("%s: %q", name, sse)
 		}
 	}
 	answer = `length|data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}` + "\n\n"
-	_, sse := post(t, url+"streamGenerateContent?alt=sse", hello)
-	if list := events(t, sse); len(list) != 2 || !strings.Contains(list[1], `"error":{"code":502`) {
+	_, sse := postJSON(t, url+"streamGenerateContent?alt=sse", hello)
+	if list := parseEvents(t, sse); len(list) != 2 || !strings.Contains(list[1], `"error":{"code":502`) {
 		t.Errorf("a broken stream: %q", list)
 	}
 	for given, status := range map[string]int{
 		"500|" + `{"error":{"code":500,"message":"Ours is google's secret.","status":"INTERNAL"}}`: 500, "500|<html>": 502, "200|<html>": 502,
 	} {
 		answer = given
-		got, text := post(t, url+"generateContent", hello)
+		got, text := postJSON(t, url+"generateContent", hello)
 		var r response
 		if err := json.Unmarshal([]byte(text), &r); err != nil || r.Error == nil || got != status || r.Error.Code != status ||
 			strings.Contains(text, "secret") {
@@ -329,15 +329,15 @@ func TestABackendThatForgets(t *testing.T) {
 		}
 	}
 	answer = `200|{"promptFeedback":{"blockReason":"SAFETY"}}`
-	if _, text := post(t, url+"generateContent", hello); !strings.Contains(text, "SAFETY") || strings.Contains(text, "candidates\"") {
+	if _, text := postJSON(t, url+"generateContent", hello); !strings.Contains(text, "SAFETY") || strings.Contains(text, "candidates\"") {
 		t.Errorf("a refused prompt: %s", text)
 	}
 }
 
 // A part reaches the client as soon as it arrives, and a client that leaves ends the call.
-func TestAStreamFlows(t *testing.T) {
+func TestStreamIsForwardedAtOnce(t *testing.T) {
 	more, gone := make(chan struct{}), make(chan struct{})
-	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := startGateway(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for n := 0; ; n++ {
 			fmt.Fprintf(w, "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"%d\"}]}}]}\n\n", n)
 			http.NewResponseController(w).Flush()
@@ -381,7 +381,7 @@ func TestAStreamFlows(t *testing.T) {
 }
 
 // An answer of a backend is sent even if it takes longer than the server's own deadline.
-func TestASlowBackend(t *testing.T) {
+func TestBackendSlowerThanServerTimeout(t *testing.T) {
 	for name, test := range map[string]struct {
 		status   int
 		body     string
@@ -395,25 +395,25 @@ func TestASlowBackend(t *testing.T) {
 		"its events": {200, `data: {"candidates":[{"content":{"parts":[{"text":"late"}]}}]}` + "\n\n", "streamGenerateContent", "late"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			url := startGateway(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				<-time.After(2 * serverTimeout)
 				w.WriteHeader(test.status)
 				io.WriteString(w, test.body)
 			}), nil)
-			if _, text := post(t, url+"/v1/models/m:"+test.method, hello); !strings.Contains(text, test.contains) {
+			if _, text := postJSON(t, url+"/v1/models/m:"+test.method, hello); !strings.Contains(text, test.contains) {
 				t.Errorf("%s", text)
 			}
 		})
 	}
 }
 
-// lockedDoor returns an endpoint with a backend, and a key with these fields in the keys file.
-func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...rest.Route) (url, key string) {
+// startLockedGateway returns an endpoint with a backend, and a key with these fields in the keys file.
+func startLockedGateway(t *testing.T, fields string, backend http.Handler, routes ...rest.Route) (url, key string) {
 	t.Helper()
-	return lockedDoorOf(t, nil, fields, backend, routes...)
+	return startLockedGatewayWithAgents(t, nil, fields, backend, routes...)
 }
 
-func lockedDoorOf(
+func startLockedGatewayWithAgents(
 	t *testing.T, answers *agents.Folder, fields string, backend http.Handler, routes ...rest.Route,
 ) (url, key string) {
 	t.Helper()
@@ -435,39 +435,39 @@ func lockedDoorOf(
 		t.Fatal(err)
 	}
 	t.Cleanup(gate.Close)
-	return open(t, backend, gate, routes...) + "/v1/models/m", key
+	return startGateway(t, backend, gate, routes...) + "/v1/models/m", key
 }
 
-// budget returns the fields of a key that may spend so many tokens a day.
-func budget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
+// tokenBudget returns the fields of a key that may spend so many tokens a day.
+func tokenBudget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
 
-// budgets runs a test with a key that may spend so many tokens, and with one that may spend their cost in dollars.
-func budgets(t *testing.T, test func(t *testing.T, budget func(tokens int) string)) {
-	t.Run("tokens", func(t *testing.T) { test(t, budget) })
+// testBothBudgets runs a test with a key that may spend so many tokens, and with one that may spend their cost in dollars.
+func testBothBudgets(t *testing.T, test func(t *testing.T, budget func(tokens int) string)) {
+	t.Run("tokens", func(t *testing.T) { test(t, tokenBudget) })
 	t.Run("dollars", func(t *testing.T) {
 		test(t, func(tokens int) string { return fmt.Sprintf(`"grant": {}, "dollarsPerDay": %f`, float64(tokens)/1e6) })
 	})
 }
 
 // The cost of an answer is counted, also if it breaks off.
-func TestWhatBreaksOffIsCounted(t *testing.T) { budgets(t, whatBreaksOffIsCounted) }
+func TestInterruptedAnswersAreCharged(t *testing.T) { testBothBudgets(t, whatBreaksOffIsCounted) }
 
 func whatBreaksOffIsCounted(t *testing.T, budget func(tokens int) string) {
-	url, key := lockedDoor(t, budget(60), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	url, key := startLockedGateway(t, budget(60), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100000") // and less is sent
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
 	}))
 	url += ":streamGenerateContent?alt=sse&key=" + key
 	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if status, text := post(t, url, hello); status != want {
+		if status, text := postJSON(t, url, hello); status != want {
 			t.Errorf("call %d: %d %s", n, status, text)
 		}
 	}
 }
 
 // The client cannot change what a grant prescribes of the agent, in any spelling.
-func TestAFixedAgent(t *testing.T) {
+func TestGrantedAgentIsApplied(t *testing.T) {
 	var asked string
 	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
@@ -475,7 +475,7 @@ func TestAFixedAgent(t *testing.T) {
 		io.WriteString(w, `{}`)
 	})
 	const agent = `"grant": {"agent": {"prompt": "Sell shoes.", "voice": "Puck", "language": "de-DE", "model": "m"}}`
-	url, key := lockedDoor(t, agent, backend)
+	url, key := startLockedGateway(t, agent, backend)
 	const prompt = `"systemInstruction":{"parts":[{"text":"Sell shoes."}]}`
 	const speech = `"generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Puck"}}}}`
 	for _, test := range []struct{ name, body, asked string }{
@@ -502,21 +502,21 @@ func TestAFixedAgent(t *testing.T) {
 		{"no JSON", `{"contents":`, ""},
 	} {
 		asked = ""
-		status, text := post(t, url+":generateContent?key="+key, test.body)
+		status, text := postJSON(t, url+":generateContent?key="+key, test.body)
 		if asked != test.asked || (status == 200) != (test.asked != "") || status != 200 && status != 400 {
 			t.Errorf("%s: %d %s, asked %s", test.name, status, text, asked)
 		}
 	}
 	for _, method := range []string{"generateContent", "embedContent", "countTokens"} {
 		asked = ""
-		if status, text := post(t, url+"-pro:"+method+"?key="+key, hello); status != 403 || asked != "" {
+		if status, text := postJSON(t, url+"-pro:"+method+"?key="+key, hello); status != 403 || asked != "" {
 			t.Errorf("%s of another model: %d %s", method, status, text)
 		}
 	}
 }
 
 // An agent that a grant prescribes determines the model, if that is not a Live model, and the maximum cost of a call.
-func TestAFixedAgentOfAFile(t *testing.T) {
+func TestGrantedAgentFileLimits(t *testing.T) {
 	var asked string
 	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
@@ -541,9 +541,9 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		url, key := lockedDoorOf(t, answers, test.fields, backend)
+		url, key := startLockedGatewayWithAgents(t, answers, test.fields, backend)
 		asked = ""
-		status, text := post(t, url+":generateContent?key="+key, hello)
+		status, text := postJSON(t, url+":generateContent?key="+key, hello)
 		if got := fmt.Sprint(status, " ", strings.Contains(asked, "maxOutputTokens")); got != test.want {
 			t.Errorf("%s: %s, want %s: %s %s", test.name, got, test.want, text, asked)
 		}
@@ -551,7 +551,7 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 }
 
 // Concurrent calls cost no more than the budget: the backend is asked for no longer answers than the budget permits.
-func TestCallsAtOnceKeepToTheBudget(t *testing.T) { budgets(t, callsAtOnceKeepToTheBudget) }
+func TestConcurrentCallsKeepToTheBudget(t *testing.T) { testBothBudgets(t, callsAtOnceKeepToTheBudget) }
 
 func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 	const calls = 90
@@ -562,7 +562,7 @@ func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 			close(all)
 		}
 	}
-	url, key := lockedDoor(t, budget(1500), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, key := startLockedGateway(t, budget(1500), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct{ GenerationConfig struct{ MaxOutputTokens int } }
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			t.Error(err)
@@ -583,10 +583,10 @@ func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 			if n%2 == 0 {
 				body = `{"generationConfig":{"maxOutputTokens":1000},` + hello[1:]
 			}
-			status, text := post(t, url+":generateContent?key="+key, body)
+			status, text := postJSON(t, url+":generateContent?key="+key, body)
 			if statuses <- status; status == http.StatusTooManyRequests {
 				settle()
-				if !strings.Contains(text, "RetryInfo") && !strings.Contains(text, "are left") {
+				if !strings.Contains(text, "RetryInfo") && !strings.Contains(text, "is left") {
 					t.Errorf("%s", text)
 				}
 			}
@@ -603,11 +603,11 @@ func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 
 // A call that costs more than the rest of the budget is rejected before it is sent, or its answer is limited; unused
 // reservations are returned.
-func TestWhatACallMayCost(t *testing.T) { budgets(t, whatACallMayCost) }
+func TestCallCostIsReserved(t *testing.T) { testBothBudgets(t, whatACallMayCost) }
 
 func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 	var asked string
-	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, key := startLockedGateway(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		asked = string(raw)
 		io.WriteString(w, `{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":100}}`)
@@ -643,7 +643,7 @@ func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 		{"many to count", "countTokens", `{"generateContentRequest":{` + text(80_000) + `}}`, 429, ""},
 	} {
 		asked = ""
-		status, answer := post(t, url+":"+test.method+"?key="+key, test.body)
+		status, answer := postJSON(t, url+":"+test.method+"?key="+key, test.body)
 		if status != test.status || !strings.Contains(asked, test.asked) || status != 200 && asked != "" ||
 			strings.Contains(asked, "max_output") {
 			t.Errorf("%s: %d %.200s, asked %.200s", test.name, status, answer, asked)
@@ -652,24 +652,24 @@ func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 }
 
 // Embeddings and token counts are charged by their length.
-func TestAllCallsArePaid(t *testing.T) { budgets(t, allCallsArePaid) }
+func TestAllMethodsAreCharged(t *testing.T) { testBothBudgets(t, allCallsArePaid) }
 
 func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
-	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }))
+	url, key := startLockedGateway(t, budget(1000), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }))
 	url += ":embedContent?key=" + key
 	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and a few more
 	for n, want := range []int{200, 200, 429} {
 		if n == 1 {
 			url = strings.Replace(url, "embedContent", "countTokens", 1)
 		}
-		if status, text := post(t, url, body); status != want {
+		if status, text := postJSON(t, url, body); status != want {
 			t.Errorf("call %d: %d %s", n, status, text)
 		}
 	}
 }
 
 // A single-use token is consumed only when nothing but the backend can reject the call.
-func TestATokenForOneCall(t *testing.T) {
+func TestSingleUseToken(t *testing.T) {
 	file, secret := filepath.Join(t.TempDir(), "keys.json"), strings.Repeat("s", 32)
 	text := fmt.Sprintf(`{"secret":%q,"issuers":[{"name":"backend","algorithm":"HS256","key":%q,"audience":"voxgate","once":true,`+
 		`"grant":{"tokens":1000}}]}`, strings.Repeat("A", 43), secret)
@@ -681,18 +681,18 @@ func TestATokenForOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(gate.Close)
-	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"models":[]}`) }), gate)
+	url := startGateway(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"models":[]}`) }), gate)
 	long := strings.Repeat("a", 8000) // 2000 tokens
 	for name, ask := range map[string]func(token, text string) (int, string){
 		"generate": func(token, text string) (int, string) {
-			return post(t, url+"/v1/models/m:generateContent?key="+token, `{"contents":[{"parts":[{"text":"`+text+`"}]}]}`)
+			return postJSON(t, url+"/v1/models/m:generateContent?key="+token, `{"contents":[{"parts":[{"text":"`+text+`"}]}]}`)
 		},
 		"list": func(token, text string) (int, string) {
 			if text == long {
 				return http.StatusTooManyRequests, "" // nothing here rejects the call
 			}
 			resp, err := http.Get(url + "/v1/models?key=" + token)
-			return answerOf(t, resp, err)
+			return readAnswer(t, resp, err)
 		},
 	} {
 		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
@@ -714,7 +714,7 @@ func TestATokenForOneCall(t *testing.T) {
 
 // Bytes of requests in progress are limited: a later client waits, and then gets a time to retry. Small requests are
 // always read.
-func TestBodiesUnderWay(t *testing.T) {
+func TestConcurrentBodySizeIsLimited(t *testing.T) {
 	refused := make(chan string, 4)
 	gate, err := access.New(access.Options{
 		Limits: access.Limits{BodyMegabytes: 2}, OnRefused: func(rule string) { refused <- rule }, Logger: slog.New(slog.DiscardHandler),
@@ -723,7 +723,7 @@ func TestBodiesUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(gate.Close)
-	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := startGateway(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n, err := io.Copy(io.Discard, r.Body); err != nil || n != r.ContentLength {
 			t.Errorf("%d of %d bytes came to the backend: %v", n, r.ContentLength, err)
 		}
@@ -734,14 +734,14 @@ func TestBodiesUnderWay(t *testing.T) {
 	end := make(chan struct{})
 	for range 4 { // each keeps back its end
 		go func() {
-			begin := io.MultiReader(strings.NewReader(big[:len(big)-10]), waitFor(end), strings.NewReader(big[len(big)-10:]))
+			begin := io.MultiReader(strings.NewReader(big[:len(big)-10]), blockingReader(end), strings.NewReader(big[len(big)-10:]))
 			r, err := http.NewRequest("POST", url, begin)
 			if err != nil {
 				t.Error(err)
 			}
 			r.ContentLength = int64(len(big))
 			resp, err := http.DefaultClient.Do(r)
-			status, text := answerOf(t, resp, err)
+			status, text := readAnswer(t, resp, err)
 			if status == 503 &&
 				(resp.Header.Get("Retry-After") != "5" || !strings.Contains(text, "UNAVAILABLE") || !strings.Contains(text, "RetryInfo")) {
 				t.Errorf("%v %s", resp.Header, text)
@@ -754,7 +754,7 @@ func TestBodiesUnderWay(t *testing.T) {
 			t.Error(rule)
 		}
 	}
-	if status, text := post(t, url, hello); status != 200 {
+	if status, text := postJSON(t, url, hello); status != 200 {
 		t.Errorf("a small one: %d %s", status, text)
 	}
 	close(end)
@@ -765,24 +765,24 @@ func TestBodiesUnderWay(t *testing.T) {
 	if counts[200] != 2 || counts[503] != 2 {
 		t.Errorf("answered %v", counts)
 	}
-	if status, text := post(t, url, big); status != 200 {
+	if status, text := postJSON(t, url, big); status != 200 {
 		t.Errorf("when they are gone: %d %s", status, text)
 	}
 }
 
-// waitFor is an empty reader that ends when c is closed.
-type waitFor chan struct{}
+// blockingReader is an empty reader that ends when c is closed.
+type blockingReader chan struct{}
 
-func (c waitFor) Read([]byte) (int, error) {
+func (c blockingReader) Read([]byte) (int, error) {
 	<-c
 	return 0, io.EOF
 }
 
 // Authentication: the client's key is a token of this gateway.
-func TestWhoMayCall(t *testing.T) {
+func TestCallersAreAuthorized(t *testing.T) {
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
-	url, key := lockedDoor(t, `"grant": {}`, e)
+	url, key := startLockedGateway(t, `"grant": {}`, e)
 	url = strings.Replace(url, "/v1/models/m", "/v1beta/models/gemini-3.8-flash:generateContent", 1)
 	for name, test := range map[string]struct {
 		header http.Header
@@ -806,14 +806,14 @@ func TestWhoMayCall(t *testing.T) {
 		}
 		r.Header = test.header
 		resp, err := http.DefaultClient.Do(r)
-		if status, text := answerOf(t, resp, err); status != test.status || !strings.Contains(text, test.named) {
+		if status, text := readAnswer(t, resp, err); status != test.status || !strings.Contains(text, test.named) {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
 	}
 }
 
 // An address may call often, but not without limit.
-func TestCallsOfAnAddress(t *testing.T) {
+func TestCallsPerAddressAreLimited(t *testing.T) {
 	began := time.Now()
 	gate, err := access.New(access.Options{
 		Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Limits: access.Limits{CallsPerMinute: 40},
@@ -825,7 +825,7 @@ func TestCallsOfAnAddress(t *testing.T) {
 	t.Cleanup(gate.Close)
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
-	url := open(t, e, gate) + "/v1beta/models/gemini-3.8-flash:countTokens"
+	url := startGateway(t, e, gate) + "/v1beta/models/gemini-3.8-flash:countTokens"
 	for n := range 41 {
 		r, err := http.NewRequest("POST", url, strings.NewReader(hello))
 		if err != nil {
@@ -833,7 +833,7 @@ func TestCallsOfAnAddress(t *testing.T) {
 		}
 		r.Header.Set("X-Forwarded-For", "198.51.100.7")
 		resp, err := http.DefaultClient.Do(r)
-		status, text := answerOf(t, resp, err)
+		status, text := readAnswer(t, resp, err)
 		if n < 40 && status != 200 || n == 40 && (status != 429 || !strings.Contains(text, "RetryInfo") || resp.Header.Get("Retry-After") == "") {
 			t.Fatalf("call %d: %d %s", n+1, status, text)
 		}
@@ -841,8 +841,8 @@ func TestCallsOfAnAddress(t *testing.T) {
 }
 
 // Google's key is not used for methods that are not on the list, nor for paths other than those of a model.
-func TestNothingElseOfGooglesIsReached(t *testing.T) {
-	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+func TestOtherGooglePathsAreUnreachable(t *testing.T) {
+	url, key := startLockedGateway(t, tokenBudget(1000), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("Google was asked: %s %s", r.Method, r.URL)
 	}))
 	for _, row := range []struct {
@@ -867,14 +867,14 @@ func TestNothingElseOfGooglesIsReached(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, err := http.DefaultClient.Do(r)
-		if status, text := answerOf(t, resp, err); status != row.status {
+		if status, text := readAnswer(t, resp, err); status != row.status {
 			t.Errorf("%s %s: %d %s", row.method, row.model, status, text)
 		}
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	url := emulated(t) + "/v1/models/"
+	url := startEmulatedGateway(t) + "/v1/models/"
 	for call, want := range map[string]struct {
 		body   string
 		status int
@@ -888,7 +888,7 @@ func TestRefusals(t *testing.T) {
 		"gemini-x:generateContent":         {`{"contents":[{"parts":[{"text":"/status 429"}]}]}`, 429, "RetryInfo"},
 		"gemini-y:generateContent":         {strings.Repeat(" ", 21<<20), 413, "too large"},
 	} {
-		status, text := post(t, url+call, want.body)
+		status, text := postJSON(t, url+call, want.body)
 		if status != want.status || !strings.Contains(text, want.says) || !strings.Contains(text, fmt.Sprintf(`"code":%d`, want.status)) {
 			t.Errorf("%s: %d %.300s", call, status, text)
 		}
@@ -896,15 +896,15 @@ func TestRefusals(t *testing.T) {
 }
 
 // A limit below one is invalid.
-func TestALimitBelowOneIsNone(t *testing.T) {
+func TestNonPositiveOutputLimitIsIgnored(t *testing.T) {
 	asked := ""
-	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, key := startLockedGateway(t, tokenBudget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		asked = string(raw)
 		io.WriteString(w, `{"candidates":[]}`)
 	}))
 	for _, limit := range []string{"0", "-5"} {
-		post(t, url+":generateContent?key="+key, `{"generationConfig":{"maxOutputTokens":`+limit+`},"contents":[]}`)
+		postJSON(t, url+":generateContent?key="+key, `{"generationConfig":{"maxOutputTokens":`+limit+`},"contents":[]}`)
 		if !strings.Contains(asked, `"maxOutputTokens":9`) {
 			t.Errorf("%s: asked %s", limit, asked)
 		}

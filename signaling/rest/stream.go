@@ -16,12 +16,12 @@ import (
 	"voxgate/tools"
 )
 
-// stream forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the last event
-// has a finishReason. An event with one is held until the next event or the end of the stream.
-func (c *call) stream(ctx context.Context, r *http.Request, next func() (object, error)) error {
-	out := &pieces{call: c, sse: r.URL.Query().Get("alt") == "sse"}
+// streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the
+// last event has a finishReason. An event with one is held until the next event or the end of the stream.
+func (c *call) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
+	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
-	c.w.Header().Set("Content-Type", jsonType)
+	c.w.Header().Set("Content-Type", jsonContentType)
 	if out.sse {
 		c.w.Header().Set("Content-Type", "text/event-stream")
 	}
@@ -29,65 +29,65 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 	var reason string
 	for {
 		event, err := next()
-		c.watch.Reset(silence)
+		c.silenceTimer.Reset(maxSilence)
 		if err == io.EOF {
 			break
 		}
-		c.bill.note(event)
+		c.bill.recordAnswer(event)
 		if failed, ok := event["error"].(object); err == nil && ok {
 			return errors.Join(
 				fmt.Errorf("the backend ended with %v", failed["message"]),
-				out.flush(held, reason, false),
-				out.write(event),
-				out.end(),
+				out.flushHeld(held, reason, false),
+				out.writeEvent(event),
+				out.closeArray(),
 			)
 		}
 		if err != nil {
 			broken := signaling.GoogleError(http.StatusBadGateway, "The backend's answer broke off.", 0)
-			if r := (*refused)(nil); errors.As(err, &r) {
+			if r := (*backendError)(nil); errors.As(err, &r) {
 				broken = r.body
 			}
 			if errors.Is(context.Cause(ctx), bridge.ErrShutdown) {
-				broken = signaling.GoogleError(http.StatusServiceUnavailable, stopping, stoppingRetry)
+				broken = signaling.GoogleError(http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 			}
-			return errors.Join(err, context.Cause(ctx), out.flush(held, reason, false), out.write(broken), out.end())
+			return errors.Join(err, context.Cause(ctx), out.flushHeld(held, reason, false), out.writeEvent(broken), out.closeArray())
 		}
-		if err := out.flush(held, reason, false); err != nil {
+		if err := out.flushHeld(held, reason, false); err != nil {
 			return err
 		}
 		held = event
-		if said := complete(event, false); said != "" {
+		if said := completeResponse(event, false); said != "" {
 			reason = said
 		}
 		if reason == "" { // not the last event: send it at once
-			if err := out.write(held); err != nil {
+			if err := out.writeEvent(held); err != nil {
 				return err
 			}
-			c.last, held = held, nil
+			c.lastEvent, held = held, nil
 		}
 	}
 	if held == nil { // the backend sent no finishReason
-		held = object{"usageMetadata": c.last["usageMetadata"]}
-		complete(held, false)
+		held = object{"usageMetadata": c.lastEvent["usageMetadata"]}
+		completeResponse(held, false)
 	}
-	return errors.Join(out.flush(held, reason, true), out.end())
+	return errors.Join(out.flushHeld(held, reason, true), out.closeArray())
 }
 
 // eventReader parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
 type eventReader struct {
-	from *bufio.Reader
-	most int // maximum size of an event in bytes, with preceding comments
+	from    *bufio.Reader
+	maxSize int // maximum size of an event in bytes, with preceding comments
 }
 
 func newEventReader(answer io.Reader, most int) *eventReader {
 	return &eventReader{bufio.NewReaderSize(answer, 64<<10), most}
 }
 
-// next returns the data of the next event. The blank line after the last event may be missing.
-func (e *eventReader) next() ([]byte, error) {
+// nextEvent returns the data of the next event. The blank line after the last event may be missing.
+func (e *eventReader) nextEvent() ([]byte, error) {
 	var data []byte
 	for size := 0; ; {
-		line, err := e.readLine(e.most - size)
+		line, err := e.readLine(e.maxSize - size)
 		size += len(line)
 		line = bytes.TrimRight(line, "\r\n")
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
@@ -134,15 +134,15 @@ func readAnswer(from io.Reader, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// pieces writes the events of a response.
-type pieces struct {
+// eventWriter writes the events of a response.
+type eventWriter struct {
 	call    *call
 	sse     bool
 	written int
 }
 
-// flush writes the held event, if any. If last is set, the event gets the finishReason.
-func (p *pieces) flush(held object, reason string, last bool) error {
+// flushHeld writes the held event, if any. If last is set, the event gets the finishReason.
+func (p *eventWriter) flushHeld(held object, reason string, last bool) error {
 	if held == nil {
 		return nil
 	}
@@ -157,10 +157,10 @@ func (p *pieces) flush(held object, reason string, last bool) error {
 			}
 		}
 	}
-	return p.write(held)
+	return p.writeEvent(held)
 }
 
-func (p *pieces) write(event object) error {
+func (p *eventWriter) writeEvent(event object) error {
 	text := tools.Encode(event)
 	switch {
 	case p.sse:
@@ -171,15 +171,15 @@ func (p *pieces) write(event object) error {
 		text = append([]byte(",\r\n"), text...)
 	}
 	p.written++
-	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := p.call.w.Write(text); err != nil {
 		return err
 	}
 	return p.call.control.Flush()
 }
 
-// end closes the JSON array.
-func (p *pieces) end() error {
+// closeArray closes the JSON array.
+func (p *eventWriter) closeArray() error {
 	if p.sse {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (p *pieces) end() error {
 	if p.written == 0 {
 		text = "[]"
 	}
-	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, err := io.WriteString(p.call.w, text)
 	return err
 }

@@ -123,7 +123,7 @@ describe('the Gemini CLI', { timeout: 60_000 }, () => {
 
   test('asks and prints the answer', async () => {
     assert.match((await gemini('-p', 'Hello there')).stdout, /You said: [^]*Hello there/);
-    assert.match(gateway.log.join('\n'), /settings.json wants/);
+    assert.match(gateway.log.join('\n'), /add to ~\/.gemini\/settings.json/);
   });
 
   test('runs a tool for the model', async () => {

@@ -19,21 +19,21 @@ import (
 	"voxgate/tools"
 )
 
-// completions is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It translates Google's
+// chatBackend is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It translates Google's
 // requests to that API, and the responses back.
-type completions struct {
+type chatBackend struct {
 	url    string
 	key    string
 	model  string // the server's name for all models; empty means the requested name
 	client *http.Client
 }
 
-func newOpenAI(o OpenAI, client *http.Client) *completions {
-	return &completions{strings.TrimRight(o.URL, "/"), o.Key, o.Model, client}
+func newChatBackend(o OpenAI, client *http.Client) *chatBackend {
+	return &chatBackend{strings.TrimRight(o.URL, "/"), o.Key, o.Model, client}
 }
 
-// generation holds the fields of a GenerateContentRequest that chat completions support.
-type generation struct {
+// generateRequest holds the fields of a GenerateContentRequest that chat completions support.
+type generateRequest struct {
 	Contents          oneOrMore[turn] `json:"contents"`
 	SystemInstruction *turn           `json:"systemInstruction"`
 	Tools             []geminiTool    `json:"tools"`
@@ -90,8 +90,8 @@ type turnPart struct {
 	} `json:"functionResponse"`
 }
 
-// text returns the text of the parts without thoughts, joined by between.
-func (t *turn) text(between string) string {
+// joinText returns the text of the parts without thoughts, joined by between.
+func (t *turn) joinText(between string) string {
 	var texts []string
 	for _, p := range t.Parts {
 		if p.Text != nil && !p.Thought {
@@ -101,19 +101,19 @@ func (t *turn) text(between string) string {
 	return strings.Join(texts, between)
 }
 
-// invalid returns the error for a request that cannot be translated.
-func invalid(format string, args ...any) error {
-	return &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, fmt.Sprintf(format, args...), 0), ""}
+// badRequest returns the error for a request that cannot be translated.
+func badRequest(format string, args ...any) error {
+	return &backendError{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, fmt.Sprintf(format, args...), 0), ""}
 }
 
-// translate converts Google's request to a chat completions request.
-func (c *completions) translate(model string, request []byte) (chatRequest, error) {
-	var g generation
+// translateRequest converts Google's request to a chat completions request.
+func (c *chatBackend) translateRequest(model string, request []byte) (chatRequest, error) {
+	var g generateRequest
 	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request), &g); err != nil {
-		return chatRequest{}, unreadable(err)
+		return chatRequest{}, unreadableRequest(err)
 	}
 	if len(g.Contents) == 0 {
-		return chatRequest{}, invalid("contents is not specified.")
+		return chatRequest{}, badRequest("contents is not specified.")
 	}
 	config := g.GenerationConfig
 	q := chatRequest{
@@ -121,30 +121,30 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 		Stop: config.StopSequences, Seed: config.Seed,
 	}
 	if g.SystemInstruction != nil {
-		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text("\n")})
+		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.joinText("\n")})
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
-		messages, err := g.Contents[i].messages(calls, fmt.Sprintf("contents[%d]", i))
+		messages, err := g.Contents[i].toChatMessages(calls, fmt.Sprintf("contents[%d]", i))
 		if err != nil {
 			return q, err
 		}
 		q.Messages = append(q.Messages, messages...)
 	}
-	if q.Messages = answered(q.Messages); len(q.Messages) == 0 || q.Messages[len(q.Messages)-1].Role == "system" {
-		return q, invalid("contents has nothing that could be answered.")
+	if q.Messages = addMissingResponses(q.Messages); len(q.Messages) == 0 || q.Messages[len(q.Messages)-1].Role == "system" {
+		return q, badRequest("contents has nothing that could be answered.")
 	}
 	if config.ResponseMIMEType == "application/json" {
-		q.ResponseFormat = format(config.ResponseJSONSchema, config.ResponseSchema)
+		q.ResponseFormat = responseFormat(config.ResponseJSONSchema, config.ResponseSchema)
 	}
-	g.tools(&q)
+	g.addTools(&q)
 	return q, nil
 }
 
-// format returns the response format for JSON, with the schema if there is one.
-func format(jsonSchema, schema json.RawMessage) *chatFormat {
+// responseFormat returns the response format for JSON, with the schema if there is one.
+func responseFormat(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
-		jsonSchema = standard(schema)
+		jsonSchema = toJSONSchema(schema)
 	}
 	if jsonSchema == nil {
 		return &chatFormat{Type: "json_object"}
@@ -152,15 +152,15 @@ func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	return &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "answer", Schema: jsonSchema}}
 }
 
-// standard converts Google's Schema to JSON Schema. It returns nil if it cannot read the schema.
-func standard(schema json.RawMessage) json.RawMessage {
+// toJSONSchema converts Google's Schema to JSON Schema. It returns nil if it cannot read the schema.
+func toJSONSchema(schema json.RawMessage) json.RawMessage {
 	if standard, err := tools.JSONSchema(schema); err == nil {
 		return standard
 	}
 	return nil
 }
 
-func (g *generation) tools(q *chatRequest) {
+func (g *generateRequest) addTools(q *chatRequest) {
 	how := g.ToolConfig.FunctionCallingConfig
 	for _, t := range g.Tools {
 		for _, f := range t.FunctionDeclarations {
@@ -169,7 +169,7 @@ func (g *generation) tools(q *chatRequest) {
 			}
 			schema := f.ParametersJSONSchema
 			if schema == nil {
-				schema = standard(f.Parameters)
+				schema = toJSONSchema(f.Parameters)
 			}
 			if len(schema) == 0 { // several servers reject a function without parameters
 				schema = json.RawMessage(`{"type":"object","properties":{}}`)
@@ -190,33 +190,33 @@ func (g *generation) tools(q *chatRequest) {
 
 // callIDs assigns ids to function calls without one, and the same ids to their responses, which have the same order.
 type callIDs struct {
-	made    int
-	waiting []struct{ id, name string }
+	count   int
+	pending []struct{ id, name string }
 }
 
-func (c *callIDs) call(id, name string) string {
+func (c *callIDs) assignID(id, name string) string {
 	if id == "" {
-		c.made++
-		id = fmt.Sprintf("call_%d", c.made)
+		c.count++
+		id = fmt.Sprintf("call_%d", c.count)
 	}
-	c.waiting = append(c.waiting, struct{ id, name string }{id, name})
+	c.pending = append(c.pending, struct{ id, name string }{id, name})
 	return id
 }
 
-// answer returns the id of the call for a response, or "" if there is no such call.
-func (c *callIDs) answer(id, name string) string {
-	for i, w := range c.waiting {
+// matchResponse removes the pending call that a response answers, and returns its id. It returns "" if no call matches.
+func (c *callIDs) matchResponse(id, name string) string {
+	for i, w := range c.pending {
 		if id == w.id || id == "" && name == w.name {
-			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+			c.pending = append(c.pending[:i], c.pending[i+1:]...)
 			return w.id
 		}
 	}
 	return ""
 }
 
-// answered adds the missing responses after function calls, because servers reject a call that is not followed by one. A response that
-// does not follow its call becomes a user message.
-func answered(messages []chatMessage) (list []chatMessage) {
+// addMissingResponses adds the missing responses after function calls, because servers reject a call that is not followed by one. A
+// response that does not follow its call becomes a user message.
+func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
 		if asks.Role == "tool" { // not behind its call
@@ -237,17 +237,18 @@ func answered(messages []chatMessage) (list []chatMessage) {
 	return list
 }
 
-// messages converts a turn to chat messages; each function response becomes a message of its own. at is the path of the turn for errors.
-func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err error) {
+// toChatMessages converts a turn to chat messages; each function response becomes a message of its own. at is the path of the turn
+// for errors.
+func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, err error) {
 	if t.Role == "model" { // its parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}
-		if text := t.text(""); text != "" {
+		if text := t.joinText(""); text != "" {
 			message.Content = text
 		}
 		for _, p := range t.Parts {
 			if f := p.FunctionCall; f != nil {
 				message.ToolCalls = append(message.ToolCalls, chatCall{
-					ID: calls.call(f.ID, f.Name), Type: "function", Function: chatCalled{f.Name, callArguments(cmp.Or(string(f.Args), "{}"))},
+					ID: calls.assignID(f.ID, f.Name), Type: "function", Function: chatFunctionCall{f.Name, callArguments(cmp.Or(string(f.Args), "{}"))},
 				})
 			}
 		}
@@ -262,20 +263,20 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 		case p.FunctionResponse != nil:
 			f := p.FunctionResponse
 			said := cmp.Or(string(f.Response), "{}")
-			if id := calls.answer(f.ID, f.Name); id != "" {
+			if id := calls.matchResponse(f.ID, f.Name); id != "" {
 				list = append(list, chatMessage{Role: "tool", Content: said, ToolCallID: id})
 			} else { // without a call: servers reject it as a response
 				parts = append(parts, chatPart{Type: "text", Text: fmt.Sprintf("%s has answered: %s", f.Name, said)})
 			}
 		case p.FileData != nil:
-			return nil, invalid("%s.parts[%d].fileData is a file at Google, which this model cannot read: send inlineData.", at, i)
+			return nil, badRequest("%s.parts[%d].fileData is a file at Google, which this model cannot read: send inlineData.", at, i)
 		case p.InlineData != nil && strings.HasPrefix(p.InlineData.MIMEType, "image/"):
 			parts = append(
 				parts,
 				chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}},
 			)
 		case p.InlineData != nil:
-			return nil, invalid("%s.parts[%d].inlineData: %s cannot be shown to this model; images can.", at, i, p.InlineData.MIMEType)
+			return nil, badRequest("%s.parts[%d].inlineData: %s cannot be shown to this model; images can.", at, i, p.InlineData.MIMEType)
 		case p.Text != nil:
 			parts = append(parts, chatPart{Type: "text", Text: *p.Text})
 		}
@@ -291,11 +292,11 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 // finishReasons maps finish reasons to Google's: https://ai.google.dev/api/generate-content#FinishReason.
 var finishReasons = map[string]string{
 	"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "function_call": "STOP", "content_filter": "SAFETY",
-	malformed: "MALFORMED_FUNCTION_CALL",
+	malformedCall: "MALFORMED_FUNCTION_CALL",
 }
 
-// piece returns a response, or a part of a stream, in Google's format.
-func piece(parts []any, finish string, usage *chatUsage, model string) object {
+// buildResponse returns a response, or a part of a stream, in Google's format.
+func buildResponse(parts []any, finish string, usage *chatUsage, model string) object {
 	candidate := object{"content": object{"parts": parts, "role": "model"}}
 	if finish != "" {
 		candidate["finishReason"] = cmp.Or(finishReasons[finish], "OTHER")
@@ -311,67 +312,69 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	return answer
 }
 
-// functionCalls converts calls to Google's format. If the arguments of one are not an object, it returns no parts, and the reason
+// toFunctionCalls converts calls to Google's format. If the arguments of one are not an object, it returns no parts, and the reason
 // malformed.
-func functionCalls(calls []chatCall, finish string) (parts []any, reason string) {
+func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason string) {
 	parts = []any{}
 	for _, call := range calls {
 		var args object
-		if f := call.Function; strings.TrimSpace(string(f.Arguments)) != "" && decode([]byte(f.Arguments), &args) != nil {
-			return []any{}, malformed
+		if f := call.Function; strings.TrimSpace(string(f.Arguments)) != "" && decodeObject([]byte(f.Arguments), &args) != nil {
+			return []any{}, malformedCall
 		}
 		parts = append(parts, object{"functionCall": object{"id": call.ID, "name": call.Function.Name, "args": args}})
 	}
 	return parts, finish
 }
 
-// malformed is our own finish reason, which chat completions do not have.
-const malformed = "malformed"
+// malformedCall is our own finish reason, which chat completions do not have.
+const malformedCall = "malformed"
 
-// thought returns a part with a model's thoughts.
-func thought(text string) object { return object{"text": text, "thought": true} }
+// thoughtPart returns a part with a model's thoughts.
+func thoughtPart(text string) object { return object{"text": text, "thought": true} }
 
-func (c *completions) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
-	q, err := c.translate(model, request.text)
+func (c *chatBackend) startGeneration(
+	ctx context.Context, model string, request requestBody, streams bool,
+) (next func() (object, error), err error) {
+	q, err := c.translateRequest(model, request.text)
 	if err != nil {
 		return nil, err
 	}
 	if streams {
 		q.Stream, q.StreamOptions = true, &chatStream{IncludeUsage: true}
 	}
-	from, err := c.send(ctx, http.MethodPost, "/chat/completions", q, request.sent)
+	from, err := c.sendRequest(ctx, http.MethodPost, "/chat/completions", q, request.onSent)
 	if err != nil {
 		return nil, err
 	}
 	if streams {
 		context.AfterFunc(ctx, func() { from.Close() })
-		return c.stream(newEventReader(from, maxChat)), nil
+		return c.streamParts(newEventReader(from, maxChatResponse)), nil
 	}
 	defer from.Close()
-	var answer chatAnswer
-	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
+	var answer chatResponse
+	if err := json.NewDecoder(io.LimitReader(from, maxChatResponse)).Decode(&answer); err != nil {
 		return nil, err
 	}
 	if answer.Error != nil {
-		return nil, c.refusal(http.StatusBadGateway, answer.chatFailure, 0)
+		return nil, c.newBackendError(http.StatusBadGateway, answer.chatErrorResponse, 0)
 	}
 	if len(answer.Choices) == 0 {
 		return nil, errors.New("the backend has answered with no choice")
 	}
 	choice := answer.Choices[0]
 	parts := []any{}
-	if text := choice.Message.thoughts(); text != "" {
-		parts = append(parts, thought(text))
+	if text := choice.Message.thoughtText(); text != "" {
+		parts = append(parts, thoughtPart(text))
 	}
 	if text := string(choice.Message.Content) + choice.Message.Refusal; text != "" {
 		parts = append(parts, object{"text": text})
 	}
-	calls, finish := functionCalls(choice.Message.ToolCalls, choice.FinishReason)
-	return once(tools.Encode(piece(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
+	calls, finish := toFunctionCalls(choice.Message.ToolCalls, choice.FinishReason)
+	return singlePart(tools.Encode(buildResponse(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
 }
 
-// send sends a request and returns the body of a successful response. sent is called once body is no longer needed; it may be nil.
-func (c *completions) send(ctx context.Context, method, path string, body any, sent func()) (io.ReadCloser, error) {
+// sendRequest sends a request and returns the body of a successful response. onSent is called once the body has been sent; it may be nil.
+func (c *chatBackend) sendRequest(ctx context.Context, method, path string, body any, onSent func()) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -381,7 +384,7 @@ func (c *completions) send(ctx context.Context, method, path string, body any, s
 		if err != nil {
 			return nil, err
 		}
-		upload{text, sent}.on(r)
+		requestBody{text, onSent}.attachTo(r)
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if c.key != "" {
@@ -395,48 +398,48 @@ func (c *completions) send(ctx context.Context, method, path string, body any, s
 		return plainBody(resp)
 	}
 	defer resp.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var failure chatFailure
-	if json.Unmarshal(said, &failure) != nil || failure.Error == nil { // some servers use another format
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var failure chatErrorResponse
+	if json.Unmarshal(text, &failure) != nil || failure.Error == nil { // some servers use another format
 		var other struct{ Message, Detail string }
-		if json.Unmarshal(said, &other) == nil {
+		if json.Unmarshal(text, &other) == nil {
 			failure.Error = &chatError{cmp.Or(other.Message, other.Detail)}
 		}
 	}
-	why := c.refusal(resp.StatusCode, failure, wire.RetryAfter(resp.Header, ""))
-	why.after = resp.Header.Get("Retry-After")
+	why := c.newBackendError(resp.StatusCode, failure, wire.RetryAfter(resp.Header, ""))
+	why.retryAfter = resp.Header.Get("Retry-After")
 	return nil, why
 }
 
-// refusal converts a failure to Google's format for the client. It hides our API key.
-func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *refused {
+// newBackendError converts a failure to Google's format for the client. It hides our API key.
+func (c *chatBackend) newBackendError(status int, f chatErrorResponse, retry time.Duration) *backendError {
 	message := http.StatusText(status)
 	if f.Error != nil {
 		message = cmp.Or(api.Secret(c.key).Hide(f.Error.Message), message)
 	}
-	return &refused{status: status, body: signaling.GoogleError(status, message, retry)}
+	return &backendError{status: status, body: signaling.GoogleError(status, message, retry)}
 }
 
-// stream returns an iterator over the parts of a streamed answer. Function calls arrive in pieces and are sent whole, with the last part:
-// Google has no partial calls.
-func (c *completions) stream(events *eventReader) func() (object, error) {
+// streamParts returns an iterator over the parts of a streamed answer. Function calls arrive in pieces and are sent whole, with the
+// last part: Google has no partial calls.
+func (c *chatBackend) streamParts(events *eventReader) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
 	var usage *chatUsage
-	over := false
+	isComplete := false
 	return func() (object, error) {
-		for !over {
-			text, err := events.next()
+		for !isComplete {
+			text, err := events.nextEvent()
 			if err == io.EOF || string(text) == "[DONE]" {
-				over = true
+				isComplete = true
 				break
 			}
-			var chunk chatAnswer
+			var chunk chatResponse
 			if err == nil {
 				err = json.Unmarshal(text, &chunk)
 			}
 			if err == nil && chunk.Error != nil {
-				err = c.refusal(http.StatusBadGateway, chunk.chatFailure, 0)
+				err = c.newBackendError(http.StatusBadGateway, chunk.chatErrorResponse, 0)
 			}
 			if err != nil {
 				return nil, err
@@ -447,32 +450,32 @@ func (c *completions) stream(events *eventReader) func() (object, error) {
 			}
 			choice := chunk.Choices[0]
 			finish = cmp.Or(choice.FinishReason, finish)
-			if calls, err = gather(calls, choice.Delta.ToolCalls); err != nil {
+			if calls, err = mergeCallPieces(calls, choice.Delta.ToolCalls); err != nil {
 				return nil, err
 			}
 			var parts []any
-			if text := choice.Delta.thoughts(); text != "" {
-				parts = append(parts, thought(text))
+			if text := choice.Delta.thoughtText(); text != "" {
+				parts = append(parts, thoughtPart(text))
 			}
 			if text := string(choice.Delta.Content) + choice.Delta.Refusal; text != "" {
 				parts = append(parts, object{"text": text})
 			}
 			if parts != nil {
-				return piece(parts, "", nil, model), nil
+				return buildResponse(parts, "", nil, model), nil
 			}
 		}
 		if events == nil {
 			return nil, io.EOF
 		}
 		events = nil
-		parts, finish := functionCalls(calls, cmp.Or(finish, "stop"))
-		return piece(parts, finish, usage, model), nil
+		parts, finish := toFunctionCalls(calls, cmp.Or(finish, "stop"))
+		return buildResponse(parts, finish, usage, model), nil
 	}
 }
 
-// unreadable returns the error for a request whose JSON cannot be parsed.
-func unreadable(err error) error {
-	return invalid("The request cannot be read: %v.", tools.ExplainJSON(err, ""))
+// unreadableRequest returns the error for a request whose JSON cannot be parsed.
+func unreadableRequest(err error) error {
+	return badRequest("The request cannot be read: %v.", tools.ExplainJSON(err, ""))
 }
 
 // oneOrMore is a list. A single object is accepted in place of a list of one, as ProtoJSON parsers do.
@@ -487,9 +490,9 @@ func (l *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(l))
 }
 
-// gather adds pieces of calls to their calls. Servers distinguish calls by the index, only by the id (Ollama gives all the index 0), or
-// only by the position. A name that is repeated with each piece continues its call.
-func gather(calls, pieces []chatCall) ([]chatCall, error) {
+// mergeCallPieces adds pieces of calls to their calls. Servers distinguish calls by the index, only by the id (Ollama gives all the
+// index 0), or only by the position. A name that is repeated with each piece continues its call.
+func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1
 		switch {
@@ -505,7 +508,7 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 				}
 			}
 		}
-		if at < 0 || calls[at].endsBefore(p) {
+		if at < 0 || calls[at].isCompleteBefore(p) {
 			if len(calls) == maxCalls {
 				return nil, fmt.Errorf("there are more than %d calls", maxCalls)
 			}
@@ -521,8 +524,8 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 	return calls, nil
 }
 
-// endsBefore reports whether a piece begins another call: it has another id, or a name after complete arguments.
-func (c *chatCall) endsBefore(p chatCall) bool {
+// isCompleteBefore reports whether a piece begins another call: it has another id, or a name after complete arguments.
+func (c *chatCall) isCompleteBefore(p chatCall) bool {
 	if c.ID != "" && p.ID != "" {
 		return c.ID != p.ID
 	}
@@ -534,20 +537,21 @@ func (c *chatCall) endsBefore(p chatCall) bool {
 // maxCalls limits the function calls of one answer.
 const maxCalls = 128
 
-// describe returns the same description for every model, because the server reports only names.
-func (c *completions) describe(_ context.Context, model string) (object, error) {
+// describeModel returns the same description for every model, because the server reports only names.
+func (c *chatBackend) describeModel(_ context.Context, model string) (object, error) {
 	return object{
 		"name": "models/" + model, "displayName": model, "version": "",
 		"supportedGenerationMethods": []any{"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents"},
 	}, nil
 }
 
-// list returns the server's models: https://platform.openai.com/docs/api-reference/models. It is empty if all names mean the same model.
-func (c *completions) list(ctx context.Context, _ url.Values) (models []any, next string, err error) {
+// listModels returns the server's models: https://platform.openai.com/docs/api-reference/models. It is empty if all names mean the
+// same model.
+func (c *chatBackend) listModels(ctx context.Context, _ url.Values) (models []any, next string, err error) {
 	if c.model != "" {
 		return nil, "", nil
 	}
-	from, err := c.send(ctx, http.MethodGet, "/models", nil, nil)
+	from, err := c.sendRequest(ctx, http.MethodGet, "/models", nil, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -557,18 +561,18 @@ func (c *completions) list(ctx context.Context, _ url.Values) (models []any, nex
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxChatResponse)).Decode(&answer); err != nil {
 		return nil, "", err
 	}
 	for _, m := range answer.Data {
-		about, _ := c.describe(ctx, m.ID)
+		about, _ := c.describeModel(ctx, m.ID)
 		models = append(models, about)
 	}
 	return models, "", nil
 }
 
-// ask runs the methods for embeddings. It does not support countTokens.
-func (c *completions) ask(ctx context.Context, model, method string, request upload) ([]byte, error) {
+// callMethod runs the methods for embeddings. It does not support countTokens.
+func (c *chatBackend) callMethod(ctx context.Context, model, method string, request requestBody) ([]byte, error) {
 	var q struct {
 		Content              turn `json:"content"`
 		OutputDimensionality int  `json:"outputDimensionality"`
@@ -578,23 +582,23 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 		} `json:"requests"`
 	}
 	if method != "embedContent" && method != "batchEmbedContents" {
-		return nil, &refused{
+		return nil, &backendError{
 			http.StatusNotImplemented,
 			signaling.GoogleError(http.StatusNotImplemented, "The server behind this model cannot do that.", 0),
 			"",
 		}
 	}
 	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request.text), &q); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableRequest(err)
 	}
-	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
+	texts, dimensions := []string{q.Content.joinText("\n")}, q.OutputDimensionality
 	if method == "batchEmbedContents" {
 		texts = nil
 		for _, r := range q.Requests {
-			texts, dimensions = append(texts, r.Content.text("\n")), r.OutputDimensionality
+			texts, dimensions = append(texts, r.Content.joinText("\n")), r.OutputDimensionality
 		}
 	}
-	from, err := c.send(ctx, http.MethodPost, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.sent)
+	from, err := c.sendRequest(ctx, http.MethodPost, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.onSent)
 	if err != nil {
 		return nil, err
 	}
@@ -604,7 +608,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 			Embedding json.RawMessage `json:"embedding"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxChatResponse)).Decode(&answer); err != nil {
 		return nil, err
 	}
 	list := []any{}

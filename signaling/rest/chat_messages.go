@@ -49,13 +49,13 @@ type chatImage struct {
 
 // chatCall is a tool call, or in a stream a piece of the call with this index.
 type chatCall struct {
-	Index    *callIndex `json:"index,omitempty"`
-	ID       string     `json:"id,omitempty"`
-	Type     string     `json:"type,omitempty"`
-	Function chatCalled `json:"function"`
+	Index    *callIndex       `json:"index,omitempty"`
+	ID       string           `json:"id,omitempty"`
+	Type     string           `json:"type,omitempty"`
+	Function chatFunctionCall `json:"function"`
 }
 
-type chatCalled struct {
+type chatFunctionCall struct {
 	Name      string        `json:"name,omitempty"`
 	Arguments callArguments `json:"arguments"`
 }
@@ -66,7 +66,7 @@ type callIndex int
 // UnmarshalJSON implements [json.Unmarshaler].
 func (i *callIndex) UnmarshalJSON(raw []byte) error {
 	value, err := tools.Decode(raw)
-	*i = callIndex(number(value))
+	*i = callIndex(toInt(value))
 	return err
 }
 
@@ -91,21 +91,21 @@ type chatContent string
 // UnmarshalJSON implements [json.Unmarshaler].
 func (c *chatContent) UnmarshalJSON(raw []byte) error {
 	value, err := tools.Decode(raw)
-	*c = chatContent(textOf(value))
+	*c = chatContent(extractText(value))
 	return err
 }
 
-// textOf returns the text of a string, a part, or a list of these.
-func textOf(value any) string {
+// extractText returns the text of a string, a part, or a list of these.
+func extractText(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v
 	case object:
-		return textOf(cmp.Or[any](v["text"], v["content"], v["value"]))
+		return extractText(cmp.Or[any](v["text"], v["content"], v["value"]))
 	case []any:
 		var b strings.Builder
 		for _, part := range v {
-			b.WriteString(textOf(part))
+			b.WriteString(extractText(part))
 		}
 		return b.String()
 	}
@@ -149,26 +149,26 @@ type chatSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// chatAnswer is a response, or a chunk of a stream.
-type chatAnswer struct {
-	chatFailure
+// chatResponse is a response, or a chunk of a stream.
+type chatResponse struct {
+	chatErrorResponse
 	Model   string       `json:"model"`
 	Choices []chatChoice `json:"choices"`
 	Usage   *chatUsage   `json:"usage"`
 }
 
-// chatFailure holds the error of a response or of a chunk of a stream.
-type chatFailure struct {
+// chatErrorResponse holds the error of a response or of a chunk of a stream.
+type chatErrorResponse struct {
 	Error *chatError `json:"error"`
 }
 
 type chatChoice struct {
-	Message      chatSaid `json:"message"`
-	Delta        chatSaid `json:"delta"` // in a stream
-	FinishReason string   `json:"finish_reason"`
+	Message      chatOutput `json:"message"`
+	Delta        chatOutput `json:"delta"` // in a stream
+	FinishReason string     `json:"finish_reason"`
 }
 
-type chatSaid struct {
+type chatOutput struct {
 	Content          chatContent `json:"content"`
 	Refusal          string      `json:"refusal"`
 	ReasoningContent string      `json:"reasoning_content"` // DeepSeek's, vLLM's, llama.cpp's
@@ -176,8 +176,8 @@ type chatSaid struct {
 	ToolCalls        []chatCall  `json:"tool_calls"`
 }
 
-// thoughts returns the model's thoughts, from either field.
-func (c *chatSaid) thoughts() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
+// thoughtText returns the model's thoughts, from either field.
+func (c *chatOutput) thoughtText() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
 // chatUsage holds the token counts of a response. Servers send them with decimals, as strings or as null, and the details in various
 // forms: an invalid count is 0, and never makes the response fail.
@@ -191,9 +191,9 @@ func (u *chatUsage) UnmarshalJSON(raw []byte) error {
 	fields, _ := value.(object)
 	details := func(name string) object { inner, _ := fields[name].(object); return inner }
 	*u = chatUsage{
-		Prompt: max(0, number(fields["prompt_tokens"])), Completion: max(0, number(fields["completion_tokens"])),
-		Cached:    max(0, number(details("prompt_tokens_details")["cached_tokens"])),
-		Reasoning: max(0, number(details("completion_tokens_details")["reasoning_tokens"])),
+		Prompt: max(0, toInt(fields["prompt_tokens"])), Completion: max(0, toInt(fields["completion_tokens"])),
+		Cached:    max(0, toInt(details("prompt_tokens_details")["cached_tokens"])),
+		Reasoning: max(0, toInt(details("completion_tokens_details")["reasoning_tokens"])),
 	}
 	return err
 }

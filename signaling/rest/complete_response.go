@@ -11,19 +11,19 @@ import (
 // object is a JSON object. Its numbers are of type json.Number, so they keep all digits.
 type object = map[string]any
 
-func decode(text []byte, into *object) error {
+func decodeObject(text []byte, into *object) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	return dec.Decode(into)
 }
 
-// complete adds the fields that clients rely on: content with parts and role, index, safety ratings, prompt feedback, and a usage with
-// the correct total. Function calls get an id and an object of arguments. If last is set, each candidate gets a finishReason; otherwise
-// finishReason is set to null and its previous value is returned.
-func complete(answer object, last bool) (reason string) {
+// completeResponse adds the fields that clients rely on: content with parts and role, index, safety ratings, prompt feedback, and a
+// usage with the correct total. Function calls get an id and an object of arguments. If last is set, each candidate gets a
+// finishReason; otherwise finishReason is set to null and its previous value is returned.
+func completeResponse(answer object, last bool) (reason string) {
 	candidates, _ := answer["candidates"].([]any)
 	if len(candidates) == 0 {
-		if blocked(answer) { // promptFeedback gives the reason; there are no candidates to complete
+		if isBlocked(answer) { // promptFeedback gives the reason; there are no candidates to complete
 			completeUsage(answer)
 			return ""
 		}
@@ -59,8 +59,8 @@ func complete(answer object, last bool) (reason string) {
 	return reason
 }
 
-// blocked reports whether the prompt was blocked. Then there are no candidates.
-func blocked(answer object) bool {
+// isBlocked reports whether the prompt was blocked. Then there are no candidates.
+func isBlocked(answer object) bool {
 	feedback, _ := answer["promptFeedback"].(object)
 	return feedback["blockReason"] != nil
 }
@@ -105,12 +105,12 @@ func completeUsage(answer object) {
 	}
 	setDefault(usage, "promptTokenCount", 0)
 	setDefault(usage, "candidatesTokenCount", 0)
-	usage["totalTokenCount"] = sumOf(usage)
+	usage["totalTokenCount"] = sumTokens(usage)
 }
 
-func sumOf(usage object) (sum int) {
+func sumTokens(usage object) (sum int) {
 	for _, name := range []string{"promptTokenCount", "candidatesTokenCount", "toolUsePromptTokenCount", "thoughtsTokenCount"} {
-		sum += number(usage[name])
+		sum += toInt(usage[name])
 	}
 	return sum
 }
@@ -121,7 +121,7 @@ func setDefault(o object, name string, value any) {
 	}
 }
 
-func number(v any) int {
+func toInt(v any) int {
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Float64(); err == nil && math.Abs(n) <= math.MaxInt32 { // some servers send 7.0
@@ -129,7 +129,7 @@ func number(v any) int {
 		}
 	case string:
 		if v != "" { // and some send "7"
-			return number(json.Number(v))
+			return toInt(json.Number(v))
 		}
 	case int:
 		return v

@@ -14,46 +14,46 @@ import (
 	"voxgate/tools"
 )
 
-// Generate lets the backend of a model answer a GenerateContentRequest and calls piece for each part of the answer. Each part is a
+// GenerateContent lets the backend of a model answer a GenerateContentRequest and calls piece for each part of the answer. Each part is a
 // GenerateContentResponse with all fields that REST clients expect; its finishReason is the backend's.
 //
 // It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
 // those of piece and ctx are a [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
-func (d *Door) Generate(
+func (d *Door) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
-	bill, request, err := charge(d.Host, account, 0, model, "streamGenerateContent", request)
+	bill, request, err := reserveCallCost(d.Host, account, 0, model, "streamGenerateContent", request)
 	if err != nil {
 		return cost, err
 	}
-	err = d.generate(ctx, model, request, func(event object) error {
-		bill.note(event)
+	err = d.generateParts(ctx, model, request, func(event object) error {
+		bill.recordAnswer(event)
 		return piece(tools.Encode(event))
 	})
-	return bill.pay(ctx, false), err
+	return bill.settleCost(ctx, false), err
 }
 
-// Known returns an error if the backend reports that the model does not exist. If the backend cannot be reached, Known returns nil.
-func (d *Door) Known(ctx context.Context, model string) error {
-	_, err := d.backend(model).describe(ctx, model)
-	if r := (*refused)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
+// CheckModel returns an error if the backend reports that the model does not exist. If the backend cannot be reached, Known returns nil.
+func (d *Door) CheckModel(ctx context.Context, model string) error {
+	_, err := d.backendFor(model).describeModel(ctx, model)
+	if r := (*backendError)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
 		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("There is no model %s.", model)}
 	}
 	return nil
 }
 
-func (d *Door) generate(ctx context.Context, model string, request []byte, piece func(object) error) error {
+func (d *Door) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
+	watch := time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
 	defer watch.Stop()
-	next, err := d.backend(model).generate(ctx, model, upload{text: request}, true)
+	next, err := d.backendFor(model).startGeneration(ctx, model, requestBody{text: request}, true)
 	if err != nil {
 		return publicError(ctx, err)
 	}
 	for {
 		event, err := next()
-		watch.Reset(silence)
+		watch.Reset(maxSilence)
 		if err == io.EOF {
 			return nil
 		}
@@ -61,9 +61,9 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 			return publicError(ctx, err)
 		}
 		if said, failed := event["error"].(object); failed {
-			return publicError(ctx, &refused{status: number(said["code"]), body: event})
+			return publicError(ctx, &backendError{status: toInt(said["code"]), body: event})
 		}
-		reason := complete(event, false)
+		reason := completeResponse(event, false)
 		candidates, _ := event["candidates"].([]any)
 		for _, one := range candidates {
 			if candidate, ok := one.(object); ok && reason != "" {
@@ -78,7 +78,7 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 
 // publicError converts an error of a backend for callers inside the gateway.
 func publicError(ctx context.Context, err error) error {
-	if r := (*refused)(nil); errors.As(err, &r) {
+	if r := (*backendError)(nil); errors.As(err, &r) {
 		code := bridge.CodeRefused
 		switch r.status {
 		case http.StatusTooManyRequests:
@@ -89,12 +89,12 @@ func publicError(ctx context.Context, err error) error {
 			code = bridge.CodeConnectionFailed
 		}
 		said, _ := r.body["error"].(object)
-		after, _ := time.ParseDuration(cmp.Or(r.after, "0") + "s") // HTTP dates are not supported; they count as 0
+		after, _ := time.ParseDuration(cmp.Or(r.retryAfter, "0") + "s") // HTTP dates are not supported; they count as 0
 		return &bridge.Error{
 			Code: code, Status: r.status, Retry: max(0, after), Message: fmt.Sprintf("The model does not answer: %v", said["message"]),
 		}
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errBackendSilent) {
 		return cause
 	}
 	return &bridge.Error{

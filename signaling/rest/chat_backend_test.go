@@ -210,14 +210,14 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// chat returns a gateway that routes all models to a server of chat completions.
-func chat(t *testing.T) (url string, s *chatServer) {
+// startChatGateway returns a gateway that routes all models to a server of chat completions.
+func startChatGateway(t *testing.T) (url string, s *chatServer) {
 	t.Helper()
-	routes, s := chatRoutes(t)
-	return open(t, http.NotFoundHandler(), nil, routes...) + "/v1beta/models/gpt-x:", s
+	routes, s := startChatServer(t)
+	return startGateway(t, http.NotFoundHandler(), nil, routes...) + "/v1beta/models/gpt-x:", s
 }
 
-func chatRoutes(t *testing.T) ([]rest.Route, *chatServer) {
+func startChatServer(t *testing.T) ([]rest.Route, *chatServer) {
 	t.Helper()
 	s := &chatServer{t: t, got: make(chan chatRequest, 16)}
 	up := httptest.NewServer(s)
@@ -236,11 +236,11 @@ func chatRoutes(t *testing.T) ([]rest.Route, *chatServer) {
 }
 
 func TestChatCompletions(t *testing.T) {
-	url, s := chat(t)
+	url, s := startChatGateway(t)
 	body := `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"contents":[{"role":"user","parts":[{"text":"Hello there"}]}],
 		"generationConfig":{"temperature":0.5,"maxOutputTokens":99,"stopSequences":["END"]}}`
-	status, text := post(t, url+"generateContent", body)
-	if said := check(t, text, true); status != 200 || said != "You said: Hello there" ||
+	status, text := postJSON(t, url+"generateContent", body)
+	if said := checkResponse(t, text, true); status != 200 || said != "You said: Hello there" ||
 		!strings.Contains(text, `"thoughtsTokenCount":4,"totalTokenCount":16`) {
 		t.Errorf("%d %s", status, text)
 	}
@@ -250,49 +250,49 @@ func TestChatCompletions(t *testing.T) {
 		q.Stop[0] != "END" {
 		t.Errorf("went up as %+v", q)
 	}
-	_, sse := post(t, url+"streamGenerateContent?alt=sse", body)
-	list := events(t, sse)
+	_, sse := postJSON(t, url+"streamGenerateContent?alt=sse", body)
+	list := parseEvents(t, sse)
 	if said := checkStream(t, list); said != "You said: Hello there" || len(list) < 4 ||
 		!strings.Contains(list[len(list)-1], `"totalTokenCount":16`) {
 		t.Errorf("%q", list)
 	}
-	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"/long story"}]}]}`)
-	if list := events(t, sse); !strings.Contains(list[len(list)-1], "MAX_TOKENS") {
+	_, sse = postJSON(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"/long story"}]}]}`)
+	if list := parseEvents(t, sse); !strings.Contains(list[len(list)-1], "MAX_TOKENS") {
 		t.Errorf("%q", list)
 	}
-	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /die now"}]}]}`)
-	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) {
+	_, sse = postJSON(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /die now"}]}]}`)
+	if list := parseEvents(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) {
 		t.Errorf("%q", list)
 	}
-	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /overload it"}]}]}`)
-	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") ||
+	_, sse = postJSON(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /overload it"}]}]}`)
+	if list := parseEvents(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") ||
 		strings.Contains(sse, "sk-test") {
 		t.Errorf("an error in a stream: %q", list)
 	}
-	status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
+	status, text = postJSON(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
 	if status != 429 || !strings.Contains(text, "Rate limit reached.") || !strings.Contains(text, "RESOURCE_EXHAUSTED") {
 		t.Errorf("%d %s", status, text)
 	}
-	_, text = post(t, url+"batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`)
+	_, text = postJSON(t, url+"batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`)
 	if text != `{"embeddings":[{"values":[0.5,0]},{"values":[0.5,1]}]}` {
 		t.Errorf("%s", text)
 	}
-	if status, text = post(t, url+"countTokens", body); status != 501 || !strings.Contains(text, "UNIMPLEMENTED") {
+	if status, text = postJSON(t, url+"countTokens", body); status != 501 || !strings.Contains(text, "UNIMPLEMENTED") {
 		t.Errorf("%d %s", status, text)
 	}
 	const recording = `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`
-	if status, text = post(t, url+"generateContent", recording); status != 400 || !strings.Contains(text, "audio/wav") {
+	if status, text = postJSON(t, url+"generateContent", recording); status != 400 || !strings.Contains(text, "audio/wav") {
 		t.Errorf("%d %s", status, text)
 	}
 }
 
 // Model names may contain colons, like Ollama's; the method follows the last colon.
-func TestAModelWithATag(t *testing.T) {
-	routes, s := chatRoutes(t)
+func TestModelNameWithColon(t *testing.T) {
+	routes, s := startChatServer(t)
 	routes[0].OpenAI.Model = ""
-	url := open(t, http.NotFoundHandler(), nil, routes...)
+	url := startGateway(t, http.NotFoundHandler(), nil, routes...)
 	for _, path := range []string{"/v1beta/models/gpt-2.5:7b:generateContent", "/v1/models/gpt-2.5:7b/generateContent"} {
-		status, text := post(t, url+path, hello)
+		status, text := postJSON(t, url+path, hello)
 		if status != http.StatusOK {
 			t.Fatalf("%s: %d %s", path, status, text)
 		}
@@ -304,8 +304,8 @@ func TestAModelWithATag(t *testing.T) {
 
 // Google's own curl examples use snake_case, and names of properties that are the client's own.
 func TestChatCompletionsInSnakeCase(t *testing.T) {
-	url, s := chat(t)
-	status, text := post(t, url+"generateContent", `{"system_instruction":{"parts":[{"text":"Be brief."}]},
+	url, s := startChatGateway(t)
+	status, text := postJSON(t, url+"generateContent", `{"system_instruction":{"parts":[{"text":"Be brief."}]},
 		"contents":[{"role":"user","parts":[{"text":"look"},{"inline_data":{"mime_type":"image/png","data":"_-8"}}]}],
 		"tools":[{"function_declarations":[{"name":"look_up",
 			"parameters":{"type":"object","properties":{"any_of_them":{"type":"string","max_length":9}}}}]}],
@@ -326,9 +326,9 @@ func TestChatCompletionsInSnakeCase(t *testing.T) {
 // What strict servers reject is not sent to them: empty turns, turns with only thoughts, calls without a response,
 // responses without a call.
 func TestChatCompletionsForStrictServers(t *testing.T) {
-	url, s := chat(t)
+	url, s := startChatGateway(t)
 	ask := func(contents string) (int, string) {
-		return post(t, url+"generateContent", `{"contents":[`+contents+`]}`)
+		return postJSON(t, url+"generateContent", `{"contents":[`+contents+`]}`)
 	}
 	const user = `{"role":"user","parts":[{"text":"go"}]}`
 	const called = `{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}},{"functionCall":{"name":"g"}}]}`
@@ -346,7 +346,7 @@ func TestChatCompletionsForStrictServers(t *testing.T) {
 			t.Errorf("%s: %d %s", name, status, text)
 			continue
 		}
-		check(t, text, true)
+		checkResponse(t, text, true)
 		<-s.got
 	}
 	for contents, want := range map[string]string{
@@ -361,28 +361,29 @@ func TestChatCompletionsForStrictServers(t *testing.T) {
 
 // Thoughts are separate parts, an invalid usage is never below 0, and arguments that are not JSON end the answer.
 func TestChatCompletionsAnswers(t *testing.T) {
-	url, _ := chat(t)
+	url, _ := startChatGateway(t)
 	thinks := `{"contents":[{"parts":[{"text":"/think"}]}]}`
-	_, text := post(t, url+"generateContent", thinks)
-	if said := check(t, text, true); said != "So." || !strings.Contains(text, `{"text":"Hm.","thought":true}`) ||
+	_, text := postJSON(t, url+"generateContent", thinks)
+	if said := checkResponse(t, text, true); said != "So." || !strings.Contains(text, `{"text":"Hm.","thought":true}`) ||
 		!strings.Contains(text, `"candidatesTokenCount":0`) {
 		t.Errorf("%s", text)
 	}
-	_, sse := post(t, url+"streamGenerateContent?alt=sse", thinks)
-	if list := events(t, sse); checkStream(t, list) != "You said: /think" || !strings.Contains(sse, `{"text":"Hm.","thought":true}`) {
+	_, sse := postJSON(t, url+"streamGenerateContent?alt=sse", thinks)
+	if list := parseEvents(t, sse); checkStream(t, list) != "You said: /think" || !strings.Contains(sse, `{"text":"Hm.","thought":true}`) {
 		t.Errorf("%s", sse)
 	}
 	broken := `{"contents":[{"parts":[{"text":"/tool f {\"n\":"}]}]}`
-	_, text = post(t, url+"generateContent", broken)
-	if check(t, text, true); !strings.Contains(text, `"finishReason":"MALFORMED_FUNCTION_CALL"`) || strings.Contains(text, "functionCall\"") {
+	_, text = postJSON(t, url+"generateContent", broken)
+	if checkResponse(t, text, true); !strings.Contains(text, `"finishReason":"MALFORMED_FUNCTION_CALL"`) ||
+		strings.Contains(text, "functionCall\"") {
 		t.Errorf("%s", text)
 	}
-	_, sse = post(t, url+"streamGenerateContent?alt=sse", broken)
-	list := events(t, sse)
+	_, sse = postJSON(t, url+"streamGenerateContent?alt=sse", broken)
+	list := parseEvents(t, sse)
 	if checkStream(t, list); !strings.Contains(list[len(list)-1], `"finishReason":"MALFORMED_FUNCTION_CALL"`) {
 		t.Errorf("%s", sse)
 	}
-	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
+	_, text = postJSON(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
 	if !strings.Contains(text, "RetryInfo") || !strings.Contains(text, `"retryDelay":"3s"`) {
 		t.Errorf("%s", text)
 	}
@@ -390,8 +391,8 @@ func TestChatCompletionsAnswers(t *testing.T) {
 
 // Functions that are not allowed are not declared to the server.
 func TestChatCompletionsAllowedFunctions(t *testing.T) {
-	url, s := chat(t)
-	post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"x"}]}],"tools":[{"functionDeclarations":[
+	url, s := startChatGateway(t)
+	postJSON(t, url+"generateContent", `{"contents":[{"parts":[{"text":"x"}]}],"tools":[{"functionDeclarations":[
 		{"name":"a","parameters":{"type":"OBJECT"}},{"name":"b","parameters":{"type":"OBJECT"}},{"name":"c","parameters":{"type":"OBJECT"}}]}],
 		"toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["a","c"]}}}`)
 	if q := <-s.got; len(q.Tools) != 2 || q.Tools[1].Function.Name != "c" || string(q.ToolChoice) != `"required"` {
@@ -400,9 +401,9 @@ func TestChatCompletionsAllowedFunctions(t *testing.T) {
 }
 
 // The model's earlier text is returned to it unchanged, in however many pieces it came.
-func TestChatCompletionsAnswersOfBefore(t *testing.T) {
-	url, s := chat(t)
-	post(
+func TestChatCompletionsEarlierAnswers(t *testing.T) {
+	url, s := startChatGateway(t)
+	postJSON(
 		t,
 		url+"generateContent",
 		`{"contents":[{"role":"user","parts":[{"text":"a"}]},`+
@@ -416,24 +417,24 @@ func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 
 // A stream that breaks off before it has reported its usage is charged by its length.
 func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
-	routes, _ := chatRoutes(t)
-	url, key := lockedDoor(t, budget(150), http.NotFoundHandler(), routes...)
+	routes, _ := startChatServer(t)
+	url, key := startLockedGateway(t, tokenBudget(150), http.NotFoundHandler(), routes...)
 	url = strings.TrimSuffix(url, "m") + "gpt-x"
 	body := `{"contents":[{"parts":[{"text":"` + strings.Repeat("word ", 100) + `/die"}]}]}`
 	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if status, text := post(t, url+":streamGenerateContent?alt=sse&key="+key, body); status != want {
+		if status, text := postJSON(t, url+":streamGenerateContent?alt=sse&key="+key, body); status != want {
 			t.Errorf("call %d: %d %.200s", n, status, text)
 		}
 	}
 }
 
 func TestChatCompletionsWithTools(t *testing.T) {
-	url, s := chat(t)
+	url, s := startChatGateway(t)
 	const declared = `"tools":[{"functionDeclarations":[{"name":"look_up","description":"d",
 		"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}]}],
 		"toolConfig":{"functionCallingConfig":{"mode":"ANY"}}`
-	_, text := post(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
-	check(t, text, true)
+	_, text := postJSON(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
+	checkResponse(t, text, true)
 	if !strings.Contains(text, `"functionCall":{"args":{"n":1},"id":"call_a","name":"look_up"}`) {
 		t.Errorf("%s", text)
 	}
@@ -441,12 +442,12 @@ func TestChatCompletionsWithTools(t *testing.T) {
 		q.Tools[0].Function.Parameters["properties"].(map[string]any)["n"].(map[string]any)["type"] != "integer" {
 		t.Errorf("%+v", q)
 	}
-	_, sse := post(
+	_, sse := postJSON(
 		t,
 		url+"streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`,
 	)
-	list := events(t, sse)
+	list := parseEvents(t, sse)
 	checkStream(t, list)
 	if last := list[len(list)-1]; strings.Count(last, `{"args":{"n":1},"id":"call_`) != 2 {
 		t.Errorf("%s", last)
@@ -462,8 +463,8 @@ func TestChatCompletionsWithTools(t *testing.T) {
 					{"functionResponse":{%s"name":"look_up","response":{"output":"one"}}},
 					{"functionResponse":{%s"name":"look_up","response":{"error":"no two"}}}]}],%s}`,
 				ids[0], ids[1], role, ids[0], ids[1], declared)
-			status, text := post(t, url+"generateContent", body)
-			if said := check(t, text, true); status != 200 || !strings.Contains(said, "no two") {
+			status, text := postJSON(t, url+"generateContent", body)
+			if said := checkResponse(t, text, true); status != 200 || !strings.Contains(said, "no two") {
 				t.Errorf("%s, %s: %d %s", name, role, status, text)
 			}
 		}
@@ -471,10 +472,11 @@ func TestChatCompletionsWithTools(t *testing.T) {
 	for range 5 {
 		<-s.got
 	}
-	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"rate"},{"inlineData":{"mimeType":"image/png","data":"AA=="}}]}],
+	_, text = postJSON(t, url+"generateContent",
+		`{"contents":[{"parts":[{"text":"rate"},{"inlineData":{"mimeType":"image/png","data":"AA=="}}]}],
 		"generationConfig":{"responseMimeType":"application/json",
 			"responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER","nullable":true}}}}}`)
-	check(t, text, true)
+	checkResponse(t, text, true)
 	q := <-s.got
 	schema, _ := json.Marshal(q.ResponseFormat.JSONSchema.Schema)
 	if want := `{"properties":{"n":{"type":["integer","null"]}},"type":"object"}`; string(schema) != want {

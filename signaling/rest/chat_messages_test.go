@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCallsOfAStream gathers the function calls of streams in the forms of different servers.
-func TestCallsOfAStream(t *testing.T) {
+// TestStreamedCallPiecesAreMerged gathers the function calls of streams in the forms of different servers.
+func TestStreamedCallPiecesAreMerged(t *testing.T) {
 	for name, test := range map[string]struct{ pieces, want string }{
 		"by index": {`{"index":0,"id":"a","function":{"name":"read","arguments":""}}
 			{"index":1,"id":"b","function":{"name":"list","arguments":"{}"}}
@@ -48,7 +48,7 @@ func TestCallsOfAStream(t *testing.T) {
 			var p chatCall
 			err := in.Decode(&p)
 			if err == nil {
-				calls, err = gather(calls, []chatCall{p})
+				calls, err = mergeCallPieces(calls, []chatCall{p})
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -64,8 +64,8 @@ func TestCallsOfAStream(t *testing.T) {
 	}
 }
 
-// TestFormsOfServers parses answers and failures in the forms of different servers.
-func TestFormsOfServers(t *testing.T) {
+// TestLenientServerResponses parses answers and failures in the forms of different servers.
+func TestLenientServerResponses(t *testing.T) {
 	for form, want := range map[string]string{
 		`{"choices":[{"message":{"content":"Hi"}}]}`:                                          "Hi, ",
 		`{"choices":[{"message":{"content":null}}]}`:                                          ", ",
@@ -75,7 +75,7 @@ func TestFormsOfServers(t *testing.T) {
 		`{"choices":[{}],"error":"model not found"}`:                                          ", model not found",
 		`{"choices":[{}],"error":{"message":"model not found"}}`:                              ", model not found",
 	} {
-		var a chatAnswer
+		var a chatResponse
 		if err := json.Unmarshal([]byte(form), &a); err != nil {
 			t.Errorf("%s: %v", form, err)
 			continue
@@ -90,8 +90,8 @@ func TestFormsOfServers(t *testing.T) {
 	}
 }
 
-// TestUsageOfServers parses the usage in the forms of different servers. None makes the answer fail.
-func TestUsageOfServers(t *testing.T) {
+// TestLenientUsageCounts parses the usage in the forms of different servers. None makes the answer fail.
+func TestLenientUsageCounts(t *testing.T) {
 	for form, want := range map[string]chatUsage{
 		`{"prompt_tokens":7,"completion_tokens":9}`:                                      {Prompt: 7, Completion: 9},
 		`{"prompt_tokens":7.0,"completion_tokens":9.0}`:                                  {Prompt: 7, Completion: 9},
@@ -110,7 +110,7 @@ func TestUsageOfServers(t *testing.T) {
 			`{"choices":[{"message":{"content":"Hi","tool_calls":[{"index":"0","function":{"name":"f"}}]}}],"usage":` + form + `}`,
 			`{"choices":[{"delta":{"content":"Hi","tool_calls":[{"index":0.0,"function":{"name":"f"}}]}}],"usage":` + form + `}`,
 		} {
-			var a chatAnswer
+			var a chatResponse
 			if err := json.Unmarshal([]byte(answer), &a); err != nil || a.Usage == nil || *a.Usage != want {
 				t.Errorf("%s: %+v, %v", form, a.Usage, err)
 			}
@@ -118,15 +118,15 @@ func TestUsageOfServers(t *testing.T) {
 	}
 }
 
-// TestOneObjectForAList parses Google's own sample, which has one object in place of a list.
-func TestOneObjectForAList(t *testing.T) {
-	var q generation
+// TestSingleObjectInPlaceOfList parses Google's own sample, which has one object in place of a list.
+func TestSingleObjectInPlaceOfList(t *testing.T) {
+	var q generateRequest
 	err := json.Unmarshal([]byte(`{"contents":{"parts":{"text":"Hello there"}}}`), &q)
-	if err != nil || q.Contents[0].text("") != "Hello there" {
+	if err != nil || q.Contents[0].joinText("") != "Hello there" {
 		t.Errorf("%+v, %v", q.Contents, err)
 	}
 	err = json.Unmarshal([]byte(`{"contents":5}`), &q)
-	if said := unreadable(err).Error(); strings.Contains(said, "Go ") || strings.Contains(said, "rest.") {
+	if said := unreadableRequest(err).Error(); strings.Contains(said, "Go ") || strings.Contains(said, "rest.") {
 		t.Errorf("it says %q", said)
 	}
 }

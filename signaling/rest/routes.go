@@ -41,14 +41,14 @@ func ReadRoutes(file string) ([]Route, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	for i := range all.Models {
-		if err := all.Models[i].check(); err != nil {
+		if err := all.Models[i].validateRoute(); err != nil {
 			return nil, fmt.Errorf("%s: models[%d].%w", file, i, err)
 		}
 	}
 	return all.Models, nil
 }
 
-func (r *Route) check() error {
+func (r *Route) validateRoute() error {
 	if _, err := path.Match(r.Model, ""); err != nil || r.Model == "" {
 		return fmt.Errorf("model %q is no name and no pattern", r.Model)
 	}
@@ -69,8 +69,8 @@ func (r *Route) check() error {
 	return nil
 }
 
-// backend returns the backend for a model.
-func (d *Door) backend(model string) backend {
+// backendFor returns the backend for a model.
+func (d *Door) backendFor(model string) backend {
 	for _, r := range d.routes {
 		if ok, _ := path.Match(r.model, model); ok {
 			return r.backend
@@ -88,7 +88,7 @@ func makeRoutes(routes []Route, google backend, client *http.Client) (made []rou
 	for _, r := range routes {
 		to := google
 		if r.OpenAI != nil {
-			to = newOpenAI(*r.OpenAI, client)
+			to = newChatBackend(*r.OpenAI, client)
 		}
 		made = append(made, route{r.Model, to})
 	}
