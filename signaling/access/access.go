@@ -1,4 +1,4 @@
-// Package access decides who may use the gateway, and how much.
+// Package access admits clients to the gateway and limits their use.
 //
 // A [Gate] holds the operator's keys and limits. It gives each request a [Client]; an endpoint calls [Client.Authorize]
 // with what the client wants and the token of its first message, if any. A rejection has a sentence, an error code and,
@@ -175,8 +175,8 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress returns the address of a request's client: the nearest one that is not a trusted proxy (X-Forwarded-For
-// is read from its end, because clients can forge its beginning). trusted reports whether a trusted proxy sent the
+// clientAddress returns the address of a request's client: the last one in X-Forwarded-For that is not a trusted proxy,
+// because clients can forge its beginning. trusted reports whether a trusted proxy sent the
 // request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
@@ -264,8 +264,8 @@ func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	return nil
 }
 
-// errOtherCaller rejects a client that may not control a conversation. Endpoints answer that there is no such
-// conversation.
+// errOtherCaller rejects a client that may not control a conversation. Endpoints answer that the conversation does
+// not exist.
 var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation belongs to another caller."}
 
 // IsOtherCaller reports whether an error of [Client.AuthorizeControl] means that the conversation belongs to another

@@ -270,8 +270,8 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// reserveTries is how often a reservation is tried while others use the same budget, after a random part of
-// reservePause: of several at the same moment each may see the others' requests, and all may fail.
+// reserveTries limits the attempts at a reservation while others use the same budget, each after a random part of
+// reservePause. Of several at the same moment each may see the others' requests, and all may fail.
 const (
 	reserveTries = 3
 	reservePause = 20 * time.Millisecond

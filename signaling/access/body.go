@@ -11,18 +11,18 @@ import (
 const (
 	// smallBody is the size that every request may send without being counted, in bytes.
 	smallBody = 64 << 10
-	// bodyWait is how long a request waits for others to release their bodies, and bodyRetry when a client may retry
-	// after that.
+	// bodyWait limits how long a request waits for others to release their bodies. Then the client is asked to retry
+	// after bodyRetry.
 	bodyWait  = 5 * time.Second
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is how many bytes a second a body must deliver while others wait for its reservation, counted from its
-	// reservation: an announced length alone holds no room. bodyGrace is how long it may deliver less, which tolerates a
-	// lost packet.
+	// minBodyRate is the number of bytes a second that a body must deliver since its reservation while others wait, so
+	// that an announced length alone does not block them. It may deliver less for bodyGrace, which tolerates a lost
+	// packet.
 	minBodyRate = 64 << 10
 	bodyGrace   = 2 * time.Second
 
-	// slowBodyCheck is how often a waiting request checks for slow bodies.
+	// slowBodyCheck is the interval at which a waiting request checks for slow bodies.
 	slowBodyCheck = 250 * time.Millisecond
 
 	// maxBodyWaits limits the waiting requests of one address or key: more are rejected at once.
@@ -162,8 +162,8 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow gives the reservations of slow bodies to one that needs more. What they have sent so far stays counted,
-// because it is kept until they notice. Needs the gate's mu.
+// evictSlow gives the reservations of slow bodies to one that needs more. The bytes that they have delivered stay
+// counted, because they stay in memory until the slow requests notice. Needs the gate's mu.
 func (b *requestBody) evictSlow(more int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {

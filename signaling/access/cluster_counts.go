@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// leaseTime is how long other gateways count the usage of a gateway that has died; a live one reports again every
-	// leaseEvery.
+	// leaseTime limits how long other gateways count the usage of a gateway that has died. A live one reports again
+	// every leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
-	// budgetTime is how long spending is remembered: a day, by any clock.
+	// budgetTime is the lifetime of spending records: a day in any time zone.
 	budgetTime = 48 * time.Hour
 	// atOnce limits the concurrent reports.
 	atOnce = 16

@@ -84,7 +84,7 @@ func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// restrictTo completes a grant with the limits of its issuer, and rejects one that exceeds them or is invalid.
+// restrictTo completes a grant with the limits of its issuer, and returns an error if it exceeds them or is invalid.
 func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	if err := g.checkValues(at); err != nil {
 		return g, err
@@ -131,7 +131,7 @@ func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// restrictNumber completes a number with its maximum, and rejects one that exceeds it. 0 is no limit.
+// restrictNumber replaces 0 by the maximum, and returns an error for a number above it. A maximum of 0 means unlimited.
 func restrictNumber[N int | float64](at string, own *N, most N) error {
 	switch {
 	case most == 0:
@@ -143,8 +143,8 @@ func restrictNumber[N int | float64](at string, own *N, most N) error {
 	return nil
 }
 
-// isCovered reports whether one of these patterns matches a name. If the name is itself a pattern, it must be equal to
-// one of them, or extend one that ends in a star.
+// isCovered reports whether one of these patterns matches a name. If the name is itself a pattern, it must equal
+// one of them, or extend a pattern that ends in a star.
 func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {

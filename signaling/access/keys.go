@@ -30,7 +30,7 @@ import (
 const (
 	MayMint     = "tokens"       // mint session tokens
 	MayWatch    = "sessions"     // list, watch, steer and end conversations begun in its name
-	MayWatchAll = "sessions:all" // likewise those of every key, and of telephones
+	MayWatchAll = "sessions:all" // watch conversations of every key, and of telephones
 	MayListen   = "listen"       // listen to those conversations
 	MayTalk     = "talk"         // open conversations itself, without a token
 	MayCall     = "calls"        // place telephone calls
@@ -288,8 +288,8 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName rejects a duplicate name, and adds it. A name with a space could be that of a telephone trunk, such as "sip
-// lab", by which its calls are counted and seen.
+// checkName rejects a duplicate name, and adds it. It rejects spaces, because the calls of a
+// telephone trunk are counted under such a name ("sip lab").
 func checkName(at, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:

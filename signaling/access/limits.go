@@ -153,7 +153,7 @@ func (u *ownerUsage) isIdle(now time.Time) bool {
 	return !u.isRunning() && waits == 0 && u.bodies == 0 && u.counts[spent].local == 0 && u.counts[spentPay].local == 0
 }
 
-// sweepEvery is how often unused owners are dropped.
+// sweepEvery is the interval at which unused owners are dropped.
 const sweepEvery = time.Minute
 
 // usageOf returns the usage of an owner. Needs mu.
@@ -257,7 +257,7 @@ func (v *Client) CountUnopened() (done func(), err error) {
 	}, nil
 }
 
-// retryLater is when to retry after a limit that others have to release.
+// retryLater is the pause before a retry at a limit that others have to release.
 const retryLater = 10 * time.Second
 
 func exceedsLimit(n, limit int) bool { return limit >= 0 && n > limit }

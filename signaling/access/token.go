@@ -240,9 +240,9 @@ func invalidTokenError(err error) error {
 // TokenRequest is the body of a request to mint a token.
 type TokenRequest struct {
 	Identity  string `json:"identity,omitempty"`  // of the person, for tools and logs; "sub" of the token
-	ExpiresIn int    `json:"expiresIn,omitempty"` // in seconds; 0: 300
+	ExpiresIn int    `json:"expiresIn,omitempty"` // in seconds; 300 by default
 	Once      *bool  `json:"once,omitempty"`      // for one conversation and its resumes; default: true
-	Grant     *Grant `json:"grant,omitempty"`     // nil: the maximum grant of the key
+	Grant     *Grant `json:"grant,omitempty"`     // the maximum grant of the key by default
 }
 
 // TokenResponse is the answer.
