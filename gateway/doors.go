@@ -98,7 +98,7 @@ func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
 	}
 }
 
-// openSIP returns the endpoints for phones of trunks and in web pages. Without a SIP file they only refuse calls.
+// openSIP returns the endpoints for phones of trunks. Without a SIP file they only refuse calls.
 func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
 ) (doors []signaling.Endpoint, err error) {
@@ -110,7 +110,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{
-		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, RTC: webrtc, Decoder: s.opusDecoder,
+		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, OnQuality: webrtc.Heard,
 		Refused: s.access.OnRefused, Tell: tell, Logger: log,
 	})
 	if err != nil {

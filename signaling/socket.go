@@ -51,9 +51,8 @@ type SocketOptions struct {
 	OnRoundTrip func(time.Duration)
 
 	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5), which is confirmed to a
-	// client that offers it. RequireSubprotocol rejects all others.
-	Subprotocol        string
-	RequireSubprotocol bool
+	// client that offers it.
+	Subprotocol string
 }
 
 // Socket is a client's WebSocket, from its opening to its end. [ServeSocket] reads it, writes to it, pings it and

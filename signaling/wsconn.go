@@ -69,12 +69,8 @@ type WSConn struct {
 // acceptWebSocket upgrades a request to a WebSocket. If it fails it has answered the request.
 func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*WSConn, error) {
 	upgrader, roundTrip := upgrader, o.OnRoundTrip
-	switch {
-	case o.Subprotocol != "" && slices.Contains(websocket.Subprotocols(r), o.Subprotocol):
+	if o.Subprotocol != "" && slices.Contains(websocket.Subprotocols(r), o.Subprotocol) {
 		upgrader.Subprotocols = []string{o.Subprotocol}
-	case o.RequireSubprotocol:
-		http.Error(w, "This endpoint requires the WebSocket subprotocol "+o.Subprotocol+".", http.StatusBadRequest)
-		return nil, errors.New("subprotocol not offered")
 	}
 	releaseWait, err := access.From(r.Context()).CountUnopened()
 	if err != nil {

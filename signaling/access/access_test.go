@@ -394,7 +394,7 @@ func TestAGrantHasAnAgent(t *testing.T) {
 		t, doortest.DialWebSocket(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy,
 	)
 	isRefused(
-		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"grant":{"doors":["sip"]}}`), ""), "forbidden", policy,
+		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"grant":{"doors":["vox"]}}`), ""), "forbidden", policy,
 	)
 }
 

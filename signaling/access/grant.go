@@ -34,7 +34,7 @@ type Grant struct {
 const maxGrantSeconds = 1_000_000_000
 
 // protocols are the names to which a grant can be bound; see [bridge.Origin].
-var protocols = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox", "web", "whip"}
+var protocols = []string{"live", "openai", "rest", "rtvi", "telephony", "vox", "web", "whip"}
 
 // checkNames rejects unknown protocols and agents, for which the token would be rejected later. folder has the
 // operator's agents; a pattern must match one of them.

@@ -164,7 +164,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
 		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
-		doortest.WithWHIP, withREST(t, model), withTelephony(t), withPages(t),
+		doortest.WithWHIP, withREST(t, model), withTelephony(t),
 		func(_ *doortest.Endpoints, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
 	d := &badDoor{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
@@ -189,7 +189,6 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"messages at VOX's door", d.vox, 4},
 		{"messages of an operator's backend", d.sideband, 1},
 		{"messages of a telephony provider", d.telephony, 9},
-		{"requests of telephones in pages", d.pages, 3},
 		{"requests of telephones by UDP", d.sip, 1},
 		{"requests that begin calls, or are calls", d.posts, 4},
 		{"offers", d.offers, 4},

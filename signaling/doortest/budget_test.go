@@ -1,7 +1,6 @@
 package doortest_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,26 +139,6 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 		s.ask = func() { _ = s.conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
 		return s
 	},
-	"pages": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
-		c := dialPage(t, l.Gateway)
-		p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-		page := pagePhone{name: rand.Text()}
-		page.call(c, p, "Authorization: Bearer "+token+"\r\n")
-		s := ofPhone(p)
-		s.conn, s.ask = c, func() {
-			for range 100 {
-				_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(page.request("OPTIONS", "", "")))
-			}
-		}
-		s.over = func(code int) {
-			c.AwaitEvent("BYE sip:ada BYE")
-			if code != websocket.CloseNormalClosure { // else another call may follow
-				ofSocket(c, "").over(code)
-			}
-		}
-		s.gone = func() { c.IgnorePings(); p.DropNetwork() }
-		return s
-	},
 	"telephony": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 		doortest.Eventually(t, "call", func() bool { // others may end meanwhile
@@ -193,7 +172,6 @@ func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.Locked
 		doortest.WithRTVI,
 		doortest.WithVOX(t, seen, nil),
 		withTelephony(t),
-		withPages(t),
 		func(d *doortest.Endpoints, _ *bridge.Options) { d.SmallBuffers = true },
 	)
 }

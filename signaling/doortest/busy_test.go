@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/sideband"
-	"voxgate/signaling/sip"
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
@@ -154,13 +152,6 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			burst(c, `{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1"}}`, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA"}}`)
 			c.SendFrame(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
 			doortest.Eventually(t, "answer", func() bool { list := g.Host.Sessions(); return len(list) > 0 && list[0].Turns > 0 })
-			return func() { doortest.DropConnection(c) }
-		}},
-		{"SIP, from pages", withPages(t), func(t *testing.T, g *doortest.Gateway) func() {
-			c := dialPage(t, g)
-			p := &pagePhone{name: "a"}
-			burst(c, p.request("INVITE", "", doortest.BuildOffer(t)), p.request("OPTIONS", "", ""))
-			c.AwaitEvent("SIP/2.0 200 INVITE")
 			return func() { doortest.DropConnection(c) }
 		}},
 	} {
@@ -313,71 +304,4 @@ func withSideband(d *doortest.Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 		return (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 	})
-}
-
-// withPages opens the door of telephones in pages.
-func withPages(t *testing.T) doortest.Option {
-	return func(d *doortest.Endpoints, _ *bridge.Options) {
-		d.Agents = doortest.Agents
-		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-			door := doortest.Must(sip.New(sip.Options{
-				Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler),
-			}))
-			t.Cleanup(door.Close)
-			return []signaling.Endpoint{{Pattern: "/sip", Socket: door.Pages()}}
-		})
-	}
-}
-
-// dialPage is the socket of a telephone in a page. Its messages are called by how they begin and the method.
-func dialPage(t *testing.T, g *doortest.Gateway) *doortest.Client {
-	t.Helper()
-	method := regexp.MustCompile(`CSeq: \d+ ([A-Z]+)`)
-	at := strings.TrimSuffix(g.URL, "/") + "/sip"
-	return doortest.DialProtocol(t, at, http.Header{"Sec-WebSocket-Protocol": {"sip"}}, func(_ int, raw []byte) doortest.Message {
-		var kind string
-		if m := method.FindSubmatch(raw); len(raw) > 11 && m != nil {
-			kind = string(raw[:11]) + " " + string(m[1])
-		}
-		return doortest.Message{Type: kind, Payload: raw}
-	})
-}
-
-// pagePhone is a telephone in a page, which makes one call.
-type pagePhone struct {
-	name string // another one for each: its transactions are known by it
-	tag  string // of the gateway
-	cseq int
-}
-
-// request is a request of the call.
-func (p *pagePhone) request(method, headers, sdp string) string {
-	if method != "ACK" {
-		p.cseq++
-	}
-	return fmt.Sprintf("%[1]s sip:desk@localhost SIP/2.0\r\nVia: SIP/2.0/WS %[5]s.invalid;branch=z9hG4bK%[2]d%[1]s\r\nMax-Forwards: 70\r\n"+
-		"From: <sip:ada@localhost>;tag=1\r\nTo: <sip:desk@localhost>%[6]s\r\nCall-ID: %[5]s\r\nCSeq: %[2]d %[1]s\r\n"+
-		"Contact: <sip:ada@a.invalid;transport=ws>\r\nContent-Type: application/sdp\r\n%[7]sContent-Length: %[3]d\r\n\r\n%[4]s",
-		method, p.cseq, len(sdp), sdp, p.name, p.tag, headers)
-}
-
-// call has a call answered and connected.
-func (p *pagePhone) call(c *doortest.Client, phone *doortest.Phone, headers string) {
-	c.T.Helper()
-	offer, err := phone.PC.CreateOffer(nil)
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	if err := phone.PC.SetLocalDescription(offer); err != nil {
-		c.T.Fatal(err)
-	}
-	c.SendFrame(websocket.TextMessage, []byte(p.request("INVITE", headers, offer.SDP)))
-	ok := string(c.AwaitEvent("SIP/2.0 200 INVITE").Payload)
-	head, answer, _ := strings.Cut(ok, "\r\n\r\n")
-	p.tag = regexp.MustCompile(`\r\nTo: [^\r]*(;tag=[^;\r]+)`).FindStringSubmatch(head)[1]
-	if err := phone.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}); err != nil {
-		c.T.Fatal(err)
-	}
-	c.SendFrame(websocket.TextMessage, []byte(p.request("ACK", "", "")))
-	phone.AwaitConnected()
 }

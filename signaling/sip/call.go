@@ -21,11 +21,10 @@ import (
 	"voxgate/tools"
 )
 
-// call is one phone call, incoming or outgoing, of a trunk or of a web page. It implements bridge.Caller.
+// call is one phone call, incoming or outgoing, of a trunk. It implements bridge.Caller.
 type call struct {
 	door      *Door
-	trunk     *trunkState // nil if the call belongs to a page
-	page      *page       // nil if the call belongs to a trunk
+	trunk     *trunkState
 	agent     *agents.Agent
 	party     phone.Party
 	open      bridge.SessionRequest // the caller's identity and limits
@@ -34,7 +33,7 @@ type call struct {
 	log       *slog.Logger
 	dialog    *dialog
 	line      *currentCall
-	sound     sound
+	sound     *callMedia
 
 	release    func() // gives back what the call has reserved, such as its slot and port
 	keypad     *phone.Keypad
@@ -59,7 +58,6 @@ type call struct {
 // stages are the steps of a call. Each channel is closed once, when the call reaches that step.
 type stages struct {
 	inSession  chan struct{} // the conversation has begun
-	mediaReady chan struct{} // media is ready, so an INVITE can be answered
 	modelSpoke chan struct{} // the model has begun to speak
 	isAnswered chan struct{} // the response to the INVITE was acknowledged
 	bridged    chan struct{} // the caller was put through to another person
@@ -79,7 +77,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
 		door: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
-		stages:        stages{made(), made(), made(), made(), made(), made(), made()},
+		stages:        stages{made(), made(), made(), made(), made(), made()},
 		transferState: transferState{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
 		startedAt: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
@@ -90,11 +88,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 
 // logBegin logs both parties of a call, and the local port of its media.
 func (c *call) logBegin(from, to string) {
-	about := []any{"from", phone.ClipField(from), "to", phone.ClipField(to)}
-	if s, ok := c.sound.(*rtpSound); ok {
-		about = append(about, "sound", s.stream.port)
-	}
-	c.log.Info("call", about...)
+	c.log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.sound.stream.port)
 }
 
 // endCall ends the call. The first reason counts.
@@ -147,7 +141,6 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err != nil {
 		return err
 	}
-	close(c.mediaReady)
 	c.mu.Lock()
 	timer := c.timer
 	c.mu.Unlock()
@@ -160,33 +153,16 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	c.startTimer()
-	ready, screen := c.isAnswered, c.screen()
-	switch {
-	case screen.isActive():
-		ready = nil
+	screen := c.screen()
+	if screen.isActive() {
 		screen.startClock()
-	case c.trunk != nil: // no need to wait: early media carries the greeting
-		ready = nil
-		if err := c.greetCaller(s, took); err != nil {
-			return err
-		}
+	} else if err := c.greetCaller(s, took); err != nil { // early media carries the greeting, too
+		return err
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.sound.lost(): // the BYE may still arrive
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(closeTimeout):
-				return errPeerLost
-			}
-		case <-ready:
-			ready = nil
-			if err := c.greetCaller(s, took); err != nil {
-				return err
-			}
 		case c.partner = <-c.joining:
 			close(c.bridged)
 			stopKeys()
@@ -236,7 +212,7 @@ func (c *call) takeKeys(ctx context.Context) (stop func()) {
 
 // sendKeys passes pressed keys to the model, unless the caller is waiting for a transfer, or AMD has not decided yet.
 func (c *call) sendKeys(command bridge.Command) error {
-	if s, ok := c.sound.(*rtpSound); ok && (s.isWaiting() || s.screen.isActive() && !s.screen.open.Load()) {
+	if s := c.sound; s.isWaiting() || s.screen.isActive() && !s.screen.open.Load() {
 		return nil
 	}
 	return c.conversation().Do(command)
@@ -371,7 +347,7 @@ func (c *call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Re
 	c.mu.Unlock()
 	if !invites {
 		res, err = c.dialog.send(ctx, c.dialog.newRequest(sip.UPDATE, headers...))
-		invites = err == nil && c.page == nil && (res.StatusCode == 405 || res.StatusCode == 501)
+		invites = err == nil && (res.StatusCode == 405 || res.StatusCode == 501)
 	}
 	if invites {
 		c.mu.Lock()
@@ -404,7 +380,7 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 	if answer == nil { // the agreement is unchanged
 		return res, nil
 	}
-	return res, c.sound.(*rtpSound).answer(answer)
+	return res, c.sound.answer(answer)
 }
 
 // withTimer adds the supported methods and extensions to a response, and the agreed session timer.

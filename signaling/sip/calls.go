@@ -268,13 +268,12 @@ func badHeader(headers map[string]string) string {
 	return ""
 }
 
-// Endpoints returns the HTTP endpoints for outgoing calls, which need a server key, and the WebSocket endpoint for SIP in web pages.
+// Endpoints returns the HTTP endpoints for outgoing calls, which need a server key.
 func (d *Door) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "POST /v1/calls", Handler: requireKey(d.serveDial)},
 		{Pattern: "GET /v1/calls/{id}", Handler: requireKey(d.withCall(d.serveStatus))},
 		{Pattern: "DELETE /v1/calls/{id}", Handler: requireKey(d.withCall(d.serveHangUp))},
-		{Pattern: "/sip", Socket: d.Pages()},
 	}
 }
 

@@ -151,8 +151,11 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
 func (c *Config) checkFields() error {
-	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // with neither, only phones in web pages are served
-		return errors.New("listen: there is no address for the trunks")
+	if len(c.Trunks) == 0 {
+		return errors.New("trunks: at least one is required")
+	}
+	if len(c.Listen) == 0 {
+		return errors.New("listen: at least one address is required")
 	}
 	for i := range c.Listen {
 		if err := c.Listen[i].checkFields(); err != nil {
@@ -171,9 +174,6 @@ func (c *Config) checkFields() error {
 	}
 	if _, _, err := c.RTP.parsePorts(); err != nil {
 		return fmt.Errorf("rtp.%w", err)
-	}
-	if len(c.Trunks) == 0 && len(c.Listen) > 0 {
-		return errors.New("trunks: there is none, so nobody could call at these addresses")
 	}
 	names := map[string]bool{}
 	for i := range c.Trunks {
@@ -285,8 +285,12 @@ func (t *Trunk) checkFields() error {
 }
 
 func (o *Outbound) checkFields() error {
-	if _, err := parseURI(o.Server); err != nil {
+	server, err := parseURI(o.Server)
+	if err != nil {
 		return fmt.Errorf("outbound.server: %w", err)
+	}
+	if t := server.UriParams.GetOr("transport", "udp"); !slices.Contains([]string{"udp", "tcp", "tls"}, strings.ToLower(t)) {
+		return fmt.Errorf("outbound.server: transport %q is not supported: use udp, tcp or tls", t)
 	}
 	if o.From == "" {
 		return errors.New("outbound.from: is missing")

@@ -24,7 +24,6 @@ type dialog struct {
 	callID    string
 	transport string // "UDP"
 	contact   sip.Uri
-	via       string   // the transport for the top Via; if empty, sipgo's default
 	from      sip.Addr // local socket for UDP requests; any if zero
 	localTag  string
 	invite    *sip.Request     // the INVITE that created it; nil if we sent it
@@ -75,7 +74,7 @@ func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	forked := &dialog{
-		client: d.client, callID: d.callID, transport: d.transport, contact: d.contact, via: d.via, from: d.from, localTag: d.localTag,
+		client: d.client, callID: d.callID, transport: d.transport, contact: d.contact, from: d.from, localTag: d.localTag,
 		login: d.login, log: d.log, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
 	}
 	forked.remote.Params = d.remote.Params.Clone()
@@ -131,18 +130,6 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 	req.SetTransport(d.transport)
 	from, to, id, most := d.local, d.remote, sip.CallIDHeader(d.callID), sip.MaxForwardsHeader(70)
 	from.Params, to.Params = d.local.Params.Clone(), d.remote.Params.Clone()
-	if d.via != "" {
-		via := &sip.ViaHeader{
-			ProtocolName:    "SIP",
-			ProtocolVersion: "2.0",
-			Transport:       d.via,
-			Host:            d.contact.Host,
-			Port:            d.contact.Port,
-			Params:          sip.NewParams(),
-		}
-		via.Params.Add("branch", sip.GenerateBranch())
-		req.AppendHeader(via)
-	}
 	for _, route := range routes {
 		req.AppendHeader(&sip.RouteHeader{Address: route})
 	}
@@ -204,13 +191,11 @@ func (d *dialog) destination() string {
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
 }
 
-// connected reports whether the connection of the peer's requests is open. A web page can be reached only by that.
+// connected reports whether the connection of the peer's requests is open.
 func (d *dialog) connected() bool {
 	switch {
 	case d.source == "" || !sip.IsReliable(d.transport):
 		return false
-	case strings.HasPrefix(d.transport, "WS"):
-		return true
 	case d.client == nil:
 		return false
 	}
@@ -292,11 +277,7 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 func (d *dialog) renew(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.via == "" {
-		req.RemoveHeader("Via")
-	} else {
-		req.Via().Params.Add("branch", sip.GenerateBranch())
-	}
+	req.RemoveHeader("Via")
 	d.sequence++
 	req.CSeq().SeqNo = d.sequence
 	req.SetDestination(d.destination())

@@ -1,15 +1,13 @@
-// Package sip serves phone calls by SIP (RFC 3261): from and to trunks and phone systems that the operator has configured, with audio by
-// RTP, and from phones in web pages, with audio by WebRTC. sipgo implements transports and transactions; this package implements calls,
-// their media and access control.
+// Package sip serves phone calls by SIP (RFC 3261), from and to trunks and phone systems that the operator has configured, with audio by
+// RTP. sipgo implements transports and transactions; this package implements calls, their media and access control.
 //
-// A caller gets a conversation with the model only once their trunk or token is known. It begins when they have acknowledged our answer, or
-// before that with early media and for WebRTC, whose answer needs it.
+// A caller gets a conversation with the model only once their trunk is known. It begins when they have acknowledged our answer, or before
+// that with early media.
 package sip
 
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -22,13 +20,11 @@ import (
 
 	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
-	"github.com/gobwas/ws"
 	"golang.org/x/time/rate"
 
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/crash"
-	"voxgate/media/opus"
 	"voxgate/signaling/rtc"
 	"voxgate/tools/webhook"
 )
@@ -43,9 +39,7 @@ type Door struct {
 	gate          *gate
 	endpoint      *webhook.Endpoint // the webhook for incoming calls; may be nil
 	ports         *portPool
-	rtc           *rtc.API
-	decoder       opus.DecoderChoice
-	pages         *sockets
+	onQuality     func(rtc.Quality) // may be nil
 	outboundCalls callRegistry
 	agent         *sipgo.UserAgent
 	server        *sipgo.Server
@@ -57,7 +51,6 @@ type Door struct {
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
-	phones  map[string]*page // by their addresses among sipgo's connections
 	closing chan struct{}    // closed when no new call may begin
 	isDeaf  bool             // requests are not answered any more
 	running sync.WaitGroup
@@ -87,9 +80,8 @@ type Options struct {
 	Host   *bridge.Host
 	// Account returns the account for conversations of a trunk, with its limit on concurrent calls. It may be nil.
 	Account func(trunk string, calls int) bridge.Account
-	// RTC and Decoder handle the media of phones in web pages.
-	RTC     *rtc.API
-	Decoder opus.DecoderChoice
+	// OnQuality receives the quality of each ended stream, incoming and outgoing. It may be nil.
+	OnQuality func(rtc.Quality)
 	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
 	// default is 32 s.
 	Timeout time.Duration
@@ -99,6 +91,9 @@ type Options struct {
 	Tell   func(CallStatus)
 	Logger *slog.Logger
 }
+
+// maxMessage bounds a message, in bytes: sipgo's limit (sip.ParseMaxMessageLength).
+const maxMessage = 64<<10 - 1
 
 // quiet discards sipgo's log: input of strangers does not belong in ours. Some of it goes to a process-wide logger.
 var quiet = slog.New(slog.DiscardHandler)
@@ -122,10 +117,10 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName),
-		gate: newGate(o.Config, time.Now), ports: newPortPool(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
-		pages: newSockets(), outboundCalls: callRegistry{tell: o.Tell},
-		calls: map[string]*call{}, phones: map[string]*page{},
-		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
+		gate: newGate(o.Config, time.Now), ports: newPortPool(o.Config.RTP.Address, first, last), onQuality: o.OnQuality,
+		outboundCalls: callRegistry{tell: o.Tell},
+		calls:         map[string]*call{},
+		strangers:     rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
 	}
 	d.names.resolver = func() *net.Resolver { return d.resolver }
@@ -156,7 +151,6 @@ func New(o Options) (*Door, error) {
 		sipgo.WithUserAgentTransportLayerOptions(
 			sip.WithTransportLayerLogger(quiet),
 			sip.WithTransportLayerReadFilter(d.filter),
-			sip.WithTransportLayerTransports(sip.TransportsConfig{WS: pagesOnly()}),
 		),
 		sipgo.WithUserAgentTransactionLayerOptions(
 			sip.WithTransactionLayerLogger(quiet),
@@ -185,7 +179,6 @@ func New(o Options) (*Door, error) {
 		d.running.Go(func() { _ = l.serve() }) // ends with the listener
 		d.await(l)
 	}
-	d.running.Go(func() { _ = d.server.ServeWS(d.pages) })
 	d.registrar.registerAll(d)
 	return d, nil
 }
@@ -261,7 +254,6 @@ func (d *Door) Close() {
 	d.isDeaf = true // to respond by a closed socket, sipgo would open another one
 	d.mu.Unlock()
 	d.serving.Wait()
-	_ = d.pages.Close()
 	_ = d.agent.Close()
 	for _, l := range d.listens {
 		_ = l.close()
@@ -329,8 +321,6 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
 		d.countRefusal("packet dropped", ruleCancel, from.String())
 		return nil, nil
-	case p.Transport == "WS": // of a web page: its token is checked with each call
-		return data, nil
 	case p.Transport != "UDP":
 		if data = d.withoutForeignCancel(from, data); len(data) == 0 {
 			return nil, nil
@@ -462,8 +452,8 @@ func (d *Door) countRefusal(what, rule, from string) {
 	}
 }
 
-// allowed lists the supported methods; REGISTER is only for phones in web pages.
-const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY, REGISTER"
+// allowed lists the supported methods.
+const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
 // accepted lists the supported types of bodies.
 const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeFragment + ", multipart/mixed"
@@ -476,7 +466,7 @@ func (d *Door) route() {
 	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
 		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
 		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
-		sip.PRACK: d.inDialog((*call).onPrack), sip.REGISTER: d.onRegister,
+		sip.PRACK: d.inDialog((*call).onPrack),
 	} {
 		d.server.OnRequest(method, d.guardHandler(f))
 	}
@@ -510,11 +500,11 @@ func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*s
 	}
 }
 
-// answer responds to a request outside of calls if it comes from a trunk, from a web page or from an address that has authenticated
-// recently. Scanners get no response.
+// answer responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently. Scanners get
+// no response.
 func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
-	if d.pageOf(req) != nil || err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+	if err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		d.reply(req, tx, code, reason, headers...)
 	}
 }
@@ -670,10 +660,4 @@ func (d *Door) removeCall(c *call) {
 	delete(d.calls, c.dialog.localTag)
 	d.mu.Unlock()
 	close(c.closed)
-}
-
-// pagesOnly returns sipgo's WebSocket transport without the ability to dial: all its connections come from web pages.
-func pagesOnly() *sip.TransportWS {
-	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errSocket }
-	return &sip.TransportWS{DialerCreate: func(net.Addr) ws.Dialer { return ws.Dialer{NetDial: refuse} }}
 }

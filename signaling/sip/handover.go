@@ -176,7 +176,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	if err != nil {
 		return err
 	}
-	sound := c.sound.(*rtpSound)
+	sound := c.sound
 	defer func() {
 		if err != nil {
 			_ = sound.setWaiting(false) // fails if the conversation is over
@@ -301,7 +301,7 @@ func (c *call) bridgeCalls(leg *call) error {
 	defer done()
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
-		speaker, hearer := from.sound.(*rtpSound), to.sound.(*rtpSound)
+		speaker, hearer := from.sound, to.sound
 		p := &mediaRelay{stream: speaker.stream, to: hearer.stream, fillsPauses: hearer.trunk.Silence != "", press: from.keypad.PushKey}
 		if len(tapes) > 0 {
 			p.tape = &recordingTap{to: tapes, caller: from == c}

@@ -1,16 +1,19 @@
 package sip
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/crash"
 	"voxgate/signaling/phone"
@@ -26,10 +29,6 @@ const (
 func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if req.To().Params.Has("tag") {
 		d.inDialog((*call).onReinvite)(req, tx)
-		return
-	}
-	if p := d.pageOf(req); p != nil {
-		d.begin(req, tx, p.log.With("sip", phone.ClipField(req.CallID().Value())), false, p.admitCall)
 		return
 	}
 	from, ok := sourceOf(req)
@@ -115,6 +114,30 @@ type refusal struct {
 	headers []sip.Header
 }
 
+// refusalFor returns the SIP refusal for an error of the gateway.
+func refusalFor(err error) *refusal {
+	if errors.Is(err, errCancelled) || errors.Is(err, errHungUp) {
+		return &refusal{code: 487, reason: "Request Terminated", rule: "cancelled"}
+	}
+	e := bridge.AsError(err)
+	r := &refusal{
+		code: 500, reason: "Server Internal Error", rule: string(e.Code) + ": " + e.Message,
+		headers: []sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", e.Message))},
+	}
+	switch {
+	case e.Code == bridge.CodeForbidden, e.Code == bridge.CodeUnauthorized:
+		r.code, r.reason = 403, "Forbidden"
+	case e.Field == agents.ErrorField:
+		r.code, r.reason = 404, "Not Found"
+	case e.Code == bridge.CodeBusy, errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+		r.code, r.reason = 503, "Service Unavailable"
+		if seconds := int(e.Retry.Seconds() + 0.999); seconds > 0 {
+			r.headers = append(r.headers, sip.NewHeader("Retry-After", strconv.Itoa(seconds)))
+		}
+	}
+	return r
+}
+
 // incoming makes a call from an INVITE. Nothing is reserved for it yet.
 func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
@@ -152,7 +175,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	if c.replaces, refused = d.findReplaced(req, c); refused != nil {
 		return refused
 	}
-	s := d.rtpSound(t, from, c)
+	s := d.newMedia(t, from, c)
 	if offer := sessionIn(req); offer != nil {
 		if err := s.offer(offer); err != nil {
 			return notAcceptable(err)
@@ -172,16 +195,16 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	return nil
 }
 
-// rtpSound returns the media of a trunk's call with a peer, without a port yet.
-func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
-	return &rtpSound{
-		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.rtc.Heard, log: c.log,
+// newMedia returns the media of a trunk's call with a peer, without a port yet.
+func (d *Door) newMedia(t *trunkState, peer netip.Addr, c *call) *callMedia {
+	return &callMedia{
+		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.onQuality, log: c.log,
 		local: local{address: d.localAddr.address(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }
 
 // ofTrunk assigns a call to a trunk. counted is the caller that it counts for, or "" for an outgoing call.
-func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
+func (c *call) ofTrunk(t *trunkState, s *callMedia, counted string) {
 	c.trunk, c.sound = t, s
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.SessionRequest{
@@ -229,14 +252,12 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	return c.hangUp(<-talked)
 }
 
-// ringing sends the provisional responses. With early media, and for WebRTC, it also starts the conversation, and blocks until the model
-// speaks or the media is ready; talked then receives the end of the conversation. Otherwise talked is nil.
+// ringing sends the provisional responses. With early media it also starts the conversation, and blocks until the model speaks; talked then
+// receives the end of the conversation. Otherwise talked is nil.
 func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
 	must := isRequired(req, "100rel")
 	rings := c.dialog.respond(req, 180, "Ringing")
-	ready := c.mediaReady
 	switch offered := sessionIn(req) != nil; {
-	case c.page != nil:
 	case c.replaces != nil: // no ringing
 		return nil, nil
 	case !offered && must: // it would carry our offer, and its PRACK the answer
@@ -247,14 +268,13 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 		must = isSupported(req, "100rel")
 		rings = c.dialog.respond(req, 183, "Session Progress")
 		setBody(rings, "application/sdp", c.sound.describe())
-		ready = c.modelSpoke // the model is connected: from here on the call costs money
 	}
 	if err := c.sendReliable(req, rings, tx, must); err != nil {
 		return nil, err
 	}
 	talked = c.start()
 	select {
-	case <-ready:
+	case <-c.modelSpoke: // the model is connected: from here on the call costs money
 		return talked, nil
 	case err := <-talked:
 		if why := c.endReason(); why != nil {
@@ -293,8 +313,8 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	if err != nil {
 		return err
 	}
-	if s, ok := c.sound.(*rtpSound); ok && sessionIn(req) == nil { // the offer was ours
-		if err := s.answer(body); err != nil {
+	if sessionIn(req) == nil { // the offer was ours
+		if err := c.sound.answer(body); err != nil {
 			return err
 		}
 	}
@@ -363,12 +383,8 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	}
 	offer := sessionIn(req)
 	describes := offer != nil || req.Method == sip.INVITE
-	ours := describes && offer == nil && c.page == nil // the offer is ours; with WebRTC it is always the page's
+	ours := describes && offer == nil // the offer is ours
 	if describes && !ours {
-		if c.page != nil && !c.page.requests.Allow() {
-			c.respond(tx, req, refusalFor(errTooFast))
-			return
-		}
 		if err := c.sound.offer(offer); err != nil {
 			c.respond(tx, req, notAcceptable(err))
 			return
@@ -379,13 +395,13 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
 	switch {
 	case ours:
-		setBody(res, "application/sdp", c.sound.(*rtpSound).propose())
+		setBody(res, "application/sdp", c.sound.propose())
 	case describes:
 		setBody(res, "application/sdp", c.sound.describe())
 	}
 	body, err := deliver(res)
 	if ours && err == nil && len(body) > 0 {
-		err = c.sound.(*rtpSound).answer(body)
+		err = c.sound.answer(body)
 	}
 	if err != nil {
 		c.endCall(err)

@@ -307,13 +307,8 @@ func (s *callScreen) tool() tools.Tool {
 	}
 }
 
-// screen returns the call screen of the call's audio. It does nothing for a call from a web page.
-func (c *call) screen() *callScreen {
-	if r, ok := c.sound.(*rtpSound); ok {
-		return r.screen
-	}
-	return &callScreen{}
-}
+// screen returns the call screen of the call's audio. It does nothing for a call without answering-machine detection.
+func (c *call) screen() *callScreen { return c.sound.screen }
 
 // handleAnsweredBy acts on the result of answering-machine detection.
 func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
@@ -321,7 +316,7 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.door.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
-		s.AttachOutput(c.sound.(*rtpSound).stream.sending.Load().Sender)
+		s.AttachOutput(c.sound.stream.sending.Load().Sender)
 	}
 	switch {
 	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues

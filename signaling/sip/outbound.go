@@ -150,7 +150,7 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
 	c.dialog.log = c.log
 	c.party.Attributes.Add("call-id", c.dialog.callID)
-	s := d.rtpSound(t, servers[0].Addr(), c)
+	s := d.newMedia(t, servers[0].Addr(), c)
 	s.screen = newCallScreen(what.Machine)
 	if err := s.open(); err != nil {
 		d.gate.releaseCall(t, "")
@@ -252,8 +252,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 		trySend(rings, cmp.Or(c.endReason(), err))
 		return err
 	}
-	sound := c.sound.(*rtpSound)
-	sound.stream.drain() // early media, such as a ringback tone, is not the person's voice
+	c.sound.stream.drain() // early media, such as a ringback tone, is not the person's voice
 	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		trySend(rings, err)
 		return c.hangUp(err)
@@ -264,7 +263,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.early.answerFor(res)
 	}
-	if err := sound.answer(answer); err != nil {
+	if err := c.sound.answer(answer); err != nil {
 		return c.hangUp(err)
 	}
 	c.mu.Lock()

@@ -88,9 +88,8 @@ func (d *dialog) followSource(req *sip.Request) {
 // password. res is the challenge or refusal to send, or nil for no response.
 func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
-	page := d.pageOf(req)
-	if c.page != nil || page != nil || !known {
-		return c.page != nil && page == c.page, nil
+	if !known {
+		return false, nil
 	}
 	if ok, names := c.mayCome(from, req.Transport()); ok || d.names.hasAddress(names, from) {
 		c.dialog.followSource(req)
@@ -113,9 +112,6 @@ func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response
 // ownedPacket is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is true,
 // sipgo may handle the request, which is then checked by checkOwner.
 func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
-	if c.page != nil {
-		return false, nil
-	}
 	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.hasAddress(names, from.Addr()) {
 		return true, nil
 	}

@@ -35,7 +35,7 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk, or a page, may replace only its own calls. It
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk may replace only its own calls. It
 // blocks until that call has a conversation, for at most [Options.Timeout].
 func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
@@ -49,7 +49,7 @@ func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	d.mu.Lock()
 	old := d.calls[r.local]
 	d.mu.Unlock()
-	if old == nil || old.trunk != c.trunk || old.page != c.page || !old.dialog.isDialog(r.callID, r.remote) {
+	if old == nil || old.trunk != c.trunk || !old.dialog.isDialog(r.callID, r.remote) {
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: there is no such call", nil}
 	}
 	select {

@@ -21,28 +21,14 @@ import (
 // uplinkRate is the maximum rate of decoded audio, in Hz: the Live API's own. G.711 is sent up at its 8 kHz, without resampling.
 const uplinkRate = 16000
 
-// sound is the media of a call: RTP ([rtpSound]) or WebRTC ([webSound]).
-type sound interface {
-	// offer applies an offer of the peer, the first one or a later one. An error rejects it.
-	offer(sdp []byte) error
-	// describe returns our answer to the newest offer, or our own offer if the peer has sent none.
-	describe() []byte
-	// carry connects the media to the conversation until stop is called. It does not block.
-	carry(s *bridge.Session) (stop func(), err error)
-	// check is called once a second, and returns an error if the call must end.
-	check(now time.Time) error
-	// lost is closed when the media connection has failed. It may be called once carry has returned.
-	lost() <-chan struct{}
-}
-
-// rtpSound is the RTP media of a call.
-type rtpSound struct {
+// callMedia is the RTP media of a call.
+type callMedia struct {
 	ports     *portPool
 	resolver  *net.Resolver // for names in descriptions
 	stream    *stream       // nil until open is called
 	trunk     *Trunk        // provides the settings
 	keypad    *phone.Keypad
-	onQuality func(rtc.Quality) // receives the quality of each ended stream, incoming and outgoing
+	onQuality func(rtc.Quality) // receives the quality of each ended stream, incoming and outgoing; may be nil
 	screen    *callScreen
 	log       *slog.Logger
 
@@ -63,8 +49,8 @@ type rtpSound struct {
 
 var errSilence = errors.New("no packet has come for too long")
 
-// offer implements sound.
-func (r *rtpSound) offer(sdp []byte) error {
+// offer applies an offer of the peer, the first one or a later one. An error rejects it.
+func (r *callMedia) offer(sdp []byte) error {
 	d, err := r.read(sdp)
 	if err != nil {
 		return err
@@ -83,7 +69,7 @@ func (r *rtpSound) offer(sdp []byte) error {
 }
 
 // answer applies the peer's answer to our offer.
-func (r *rtpSound) answer(sdp []byte) error {
+func (r *callMedia) answer(sdp []byte) error {
 	d, err := r.read(sdp)
 	if err != nil {
 		return err
@@ -105,7 +91,7 @@ func (r *rtpSound) answer(sdp []byte) error {
 }
 
 // offeredTypes returns the payload types of our newest offer. Needs mu.
-func (r *rtpSound) offeredTypes() (list []payload, events uint8) {
+func (r *callMedia) offeredTypes() (list []payload, events uint8) {
 	if r.peer != nil { // that repeated the agreement
 		if r.agreed.event != nil {
 			events = r.agreed.event.number
@@ -119,7 +105,7 @@ func (r *rtpSound) offeredTypes() (list []payload, events uint8) {
 }
 
 // followCodec switches to another codec of the agreement, after the peer has.
-func (r *rtpSound) followCodec(to *codec) {
+func (r *callMedia) followCodec(to *codec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.agreed == nil || r.agreed.codec == to {
@@ -134,7 +120,7 @@ func (r *rtpSound) followCodec(to *codec) {
 }
 
 // read parses a description, and resolves the names in it.
-func (r *rtpSound) read(sdp []byte) (*description, error) {
+func (r *callMedia) read(sdp []byte) (*description, error) {
 	d, err := parseSDP(sdp)
 	if err != nil {
 		return nil, err
@@ -156,7 +142,7 @@ func (r *rtpSound) read(sdp []byte) (*description, error) {
 }
 
 // keys returns our keys that an agreement may use. Needs mu.
-func (r *rtpSound) keys() []crypto {
+func (r *callMedia) keys() []crypto {
 	if r.agreed != nil && r.agreed.out != nil {
 		return append([]crypto{*r.agreed.out}, r.offered...)
 	}
@@ -164,7 +150,7 @@ func (r *rtpSound) keys() []crypto {
 }
 
 // open takes a port from the pool.
-func (r *rtpSound) open() (err error) {
+func (r *callMedia) open() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stream, err = r.ports.open(); err != nil {
@@ -184,7 +170,7 @@ func (r *rtpSound) open() (err error) {
 }
 
 // apply puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed. Needs mu.
-func (r *rtpSound) apply() error {
+func (r *callMedia) apply() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
 	}
@@ -214,7 +200,7 @@ func (r *rtpSound) apply() error {
 }
 
 // setWaiting plays music on hold to the other side instead of the conversation, or stops that.
-func (r *rtpSound) setWaiting(on bool) error {
+func (r *callMedia) setWaiting(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting = on
@@ -222,14 +208,14 @@ func (r *rtpSound) setWaiting(on bool) error {
 }
 
 // isWaiting reports whether the other side hears music on hold.
-func (r *rtpSound) isWaiting() bool {
+func (r *callMedia) isWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.waiting
 }
 
-// describe implements sound.
-func (r *rtpSound) describe() []byte {
+// describe returns our answer to the newest offer, or our own offer if the peer has sent none.
+func (r *callMedia) describe() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.description(r.agreed)
@@ -237,7 +223,7 @@ func (r *rtpSound) describe() []byte {
 
 // propose returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A side
 // that has put us on hold repeats that in its answer. We never put the other side on hold.
-func (r *rtpSound) propose() []byte {
+func (r *callMedia) propose() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.peer == nil {
@@ -250,7 +236,7 @@ func (r *rtpSound) propose() []byte {
 }
 
 // description returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
-func (r *rtpSound) description(agreed *agreement) []byte {
+func (r *callMedia) description(agreed *agreement) []byte {
 	if r.peer != nil {
 		return r.peer.answer(r.local, agreed)
 	}
@@ -260,8 +246,8 @@ func (r *rtpSound) description(agreed *agreement) []byte {
 	return offer(r.local, r.offered, "sendrecv")
 }
 
-// carry implements sound.
-func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
+// carry connects the media to the conversation until stop is called. It does not block.
+func (r *callMedia) carry(s *bridge.Session) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.reported = s, time.Now()
@@ -270,7 +256,7 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 }
 
 // play sends a source to the other side, without a conversation, until stop is called.
-func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
+func (r *callMedia) play(source func(frame []int16)) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.plays, r.reported = source, time.Now()
@@ -279,7 +265,7 @@ func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
 }
 
 // rest stops carry or play.
-func (r *rtpSound) rest() {
+func (r *callMedia) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.filling.stop()
@@ -289,8 +275,8 @@ func (r *rtpSound) rest() {
 	r.filling, r.hearing, r.session, r.plays = nil, nil, nil, nil
 }
 
-// check implements sound: it sends RTCP reports, and ends a call without incoming packets.
-func (r *rtpSound) check(now time.Time) error {
+// check sends RTCP reports, and returns an error if no packet has come for too long. It is called once a second.
+func (r *callMedia) check(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Sub(r.reported) >= reportEvery {
@@ -304,19 +290,23 @@ func (r *rtpSound) check(now time.Time) error {
 	return nil
 }
 
-// lost implements sound: RTP has no connection that could fail.
-func (r *rtpSound) lost() <-chan struct{} { return nil }
-
 // close returns the port to the pool.
-func (r *rtpSound) close() {
+func (r *callMedia) close() {
 	r.mu.Lock()
 	if r.stream != nil {
 		r.stream.ignoreCodecs()
 		r.stream.close()
-		r.onQuality(r.stream.down)
+		r.reportQuality(r.stream.down)
 	}
 	r.mu.Unlock()
 	r.following.Wait()
+}
+
+// reportQuality reports the quality of a stream that has carried packets.
+func (r *callMedia) reportQuality(q rtc.Quality) {
+	if r.onQuality != nil && q.Packets > 0 {
+		r.onQuality(q)
+	}
 }
 
 // worker is a goroutine that can be stopped.
@@ -361,7 +351,7 @@ func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 }
 
 // hear starts to send and receive media according to an agreement.
-func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
+func (r *callMedia) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
 	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))
 	if err != nil {
@@ -388,7 +378,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, err
 	return &activeCodec{agreed, startWorker(func(ctx context.Context) {
 		err := receiver.Run(ctx, stream)
 		stats := receiver.Stats()
-		r.onQuality(rtc.Quality{
+		r.reportQuality(rtc.Quality{
 			Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
 		})
 		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
@@ -403,7 +393,7 @@ const comfortEvery = 200 * time.Millisecond
 var comfortLevel = []byte{65}
 
 // fill sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
-func (r *rtpSound) fill() error {
+func (r *callMedia) fill() error {
 	r.filling.stop()
 	r.filling = nil
 	stream, number, source := r.stream, r.agreed.number, r.plays

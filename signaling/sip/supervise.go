@@ -34,7 +34,7 @@ func (d *Door) findSupervised(session string) (*call, error) {
 	}
 	d.mu.Unlock()
 	for _, c := range calls {
-		if s := c.conversation(); s != nil && s.ID() == session && c.trunk != nil && c.consultation == nil && !c.isBridged() {
+		if s := c.conversation(); s != nil && s.ID() == session && c.consultation == nil && !c.isBridged() {
 			return c, nil
 		}
 	}
@@ -100,14 +100,13 @@ func (c *call) runSupervision() error {
 func (c *call) listen(session *bridge.Session) error {
 	ctx, end := c.withCallContext(context.Background())
 	defer end(nil)
-	sound := c.sound.(*rtpSound)
 	var both mixer
 	leave, err := session.AddListener(&both)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	stop, err := sound.play(both.next)
+	stop, err := c.sound.play(both.next)
 	defer stop()
 	if err != nil {
 		return err
@@ -116,7 +115,7 @@ func (c *call) listen(session *bridge.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { sound.stream.keys(ctx, c.keypad.PushKey) }) })
+	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.sound.stream.keys(ctx, c.keypad.PushKey) }) })
 	return c.watchBridge(ctx, func(key byte) {
 		if key == takeKey && !c.consultation.monitoredCall.line.Load().isBridged() {
 			end(errTakes)

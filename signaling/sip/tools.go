@@ -26,9 +26,6 @@ func (c *call) tools() []tools.Tool {
 		return c.consultation.buildTools()
 	}
 	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
-	if c.page != nil {
-		return list
-	}
 	list = append(list, phone.PressKeysTool(
 		". Digits, *, #, and a comma for a pause of half a second.", c.menu(),
 		func(ctx context.Context, digits string) error {
@@ -36,7 +33,7 @@ func (c *call) tools() []tools.Tool {
 			if now.isBridged() {
 				return errBridged
 			}
-			return now.sound.(*rtpSound).stream.sendDigits(ctx, digits)
+			return now.sound.stream.sendDigits(ctx, digits)
 		},
 	))
 	if c.screen().ask {
@@ -91,7 +88,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 		c.referStatus = nil
 		c.mu.Unlock()
 	}()
-	if err := c.sound.(*rtpSound).stream.waitSpoken(ctx); err != nil { // "I'll put you through"
+	if err := c.sound.stream.waitSpoken(ctx); err != nil { // "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
@@ -123,7 +120,7 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	c.dialog.mu.Unlock()
 	if host == "" || phone.IsInvalidHost(host) {
 		var server sip.Uri
-		if c.trunk != nil && c.trunk.Outbound != nil {
+		if c.trunk.Outbound != nil {
 			server, _ = parseURI(c.trunk.Outbound.Server) // validated with the configuration
 		}
 		host = hostPort(contact)
@@ -165,7 +162,7 @@ func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) e
 	}
 	err = c.awaitTransfer(ctx, statuses)
 	if err != nil { // Asterisk moves the caller to the call to the target, but keeps the one with us
-		c.sound.(*rtpSound).stream.lost.Store(true)
+		c.sound.stream.lost.Store(true)
 	}
 	return err
 }
