@@ -22,8 +22,8 @@ import (
 	"voxgate/signaling/telephony"
 )
 
-// refusedBy checks that a WebSocket is refused before the upgrade, and by which rule: the log has the rule once more than before.
-func (g *gateway) refusedBy(rule, at string, header http.Header) {
+// expectRefusal checks that a WebSocket is refused before the upgrade, and by which rule: the log has the rule once more than before.
+func (g *testGateway) expectRefusal(rule, at string, header http.Header) {
 	g.t.Helper()
 	before := strings.Count(g.logs.String(), "rule="+rule+" ")
 	conn, resp, err := websocket.DefaultDialer.Dial("ws"+at[strings.Index(at, ":"):], header)
@@ -41,20 +41,20 @@ func (g *gateway) refusedBy(rule, at string, header http.Header) {
 }
 
 // A provider's request is accepted only with a valid signature, and only unchanged.
-func TestSignatures(t *testing.T) {
+func TestWebhookSignatures(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
+	g := startGateway(t, nil)
 	for _, provider := range []string{"twilio", "signalwire", "plivo", "telnyx"} {
-		path, form := "/telephony/"+provider+"/answer", incoming(provider, "CA1", "+100")
-		if status, body := g.post(provider, path, form, nil); status != 200 || !strings.Contains(body, "/telephony/"+provider+"/stream/") {
+		path, form := "/telephony/"+provider+"/answer", incomingForm(provider, "CA1", "+100")
+		if status, body := g.postForm(provider, path, form, nil); status != 200 || !strings.Contains(body, "/telephony/"+provider+"/stream/") {
 			t.Errorf("%s: %d %s", provider, status, body)
 		}
-		if status, _ := g.post("nobody", path, form, nil); status != 403 {
+		if status, _ := g.postForm("nobody", path, form, nil); status != 403 {
 			t.Errorf("%s without a signature: %d", provider, status)
 		}
 		for name, change := range map[string]func(*http.Request){
 			"another body": func(r *http.Request) {
-				r.Body = readCloser(strings.NewReader(form.Encode() + "&a=b"))
+				r.Body = newReadCloser(strings.NewReader(form.Encode() + "&a=b"))
 				r.ContentLength += 4
 			},
 			"another signature": func(r *http.Request) {
@@ -72,22 +72,22 @@ func TestSignatures(t *testing.T) {
 				}
 			},
 		} {
-			if status, _ := g.post(provider, path, form, change); status != 403 {
+			if status, _ := g.postForm(provider, path, form, change); status != 403 {
 				t.Errorf("%s with %s: %d", provider, name, status)
 			}
 		}
 	}
-	if status, _ := g.post("telnyx", "/telephony/telnyx/answer", incoming("telnyx", "CA1", "+100"), func(r *http.Request) {
+	if status, _ := g.postForm("telnyx", "/telephony/telnyx/answer", incomingForm("telnyx", "CA1", "+100"), func(r *http.Request) {
 		r.Header.Set("Telnyx-Timestamp", strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10))
 	}); status != 403 {
 		t.Errorf("an hour old: %d", status)
 	}
 	// A query of the URL is signed, and so is a port that the provider adds.
-	if status, _ := g.post("twilio", "/telephony/twilio/answer?branch=north", incoming("twilio", "CA1", "+100"), nil); status != 200 {
+	if status, _ := g.postForm("twilio", "/telephony/twilio/answer?branch=north", incomingForm("twilio", "CA1", "+100"), nil); status != 200 {
 		t.Errorf("with a query: %d", status)
 	}
 	for _, path := range []string{"/telephony/asterisk/answer", "/telephony/nobody/answer"} {
-		if status, _ := g.post("twilio", path, url.Values{}, nil); status != 404 {
+		if status, _ := g.postForm("twilio", path, url.Values{}, nil); status != 404 {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
@@ -95,7 +95,7 @@ func TestSignatures(t *testing.T) {
 		t.Errorf("the log has no rule: %s", body)
 	}
 	before := len(g.logs.String())
-	status, _ := g.post("twilio", "/telephony/plivo/answer?"+strings.Repeat("x", 100<<10), nil, func(r *http.Request) {
+	status, _ := g.postForm("twilio", "/telephony/plivo/answer?"+strings.Repeat("x", 100<<10), nil, func(r *http.Request) {
 		r.Header.Set("X-Plivo-Signature-V3", "AAAA")
 	})
 	if status != 403 {
@@ -106,35 +106,37 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-func readCloser(r *strings.Reader) *closer { return &closer{r} }
+func newReadCloser(r *strings.Reader) *closer { return &closer{r} }
 
 type closer struct{ *strings.Reader }
 
 func (*closer) Close() error { return nil }
 
 // Calls without an agent are rejected in the provider's format.
-func TestCallsThatAreRefused(t *testing.T) {
+func TestCallsAreRefusedInProviderFormat(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) { config["calls"] = 1 })
+	g := startGateway(t, func(config map[string]any) { config["calls"] = 1 })
 	for provider, want := range map[string]string{"twilio": `<Reject reason="busy"/>`, "plivo": `<Hangup reason="busy"/>`} {
-		if _, body := g.post(provider, "/telephony/"+provider+"/answer", incoming(provider, "CA1", "+999"), nil); !strings.Contains(body, want) {
+		form := incomingForm(provider, "CA1", "+999")
+		if _, body := g.postForm(provider, "/telephony/"+provider+"/answer", form, nil); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", provider, body)
 		}
-		if _, body := g.post(provider, "/telephony/"+provider+"/answer", url.Values{"To": {"+100"}}, nil); !strings.Contains(body, want) {
+		if _, body := g.postForm(provider, "/telephony/"+provider+"/answer", url.Values{"To": {"+100"}}, nil); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", provider, body)
 		}
 	}
-	first, second := styles()["asterisk in words"], styles()["twilio"]
-	p := g.dialPhone(first, "+100")
-	g.session()
-	if _, body := g.post("twilio", "/telephony/twilio/answer", incoming("twilio", "CA1", "+100"), nil); !strings.Contains(body, "<Reject") {
+	first, second := wireFormats()["asterisk in words"], wireFormats()["twilio"]
+	p := g.dialProvider(first, "+100")
+	g.awaitSession()
+	form := incomingForm("twilio", "CA1", "+100")
+	if _, body := g.postForm("twilio", "/telephony/twilio/answer", form, nil); !strings.Contains(body, "<Reject") {
 		t.Errorf("a call too many: %s", body)
 	}
-	g.refusedBy("calls", g.http+"/telephony/asterisk/stream?to=%2B100&token=shown", nil)
+	g.expectRefusal("calls", g.http+"/telephony/asterisk/stream?to=%2B100&token=shown", nil)
 	p.conn.Close()
-	g.empty()
-	g.dialPhone(second, "+100") // there is room again
-	g.session()
+	g.awaitIdle()
+	g.dialProvider(second, "+100") // there is room again
+	g.awaitSession()
 	for _, rule := range []string{"rule=agent", "rule=call ", "rule=calls"} {
 		if !strings.Contains(g.logs.String(), rule) {
 			t.Errorf("the log has no %s: %s", rule, g.logs)
@@ -143,49 +145,49 @@ func TestCallsThatAreRefused(t *testing.T) {
 }
 
 // A token is valid once, for one call of one provider, for 30 s. Twilio also signs the WebSocket request.
-func TestTokens(t *testing.T) {
+func TestTicketsAreValidOnce(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	s := styles()["twilio"]
+	g := startGateway(t, nil)
+	s := wireFormats()["twilio"]
 	token := func() string {
-		_, body := g.post("twilio", "/telephony/twilio/answer", incoming("twilio", "CA1", "+100"), nil)
+		_, body := g.postForm("twilio", "/telephony/twilio/answer", incomingForm("twilio", "CA1", "+100"), nil)
 		return streamURL(t, body)
 	}
 	signed := func(at string) http.Header {
 		r, _ := http.NewRequest("GET", at, nil)
-		g.sign(r, "twilio", at, nil)
+		g.signRequest(r, "twilio", at, nil)
 		return r.Header
 	}
 	at := token()
-	g.refusedBy("signature", at, nil)
-	p := dial(t, s, at, signed(at))
-	g.refusedBy("token", at, signed(at))
+	g.expectRefusal("signature", at, nil)
+	p := dialWebSocket(t, s, at, signed(at))
+	g.expectRefusal("token", at, signed(at))
 	for _, text := range s.begin("CA1", "") {
-		p.text(text)
+		p.sendText(text)
 	}
-	g.session()
+	g.awaitSession()
 	p.conn.Close()
 
 	for _, call := range []string{"CA2", ""} {
 		other := token()
-		p = dial(t, s, other, signed(other))
+		p = dialWebSocket(t, s, other, signed(other))
 		for _, text := range s.begin(call, "") {
-			p.text(text)
+			p.sendText(text)
 		}
-		p.closed()
+		p.awaitClose()
 	}
-	g.logged("the token is another call's", 2)
+	g.awaitLog("the token is another call's", 2)
 	guess := g.http + "/telephony/twilio/stream/AAAAAAAAAAAAAAAAAAAAAAAAAA"
-	g.refusedBy("token", guess, signed("ws"+guess[4:]))
+	g.expectRefusal("token", guess, signed("ws"+guess[4:]))
 	none := g.http + "/telephony/twilio/stream"
-	g.refusedBy("token", none, signed("ws"+none[4:]))
-	g.refusedBy("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
+	g.expectRefusal("token", none, signed("ws"+none[4:]))
+	g.expectRefusal("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
 }
 
 // A client that tries passwords is blocked for a while, even with the right one. Once, 300 could be tried in 3 s.
-func TestGuessedPasswords(t *testing.T) {
+func TestPasswordGuessingIsBlocked(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
+	g := startGateway(t, nil)
 	began := time.Now()
 	shows := func(password string) (in bool) {
 		at := "ws" + strings.TrimPrefix(g.http, "http") + "/telephony/asterisk/stream?token=" + password
@@ -211,9 +213,9 @@ func TestGuessedPasswords(t *testing.T) {
 }
 
 // A provider without signatures must send a password, or a credential of the gateway.
-func TestPasswords(t *testing.T) {
+func TestPasswordsOfUnsignedProviders(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
+	g := startGateway(t, nil)
 	if log := g.logs.String(); strings.Contains(log, "refused") {
 		t.Errorf("somebody was refused before anybody came: %s", log)
 	}
@@ -221,14 +223,14 @@ func TestPasswords(t *testing.T) {
 	basic := func(password string) http.Header {
 		return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+password))}}
 	}
-	g.refusedBy("password", at, nil)
-	g.refusedBy("password", at, basic("wrong"))
-	g.refusedBy("password", at+"?token=wrong", nil)
-	g.refusedBy("password", at, basic(g.key)) // only this provider's password is accepted
+	g.expectRefusal("password", at, nil)
+	g.expectRefusal("password", at, basic("wrong"))
+	g.expectRefusal("password", at+"?token=wrong", nil)
+	g.expectRefusal("password", at, basic(g.key)) // only this provider's password is accepted
 	pbx := g.http + "/telephony/pbx/stream"
-	g.refusedBy("password", pbx, nil)
-	g.refusedBy("access", pbx, basic("shown"))
-	s := styles()["asterisk in words"]
+	g.expectRefusal("password", pbx, nil)
+	g.expectRefusal("access", pbx, basic("shown"))
+	s := wireFormats()["asterisk in words"]
 	for _, let := range []struct {
 		at     string
 		header http.Header
@@ -239,27 +241,27 @@ func TestPasswords(t *testing.T) {
 		{at + "?to=%2B100", http.Header{"Authorization": {"Bearer shown"}}},
 		{pbx + "?to=%2B100", basic(g.key)},
 	} {
-		p := dial(t, s, let.at, let.header)
+		p := dialWebSocket(t, s, let.at, let.header)
 		for _, text := range s.begin("1.1", "") {
-			p.text(text)
+			p.sendText(text)
 		}
-		g.session()
-		p.text("HANGUP")
-		p.closed()
-		g.empty()
+		g.awaitSession()
+		p.sendText("HANGUP")
+		p.awaitClose()
+		g.awaitIdle()
 	}
-	p := dial(t, s, at+"?to=%2B999", basic("shown"))
+	p := dialWebSocket(t, s, at+"?to=%2B999", basic("shown"))
 	for _, text := range s.begin("1.1", "") {
-		p.text(text)
+		p.sendText(text)
 	}
-	p.closed()
-	g.logged("rule=agent", 1)
+	p.awaitClose()
+	g.awaitLog("rule=agent", 1)
 }
 
 // A key that is limited to agents by a pattern admits only the calls to those agents.
-func TestAgentsOfAKey(t *testing.T) {
+func TestKeyGrantLimitsAgents(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
+	g := startGateway(t, nil)
 	text, err := os.ReadFile(g.keys)
 	if err != nil {
 		t.Fatal(err)
@@ -269,70 +271,70 @@ func TestAgentsOfAKey(t *testing.T) {
 		if err := os.WriteFile(g.keys, []byte(changed), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g.ahead.Add(int64(2 * time.Second)) // until the gate reloads the file
+		g.clockOffset.Add(int64(2 * time.Second)) // until the gate reloads the file
 	}
-	dials := func() *phone {
-		s := styles()["asterisk in words"]
-		p := dial(t, s, g.http+"/telephony/pbx/stream?to=%2B100", http.Header{"Authorization": {"Bearer " + g.key}})
+	dials := func() *providerCall {
+		s := wireFormats()["asterisk in words"]
+		p := dialWebSocket(t, s, g.http+"/telephony/pbx/stream?to=%2B100", http.Header{"Authorization": {"Bearer " + g.key}})
 		for _, text := range s.begin("1.1", "") {
-			p.text(text)
+			p.sendText(text)
 		}
 		return p
 	}
 	grant("agent-*")
 	p := dials()
-	g.session()
-	p.text("HANGUP")
-	p.closed()
-	g.empty()
+	g.awaitSession()
+	p.sendText("HANGUP")
+	p.awaitClose()
+	g.awaitIdle()
 	grant("night-*")
-	dials().closed()
-	g.logged("This token is not for the agent", 1)
+	dials().awaitClose()
+	g.awaitLog("This token is not for the agent", 1)
 }
 
 // The gate's limits apply to these calls: by the provider's name, or by the key that they use.
-func TestTheGateCounts(t *testing.T) {
+func TestGateLimitsProviderCalls(t *testing.T) {
 	t.Parallel()
-	for name, header := range map[string]func(g *gateway) http.Header{
-		"vonage": func(*gateway) http.Header { return http.Header{"Authorization": {"Bearer shown"}} },
-		"pbx":    func(g *gateway) http.Header { return http.Header{"Authorization": {"Bearer " + g.key}} },
+	for name, header := range map[string]func(g *testGateway) http.Header{
+		"vonage": func(*testGateway) http.Header { return http.Header{"Authorization": {"Bearer shown"}} },
+		"pbx":    func(g *testGateway) http.Header { return http.Header{"Authorization": {"Bearer " + g.key}} },
 	} {
-		g := newGateway(t, nil)
-		s := styles()["vonage"]
+		g := startGateway(t, nil)
+		s := wireFormats()["vonage"]
 		if name == "pbx" {
-			s = styles()["asterisk in words"]
+			s = wireFormats()["asterisk in words"]
 		}
-		begin := func() *phone {
-			p := dial(t, s, g.http+"/telephony/"+name+"/stream?to=%2B100", header(g))
+		begin := func() *providerCall {
+			p := dialWebSocket(t, s, g.http+"/telephony/"+name+"/stream?to=%2B100", header(g))
 			for _, text := range s.begin("1", "+100") {
-				p.text(text)
+				p.sendText(text)
 			}
 			return p
 		}
 		begin()
-		g.session()
-		begin().closed()
-		g.logged(`rule="sessions of key"`, 1)
+		g.awaitSession()
+		begin().awaitClose()
+		g.awaitLog(`rule="sessions of key"`, 1)
 	}
 }
 
 // A provider with the name of a key does not use up the limits of the key.
-func TestAProviderIsNoKey(t *testing.T) {
+func TestProviderAndKeyLimitsAreSeparate(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) {
+	g := startGateway(t, func(config map[string]any) {
 		config["providers"] = append(
 			config["providers"].([]any),
 			map[string]any{"profile": "asterisk", "name": "phones", "password": "shown"},
 		) // the name of newGateway's key, too
 	})
-	s := styles()["asterisk in words"]
+	s := wireFormats()["asterisk in words"]
 	for _, at := range []string{"phones/stream?token=shown&to=", "pbx/stream?token=" + g.key + "&to="} {
-		p := dial(t, s, g.http+"/telephony/"+at+"%2B100", nil)
+		p := dialWebSocket(t, s, g.http+"/telephony/"+at+"%2B100", nil)
 		for _, text := range s.begin("1", "") {
-			p.text(text)
+			p.sendText(text)
 		}
 	}
-	g.logged("msg=call ", 2)
+	g.awaitLog("msg=call ", 2)
 }
 
 // Errors in the configuration name the field.
@@ -393,7 +395,7 @@ func FuzzForm(f *testing.F) {
 	f.Add("CallSid=CA1&From=%2B49&To=%2B100&CallerName=Ada")
 	f.Add("CallUUID=x&To=sip%3Ax%40y&From=")
 	f.Add("CallSid=%3C%26%22&To=%00&To=%2B100;x=%")
-	g := newGateway(f, nil)
+	g := startGateway(f, nil)
 	f.Fuzz(func(t *testing.T, text string) {
 		g.t = t
 		defer func() { g.t = f }()
@@ -402,7 +404,7 @@ func FuzzForm(f *testing.F) {
 			return
 		}
 		for _, provider := range []string{"twilio", "plivo"} {
-			status, body := g.post(provider, "/telephony/"+provider+"/answer", form, nil)
+			status, body := g.postForm(provider, "/telephony/"+provider+"/answer", form, nil)
 			if status != 200 && status != 400 && status != 403 {
 				t.Errorf("%s is answered %d %s", provider, status, body)
 			}

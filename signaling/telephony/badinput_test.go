@@ -36,21 +36,21 @@ func TestMalformedMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			s := styles()[name]
-			p := g.dialPhone(s, "+100")
-			g.session()
+			g := startGateway(t, nil)
+			s := wireFormats()[name]
+			p := g.dialProvider(s, "+100")
+			g.awaitSession()
 			for _, text := range bad {
-				p.text(text)
+				p.sendText(text)
 			}
 			if s.media != nil { // for formats with sound in text messages
-				p.write(websocket.BinaryMessage, []byte{1, 2, 3})
+				p.writeMessage(websocket.BinaryMessage, []byte{1, 2, 3})
 			} else {
-				p.write(websocket.BinaryMessage, []byte{1})
-				p.write(websocket.BinaryMessage, nil)
+				p.writeMessage(websocket.BinaryMessage, []byte{1})
+				p.writeMessage(websocket.BinaryMessage, nil)
 			}
-			p.say(sentence(440, time.Second, p.rate))
-			p.hears(440, 900*time.Millisecond)
+			p.sendSound(makeSentence(440, time.Second, p.rate))
+			p.awaitTone(440, 900*time.Millisecond)
 			if log := g.logs.String(); !strings.Contains(log, "a message that cannot be read") {
 				t.Errorf("the log is %s", log)
 			}
@@ -59,9 +59,9 @@ func TestMalformedMessages(t *testing.T) {
 }
 
 // A call with a malformed start message begins no conversation.
-func TestMalformedBeginnings(t *testing.T) {
+func TestMalformedStartMessages(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
+	g := startGateway(t, nil)
 	for name, first := range map[string]string{
 		"twilio":            `{"event":"start","start":{"streamSid":"MZ1","mediaFormat":{"encoding":"audio/x-opus","sampleRate":8000}}}`,
 		"plivo":             `{"event":"start","start":{"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":16000}}}`,
@@ -70,45 +70,45 @@ func TestMalformedBeginnings(t *testing.T) {
 		"jambonz":           `{"sampleRate":64000}`,
 		"vonage":            `{"event":"websocket:connected","content-type":"audio/l16;rate=x"}`,
 	} {
-		s := styles()[name]
+		s := wireFormats()[name]
 		s.begin = func(string, string) []string { return []string{first} }
 		g.t = t
-		g.dialPhone(s, "+100").closed()
+		g.dialProvider(s, "+100").awaitClose()
 	}
 	if n := len(g.host.Sessions()); n != 0 {
 		t.Errorf("%d conversations have begun", n)
 	}
-	g.logged("rule=start", 6)
+	g.awaitLog("rule=start", 6)
 }
 
 // Before the start message a provider may send sound, as a loaded one does, and unknown messages. They are skipped, and the call is
 // accepted.
 func TestMessagesBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	for name, s := range styles() {
+	for name, s := range wireFormats() {
 		announced := s.provider != "bandwidth" && s.provider != "jambonz" // the start message of these has no event
-		for kind, send := range map[string]func(p *phone){
-			"a message with sound": func(p *phone) { p.say(make([]int16, p.rate/50)) },
-			"a second of sound":    func(p *phone) { p.say(make([]int16, p.rate)) },
-			"an unknown event":     func(p *phone) { p.text(`{"event":"surprise","type":"surprise","eventType":"surprise"}`) },
-			"connected":            func(p *phone) { p.text(`{"event":"connected","protocol":"Call","version":"1.0.0"}`) },
-			"an error":             func(p *phone) { p.text(`{"event":"error","type":"error","payload":{"code":1}}`) },
-			"an empty text":        func(p *phone) { p.text("") },
-			"an empty binary":      func(p *phone) { p.write(websocket.BinaryMessage, nil) },
-			"no JSON":              func(p *phone) { p.text("{") },
-			"a list":               func(p *phone) { p.text("[]") },
-			"a word":               func(p *phone) { p.text("HELLO there:1") },
+		for kind, send := range map[string]func(p *providerCall){
+			"a message with sound": func(p *providerCall) { p.sendSound(make([]int16, p.rate/50)) },
+			"a second of sound":    func(p *providerCall) { p.sendSound(make([]int16, p.rate)) },
+			"an unknown event":     func(p *providerCall) { p.sendText(`{"event":"surprise","type":"surprise","eventType":"surprise"}`) },
+			"connected":            func(p *providerCall) { p.sendText(`{"event":"connected","protocol":"Call","version":"1.0.0"}`) },
+			"an error":             func(p *providerCall) { p.sendText(`{"event":"error","type":"error","payload":{"code":1}}`) },
+			"an empty text":        func(p *providerCall) { p.sendText("") },
+			"an empty binary":      func(p *providerCall) { p.writeMessage(websocket.BinaryMessage, nil) },
+			"no JSON":              func(p *providerCall) { p.sendText("{") },
+			"a list":               func(p *providerCall) { p.sendText("[]") },
+			"a word":               func(p *providerCall) { p.sendText("HELLO there:1") },
 		} {
 			if !announced && kind != "an unknown event" && kind != "connected" && kind != "an error" && kind != "no JSON" && kind != "a list" {
 				continue // the first message without an event begins the call
 			}
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
-				g := newGateway(t, nil)
+				g := startGateway(t, nil)
 				s := s
 				s.early = send
-				g.dialPhone(s, "+100")
-				if session, _ := g.session(); session == nil {
+				g.dialProvider(s, "+100")
+				if session, _ := g.awaitSession(); session == nil {
 					t.Error("no conversation has begun")
 				}
 			})
@@ -129,21 +129,21 @@ func TestConnectionProbe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			s := styles()["genesys"]
+			g := startGateway(t, nil)
+			s := wireFormats()["genesys"]
 			begin := s.begin
 			s.begin = func(string, string) []string {
 				return []string{strings.Replace(begin(test.call, test.to)[0], "+4917012345", "", 1-test.sessions)}
 			}
-			p := g.dialPhone(s, test.to)
-			p.wait("opened", func() bool { return len(p.texts) > 0 && strings.Contains(p.texts[0], `"type":"opened"`) })
+			p := g.dialProvider(s, test.to)
+			p.awaitState("opened", func() bool { return len(p.texts) > 0 && strings.Contains(p.texts[0], `"type":"opened"`) })
 			if test.sessions > 0 {
-				g.session()
+				g.awaitSession()
 			}
-			p.text(`{"version":"2","id":"S1","type":"ping","seq":2,"serverseq":1,"position":"PT1S","parameters":{"rtt":"PT0.1S"}}`)
-			p.text(`{"version":"2","id":"S1","type":"close","seq":3,"serverseq":1,"position":"PT1S","parameters":{"reason":"end"}}`)
+			p.sendText(`{"version":"2","id":"S1","type":"ping","seq":2,"serverseq":1,"position":"PT1S","parameters":{"rtt":"PT0.1S"}}`)
+			p.sendText(`{"version":"2","id":"S1","type":"close","seq":3,"serverseq":1,"position":"PT1S","parameters":{"reason":"end"}}`)
 			var types []string
-			for _, text := range p.closed() {
+			for _, text := range p.awaitClose() {
 				if _, kind, ok := strings.Cut(text, `"type":"`); ok {
 					kind, _, _ = strings.Cut(kind, `"`)
 					types = append(types, kind)
@@ -163,7 +163,7 @@ func TestConnectionProbe(t *testing.T) {
 // international, too. Short and national numbers are unchanged.
 func TestNumbersWithoutPlus(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) {
+	g := startGateway(t, func(config map[string]any) {
 		config["agents"] = json.RawMessage(`[{"numbers":["+4930123456"],"prompt":"Hi."},{"numbers":["4940*"],"prompt":"Hi."}]`)
 		config["callsPerSecond"] = 100
 	})
@@ -171,8 +171,8 @@ func TestNumbersWithoutPlus(t *testing.T) {
 		"+4930123456": true, "4930123456": true, "+4940777": true, "4940777": true, "49301234567": false, "30123456": false, "500": false,
 	} {
 		for _, provider := range []string{"plivo", "twilio", "telnyx", "signalwire"} {
-			form := incoming(provider, g.nextCall(), to)
-			status, text := g.post(provider, "/telephony/"+provider+"/answer", form, nil)
+			form := incomingForm(provider, g.nextCallID(), to)
+			status, text := g.postForm(provider, "/telephony/"+provider+"/answer", form, nil)
 			if status != 200 || strings.Contains(text, "tream") != taken {
 				t.Errorf("%s, %s: %d %s", provider, to, status, text)
 			}
@@ -181,31 +181,31 @@ func TestNumbersWithoutPlus(t *testing.T) {
 }
 
 // While Asterisk has paused the voice nothing is sent, and after that all of it.
-func TestAsteriskIsFull(t *testing.T) {
+func TestVoiceWaitsWhileAsteriskPauses(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["asterisk in words"], "+100")
-	_, ear := g.session()
-	p.text("MEDIA_XOFF")
-	p.say(sentence(440, time.Second, p.rate))
-	ear.hears(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
+	g := startGateway(t, nil)
+	p := g.dialProvider(wireFormats()["asterisk in words"], "+100")
+	_, ear := g.awaitSession()
+	p.sendText("MEDIA_XOFF")
+	p.sendSound(makeSentence(440, time.Second, p.rate))
+	ear.awaitEvent(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
 	p.mu.Lock()
 	if len(p.texts) > 0 {
 		t.Errorf("it was sent %q", p.texts)
 	}
 	p.mu.Unlock()
-	p.text("MEDIA_XON")
-	p.hears(440, 900*time.Millisecond)
+	p.sendText("MEDIA_XON")
+	p.awaitTone(440, 900*time.Millisecond)
 }
 
 // Telnyx does not guarantee the order of messages: sound is reordered, and lost sound is replaced by silence.
 func TestSoundOutOfOrder(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	s := styles()["telnyx"]
-	p := g.dialPhone(s, "+100")
-	g.session()
-	pcm := sentence(440, time.Second, p.rate)
+	g := startGateway(t, nil)
+	s := wireFormats()["telnyx"]
+	p := g.dialProvider(s, "+100")
+	g.awaitSession()
+	pcm := makeSentence(440, time.Second, p.rate)
 	order := []int{}
 	for n := range len(pcm) / 160 {
 		switch {
@@ -220,19 +220,19 @@ func TestSoundOutOfOrder(t *testing.T) {
 	}
 	for _, n := range order {
 		if n < len(pcm)/160 {
-			p.text(s.media(n+1, base64.StdEncoding.EncodeToString(s.encode(pcm[160*n:160*n+160]))))
+			p.sendText(s.media(n+1, base64.StdEncoding.EncodeToString(s.encodeSound(pcm[160*n:160*n+160]))))
 		}
 	}
-	p.hears(440, 900*time.Millisecond)
+	p.awaitTone(440, 900*time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if share := toneShare(loud(p.pcm), p.rate, 440); share < 0.97 {
+	if share := toneShare(trimSilence(p.pcm), p.rate, 440); share < 0.97 {
 		t.Errorf("the share of the tone is %.3f", share)
 	}
 }
 
 // Messages with sound are accepted with any counter, and with any other fields.
-func TestOddSoundMessages(t *testing.T) {
+func TestSoundMessageCounters(t *testing.T) {
 	t.Parallel()
 	counted := func(chunk func(n int) any) func(n int, payload string) map[string]any {
 		return func(n int, payload string) map[string]any {
@@ -279,8 +279,8 @@ func TestOddSoundMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			s := styles()["telnyx"]
+			g := startGateway(t, nil)
+			s := wireFormats()["telnyx"]
 			s.media = func(n int, payload string) string {
 				text, err := json.Marshal(map[string]any{"event": "media", "payload": 7, "data": "x", "media": media(n, payload)})
 				if err != nil {
@@ -288,13 +288,13 @@ func TestOddSoundMessages(t *testing.T) {
 				}
 				return string(text)
 			}
-			p := g.dialPhone(s, "+100")
-			g.session()
-			p.say(sentence(440, time.Second, p.rate))
-			p.hears(440, 900*time.Millisecond)
+			p := g.dialProvider(s, "+100")
+			g.awaitSession()
+			p.sendSound(makeSentence(440, time.Second, p.rate))
+			p.awaitTone(440, 900*time.Millisecond)
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if share := toneShare(loud(p.pcm), p.rate, 440); share < 0.9 {
+			if share := toneShare(trimSilence(p.pcm), p.rate, 440); share < 0.9 {
 				t.Errorf("the share of the tone is %.3f", share)
 			}
 		})

@@ -52,7 +52,7 @@ func TestRefusedCallGetsCloseFrame(t *testing.T) {
 }
 
 // Providers, and those that copied their formats, use many names for one encoding.
-func TestEncodings(t *testing.T) {
+func TestParseFormat(t *testing.T) {
 	for _, c := range []struct{ encoding, rate, want string }{
 		{"audio/x-mulaw", "8000", "mulaw 8000"},
 		{"audio/x-mulaw", "8000.0", "mulaw 8000"},

@@ -21,7 +21,7 @@ import (
 
 // Keys pressed for a collection reach only the operator's webhook, in any form: the test looks for the digits and their tones in everything
 // that the gateway sends or stores.
-func TestDigitsNobodySees(t *testing.T) {
+func TestCollectedDigitsStayPrivate(t *testing.T) {
 	t.Parallel()
 	const wrong, right = "4012888888881882", "4012888888881881"
 	var mu sync.Mutex
@@ -35,7 +35,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	}))
 	defer server.Close()
 	folder := t.TempDir()
-	g := newGateway(t, func(config map[string]any) {
+	g := startGateway(t, func(config map[string]any) {
 		config["collect"] = []any{map[string]any{
 			"name": "card number", "max": 19, "check": "luhn", "attempts": 2, "url": server.URL, "secret": "s",
 		}}
@@ -57,35 +57,35 @@ func TestDigitsNobodySees(t *testing.T) {
 			seen = append(seen, e)
 		}
 	})
-	p := g.dialPhone(styles()["twilio"], "+500")
-	session, ear := g.session()
+	p := g.dialProvider(wireFormats()["twilio"], "+500")
+	session, ear := g.awaitSession()
 	hears := func(result string) {
 		t.Helper()
-		g.logged(fmt.Sprintf("result=%q", result), 1)
-		ear.hears(t, result, func(b bridge.EventBody) bool {
+		g.awaitLog(fmt.Sprintf("result=%q", result), 1)
+		ear.awaitEvent(t, result, func(b bridge.EventBody) bool {
 			s, ok := b.(bridge.ToolStatus)
 			return ok && strings.Contains(string(s.Result), result)
 		})
 	}
 	enter := func(keys string) {
 		for _, key := range keys {
-			p.say(keySound(key, p.rate))
-			p.text(p.keys(string(key)))
-			p.say(make([]int16, p.rate/10))
+			p.sendSound(keySound(key, p.rate))
+			p.sendText(p.keys(string(key)))
+			p.sendSound(make([]int16, p.rate/10))
 		}
 	}
-	g.logged("collecting keys", 1)
+	g.awaitLog("collecting keys", 1)
 	enter(wrong + "#")
 	hears("not valid")
 	if err := session.Do(bridge.Message{Text: `/tool collect_digits {"what":"card number"}`, TurnComplete: true}); err != nil {
 		t.Fatal(err)
 	}
-	g.logged("collecting keys", 2)
+	g.awaitLog("collecting keys", 2)
 	enter(right[:5])
 	if err := session.Do(bridge.Message{Text: `/tool collect_digits {"what":"card number"}`, TurnComplete: true}); err != nil {
 		t.Fatal(err)
 	}
-	ear.hears(t, "refusal of a second collection", func(b bridge.EventBody) bool {
+	ear.awaitEvent(t, "refusal of a second collection", func(b bridge.EventBody) bool {
 		s, ok := b.(bridge.ToolStatus)
 		return ok && strings.Contains(string(s.Result), "another number")
 	})
@@ -102,16 +102,16 @@ func TestDigitsNobodySees(t *testing.T) {
 	if err := session.Do(bridge.GetContext{}); err != nil {
 		t.Fatal(err)
 	}
-	ear.hears(t, "history", func(b bridge.EventBody) bool { _, ok := b.(bridge.History); return ok })
+	ear.awaitEvent(t, "history", func(b bridge.EventBody) bool { _, ok := b.(bridge.History); return ok })
 	p.conn.Close()
-	g.empty()
+	g.awaitIdle()
 	if err := g.host.Shutdown(t.Context()); err != nil { // waits for the end of the recording
 		t.Fatal(err)
 	}
 
 	mu.Lock()
 	defer mu.Unlock()
-	all := g.logs.String() + observed.String() + strings.Join(p.closed(), "\n")
+	all := g.logs.String() + observed.String() + strings.Join(p.awaitClose(), "\n")
 	for _, e := range ear.events {
 		all += fmt.Sprintf("%T%+v%s\n", e, e, e.Body)
 		if s, ok := e.Body.(bridge.ToolStatus); ok {
@@ -136,7 +136,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	if strings.Contains(all, "pressed these keys") {
 		t.Error("the model was told of keys")
 	}
-	silent(t, folder)
+	checkCallerIsSilent(t, folder)
 }
 
 // keySound returns the DTMF tone of a key (ITU-T Q.23).
@@ -149,8 +149,8 @@ func keySound(key rune, rate int) []int16 {
 	return pcm
 }
 
-// silent checks that the only recording in a folder has no sound of the caller, on its left channel.
-func silent(t *testing.T, folder string) {
+// checkCallerIsSilent checks that the only recording in a folder has no sound of the caller, on its left channel.
+func checkCallerIsSilent(t *testing.T, folder string) {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(folder, "*"))
 	if len(files) != 1 {

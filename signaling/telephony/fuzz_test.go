@@ -6,8 +6,8 @@ import (
 	"voxgate/media"
 )
 
-// tryCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
-func tryCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
+// fuzzCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
+func fuzzCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
 		m, err := c.parseMessage(data, text(i))
 		if err == nil && m.kind == kindStart {
@@ -20,8 +20,8 @@ func tryCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
 	}
 }
 
-// FuzzJSON parses two messages in each format with sound in JSON.
-func FuzzJSON(f *testing.F) {
+// FuzzJSONSound parses two messages in each format with sound in JSON.
+func FuzzJSONSound(f *testing.F) {
 	f.Add(
 		[]byte(`{"event":"start","streamSid":"MZ1",`+
 			`"start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`),
@@ -39,13 +39,13 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"event":"start","ucid":"1"}`), []byte(`{"event":"media","data":{"samples":[1,-2],"sampleRate":8000}}`))
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
 		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel", "bandwidth", "ozonetel"} {
-			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
+			fuzzCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
 		}
 	})
 }
 
-// FuzzControl parses a message, sound and another message in each format with sound in binary messages.
-func FuzzControl(f *testing.F) {
+// FuzzBinarySound parses a message, sound and another message in each format with sound in binary messages.
+func FuzzBinarySound(f *testing.F) {
 	f.Add([]byte("MEDIA_START connection_id:e226e283 channel:WebSocket/c format:ulaw optimal_frame_size:160"), []byte("DTMF_END digit:5"))
 	f.Add(
 		[]byte(`{"event":"MEDIA_START","channel_id":"1.1","format":"slin16","channel_variables":{"CALLER_NUMBER":"+49"}}`),
@@ -60,7 +60,7 @@ func FuzzControl(f *testing.F) {
 	)
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
 		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage", "sinch", "infobip", "genesys"} {
-			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
+			fuzzCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
 		}
 	})
 }

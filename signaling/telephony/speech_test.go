@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling"
 )
 
-// begun returns a provider's codec after the start message, and the format of the call.
-func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
+// startCodec returns a provider's codec after the start message, and the format of the call.
+func startCodec(t testing.TB, provider, start string) (*dialectCodec, format) {
 	t.Helper()
 	c := &dialectCodec{dialect: &profiles[provider].dialect}
 	m, err := c.parseMessage([]byte(start), true)
@@ -25,10 +25,10 @@ func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
 const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1",` +
 	`"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`
 
-func aFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
+func silentVoiceFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
 
 // Voice counts as heard when the mark after it is reported, and no other, or 2 s after it should have been played.
-func TestHeard(t *testing.T) {
+func TestWaitUntilPlayed(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
 		back []string // marks, 10 ms apart
@@ -46,15 +46,15 @@ func TestHeard(t *testing.T) {
 		"no marks":           {deaf: true, want: 200 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, f := begun(t, "twilio", twilioStart)
+			c, f := startCodec(t, "twilio", twilioStart)
 			if test.deaf {
-				c, f = begun(t, "freeswitch", `{"callId":"1"}`)
+				c, f = startCodec(t, "freeswitch", `{"callId":"1"}`)
 			}
 			s := newVoiceSender(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 			gone, written := make(chan struct{}), make(chan struct{})
 			s.waitUntilPlayed(playbackReportWait, gone, written) // nothing was sent yet
 			for range 10 {
-				if err := s.WriteFrame(aFrame()); err != nil {
+				if err := s.WriteFrame(silentVoiceFrame()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -78,15 +78,15 @@ func TestHeard(t *testing.T) {
 }
 
 // The mark at the end of an answer measures how much the other side buffers.
-func TestLate(t *testing.T) {
+func TestPlaybackDelay(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		c, f := begun(t, "twilio", twilioStart)
+		c, f := startCodec(t, "twilio", twilioStart)
 		s := newVoiceSender(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 		s.setRoundTrip(40 * ms)
 		answer := func(mark string, late time.Duration) {
 			for range 10 {
-				if err := s.WriteFrame(aFrame()); err != nil {
+				if err := s.WriteFrame(silentVoiceFrame()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -116,11 +116,11 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// BenchmarkSpoken measures one frame of the voice, from the model to its message.
-func BenchmarkSpoken(b *testing.B) {
+// BenchmarkSendVoice measures one frame of the voice, from the model to its message.
+func BenchmarkSendVoice(b *testing.B) {
 	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
 		b.Run(provider, func(b *testing.B) {
-			c, f := begun(b, provider, start)
+			c, f := startCodec(b, provider, start)
 			out, taken, done := signaling.NewSendQueue[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
 			put := func(m signaling.Outgoing) { out.Put(m, len(m.Data)) }
 			s := newVoiceSender(c, f, put, slog.New(slog.DiscardHandler))
@@ -128,7 +128,7 @@ func BenchmarkSpoken(b *testing.B) {
 				defer close(done)
 				_ = out.Run(context.Background(), func(context.Context, signaling.Outgoing) error { taken <- struct{}{}; return nil })
 			}()
-			frame := aFrame()
+			frame := silentVoiceFrame()
 			_ = s.WriteFrame(media.Frame{PCM: frame.PCM, Start: true})
 			<-taken
 			b.ReportAllocs()
@@ -142,8 +142,8 @@ func BenchmarkSpoken(b *testing.B) {
 	}
 }
 
-// BenchmarkHeard measures one message with sound, to PCM.
-func BenchmarkHeard(b *testing.B) {
+// BenchmarkDecodeSound measures one message with sound, to PCM.
+func BenchmarkDecodeSound(b *testing.B) {
 	for provider, test := range map[string]struct {
 		start, message string
 		text           bool
@@ -151,13 +151,13 @@ func BenchmarkHeard(b *testing.B) {
 		"twilio": {
 			twilioStart,
 			`{"event":"media","sequenceNumber":"3","streamSid":"MZ1",` +
-				`"media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"` + string(make64(160)) + `"}}`,
+				`"media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"` + string(base64Silence(160)) + `"}}`,
 			true,
 		},
 		"jambonz": {`{"callSid":"1","sampleRate":16000}`, string(make([]byte, 640)), false},
 	} {
 		b.Run(provider, func(b *testing.B) {
-			c, f := begun(b, provider, test.start)
+			c, f := startCodec(b, provider, test.start)
 			var order reorderBuffer
 			var pcm []int16
 			message := []byte(test.message)
@@ -178,8 +178,8 @@ func BenchmarkHeard(b *testing.B) {
 	}
 }
 
-// make64 returns about n bytes of 0xff, which is silence in µ-law, in base64.
-func make64(n int) (text []byte) {
+// base64Silence returns about n bytes of 0xff, which is silence in µ-law, in base64.
+func base64Silence(n int) (text []byte) {
 	for range n / 3 {
 		text = append(text, "////"...)
 	}

@@ -20,8 +20,8 @@ import (
 	"voxgate/signaling/telephony"
 )
 
-// at returns the value at a path of a message, or nil.
-func at(names ...string) func(map[string]any) any {
+// valueAtPath returns the value at a path of a message, or nil.
+func valueAtPath(names ...string) func(map[string]any) any {
 	return func(m map[string]any) (v any) {
 		v = m
 		for _, name := range names {
@@ -32,22 +32,22 @@ func at(names ...string) func(map[string]any) any {
 	}
 }
 
-// named returns a function that finds the name of a mark in a message with an event.
-func named(event string, names ...string) func(string) (string, bool) {
+// markFinder returns a function that finds the name of a mark in a message with an event.
+func markFinder(event string, names ...string) func(string) (string, bool) {
 	return func(text string) (string, bool) {
 		var m map[string]any
 		if json.Unmarshal([]byte(text), &m) != nil || m["event"] != event && m["type"] != event && m["action"] != event {
 			return "", false
 		}
-		name, ok := at(names...)(m).(string)
+		name, ok := valueAtPath(names...)(m).(string)
 		return name, ok
 	}
 }
 
-func is(want string) func(string) bool { return func(text string) bool { return text == want } }
+func equalTo(want string) func(string) bool { return func(text string) bool { return text == want } }
 
-func twilioLike(provider string) style {
-	return style{
+func twilioFormat(provider string) wireFormat {
+	return wireFormat{
 		provider: provider, rate: 8000, law: &g711.MuLaw,
 		begin: func(call, _ string) []string {
 			return []string{
@@ -66,34 +66,34 @@ func twilioLike(provider string) style {
 				b,
 			)
 		},
-		payload: at("media", "payload"),
+		payload: valueAtPath("media", "payload"),
 		keys: func(k string) string {
 			return `{"event":"dtmf","streamSid":"MZ1","sequenceNumber":"5","dtmf":{"track":"inbound_track","digit":"` + k + `"}}`
 		},
-		isClear: is(`{"event":"clear","streamSid":"MZ1"}`), mark: named("mark", "mark", "name"),
+		isClear: equalTo(`{"event":"clear","streamSid":"MZ1"}`), mark: markFinder("mark", "mark", "name"),
 		echo: func(name string) string {
 			return `{"event":"mark","sequenceNumber":"4","streamSid":"MZ1","mark":{"name":"` + name + `"}}`
 		},
 	}
 }
 
-func asteriskLike(begin func(call, to string) []string, key, clear, mark, drained, hangUp string) style {
-	return style{
-		provider: "asterisk", begin: begin, keys: func(k string) string { return strings.ReplaceAll(key, "K", k) }, isClear: is(clear),
+func asteriskFormat(begin func(call, to string) []string, key, clear, mark, drained, hangUp string) wireFormat {
+	return wireFormat{
+		provider: "asterisk", begin: begin, keys: func(k string) string { return strings.ReplaceAll(key, "K", k) }, isClear: equalTo(clear),
 		mark: func(text string) (string, bool) { return "", text == mark }, echo: func(string) string { return drained }, hangUp: hangUp,
 	}
 }
 
-// styles returns all formats, as their providers document them.
-func styles() map[string]style {
-	asteriskText := asteriskLike(func(call, _ string) []string {
+// wireFormats returns all formats, as their providers document them.
+func wireFormats() map[string]wireFormat {
+	asteriskText := asteriskFormat(func(call, _ string) []string {
 		return []string{
 			"MEDIA_START connection_id:e226e283-c90a channel:WebSocket/voxgate/0x7f0 channel_id:" + call +
 				" format:ulaw optimal_frame_size:160 ptime:20",
 		}
 	}, "DTMF_END digit:K channel_id:1.1", "FLUSH_MEDIA", "REPORT_QUEUE_DRAINED", "QUEUE_DRAINED", "HANGUP")
 	asteriskText.rate, asteriskText.law = 8000, &g711.MuLaw
-	asteriskJSON := asteriskLike(func(call, to string) []string {
+	asteriskJSON := asteriskFormat(func(call, to string) []string {
 		return []string{
 			`{"event":"MEDIA_START","connection_id":"e226","channel":"WebSocket/voxgate/0x7f0","channel_id":"` + call + `",` +
 				`"format":"slin16","optimal_frame_size":640,"ptime":20,` +
@@ -102,13 +102,13 @@ func styles() map[string]style {
 	}, `{"event":"DTMF_END","channel_id":"1.1","digit":"K"}`, `{"command":"FLUSH_MEDIA"}`, `{"command":"REPORT_QUEUE_DRAINED"}`,
 		`{"event":"QUEUE_DRAINED","channel_id":"1.1"}`, `{"command":"HANGUP"}`)
 	asteriskJSON.rate = 16000
-	jambonz := style{
+	jambonz := wireFormat{
 		provider: "jambonz", rate: 16000, hangUp: `{"type":"disconnect"}`,
 		begin: func(call, to string) []string {
 			return []string{`{"callSid":"` + call + `","from":"+4917012345","to":"` + to + `","callerName":"x","sampleRate":16000,"mixType":"mono"}`}
 		},
 		keys:    func(k string) string { return `{"event":"dtmf","dtmf":"` + k + `","duration":"1600"}` },
-		isClear: is(`{"type":"killAudio"}`), mark: named("mark", "data", "name"),
+		isClear: equalTo(`{"type":"killAudio"}`), mark: markFinder("mark", "data", "name"),
 		echo: func(name string) string {
 			return `{"type":"mark","data":{"name":"` + name + `","event":"playout"}}`
 		},
@@ -119,7 +119,7 @@ func styles() map[string]style {
 		return []string{`{"callId":"` + call + `","from":"+4917012345","to":"` + to + `","attributes":{"order":"17"}}`}
 	}
 	const external = `{"type":"audio","format":"PCMU","channels":["external"],"rate":8000},`
-	genesys := style{
+	genesys := wireFormat{
 		provider: "genesys", rate: 8000, law: &g711.MuLaw,
 		begin: func(call, to string) []string {
 			return []string{`{"version":"2","id":"S1","type":"open","seq":1,"serverseq":0,"position":"PT0S",` +
@@ -138,7 +138,7 @@ func styles() map[string]style {
 	stereo.begin = func(call, to string) []string {
 		return []string{strings.Replace(genesys.begin(call, to)[0], external, "", 1)}
 	}
-	all := map[string]style{
+	all := map[string]wireFormat{
 		"genesys": genesys, "genesys in stereo": stereo,
 		"bandwidth": {
 			provider: "bandwidth", rate: 8000, law: &g711.MuLaw,
@@ -150,12 +150,12 @@ func styles() map[string]style {
 				return fmt.Sprintf(`{"eventType":"media","track":"inbound","sequenceNumber":%d,"payload":"%s"}`, n, b)
 			},
 			payload: func(m map[string]any) any {
-				if m["eventType"] != "playAudio" || at("media", "contentType")(m) != "audio/pcmu" {
+				if m["eventType"] != "playAudio" || valueAtPath("media", "contentType")(m) != "audio/pcmu" {
 					return nil
 				}
-				return at("media", "payload")(m)
+				return valueAtPath("media", "payload")(m)
 			},
-			isClear: is(`{"eventType":"clear"}`),
+			isClear: equalTo(`{"eventType":"clear"}`),
 		},
 		"sinch": {
 			provider: "sinch", rate: 16000,
@@ -163,7 +163,7 @@ func styles() map[string]style {
 				return []string{`{"command":"connect","version":1,"callId":"` + call + `","applicationKey":"A",` +
 					`"codec":"PCM","sampleRate":16000,"callHeaders":{"order":"17"}}`}
 			},
-			isClear: is(`{"command":"clear"}`),
+			isClear: equalTo(`{"command":"clear"}`),
 		},
 		"infobip": {
 			provider: "infobip", rate: 24000,
@@ -173,9 +173,9 @@ func styles() map[string]style {
 				}
 			},
 			keys:    func(k string) string { return `{"event":"websocket:dtmf","digit":"` + k + `","duration":250}` },
-			isClear: is(`{"action":"clear"}`),
+			isClear: equalTo(`{"action":"clear"}`),
 		},
-		"twilio": twilioLike("twilio"), "signalwire": twilioLike("signalwire"),
+		"twilio": twilioFormat("twilio"), "signalwire": twilioFormat("signalwire"),
 		"asterisk in words": asteriskText, "asterisk in JSON": asteriskJSON, "jambonz": jambonz, "freeswitch": freeswitch,
 		"telnyx": {
 			provider: "telnyx", rate: 8000, law: &g711.ALaw,
@@ -196,11 +196,11 @@ func styles() map[string]style {
 					b,
 				)
 			},
-			payload: at("media", "payload"),
+			payload: valueAtPath("media", "payload"),
 			keys: func(k string) string {
 				return `{"event":"dtmf","stream_id":"32DE","occurred_at":"2026-11-22T18:00:00Z","sequence_number":"5","dtmf":{"digit":"` + k + `"}}`
 			},
-			isClear: is(`{"event":"clear"}`), mark: named("mark", "mark", "name"),
+			isClear: equalTo(`{"event":"clear"}`), mark: markFinder("mark", "mark", "name"),
 			echo: func(name string) string {
 				return `{"event":"mark","sequence_number":"4","stream_id":"32DE","mark":{"name":"` + name + `"}}`
 			},
@@ -224,17 +224,17 @@ func styles() map[string]style {
 				)
 			},
 			payload: func(m map[string]any) any {
-				if m["event"] != "playAudio" || m["streamId"] != "b770" || at("media", "contentType")(m) != "audio/x-l16" ||
-					at("media", "sampleRate")(m) != 16000.0 {
+				if m["event"] != "playAudio" || m["streamId"] != "b770" || valueAtPath("media", "contentType")(m) != "audio/x-l16" ||
+					valueAtPath("media", "sampleRate")(m) != 16000.0 {
 					return nil
 				}
-				return at("media", "payload")(m)
+				return valueAtPath("media", "payload")(m)
 			},
 			keys: func(k string) string {
 				return `{"event":"dtmf","streamId":"b770","sequenceNumber":7,` +
 					`"dtmf":{"track":"inbound","digit":"` + k + `","timestamp":"1763834400000"},"extra_headers":"{}"}`
 			},
-			isClear: is(`{"event":"clearAudio","streamId":"b770"}`), mark: named("checkpoint", "name"),
+			isClear: equalTo(`{"event":"clearAudio","streamId":"b770"}`), mark: markFinder("checkpoint", "name"),
 			echo: func(name string) string { return `{"event":"playedStream","streamId":"b770","name":"` + name + `"}` },
 		},
 		"exotel": {
@@ -256,11 +256,11 @@ func styles() map[string]style {
 					b,
 				)
 			},
-			payload: at("media", "payload"),
+			payload: valueAtPath("media", "payload"),
 			keys: func(k string) string {
 				return `{"event":"dtmf","sequence_number":"7","stream_sid":"MZ1","dtmf":{"digit":"` + k + `","duration":"100"}}`
 			},
-			isClear: is(`{"event":"clear","stream_sid":"MZ1"}`), mark: named("mark", "mark", "name"),
+			isClear: equalTo(`{"event":"clear","stream_sid":"MZ1"}`), mark: markFinder("mark", "mark", "name"),
 			echo: func(name string) string {
 				return `{"event":"mark","sequence_number":"15","stream_sid":"MZ1","mark":{"name":"` + name + `"}}`
 			},
@@ -284,8 +284,8 @@ func styles() map[string]style {
 				)
 			},
 			payload: func(m map[string]any) any {
-				list, ok := at("data", "samples")(m).([]any)
-				if !ok || m["type"] != "media" || m["ucid"] == "" || at("data", "numberOfFrames")(m) != float64(len(list)) {
+				list, ok := valueAtPath("data", "samples")(m).([]any)
+				if !ok || m["type"] != "media" || m["ucid"] == "" || valueAtPath("data", "numberOfFrames")(m) != float64(len(list)) {
 					return nil
 				}
 				pcm := make([]int16, len(list))
@@ -294,7 +294,7 @@ func styles() map[string]style {
 				}
 				return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 			},
-			isClear: is(`{"command":"clearBuffer"}`),
+			isClear: equalTo(`{"command":"clearBuffer"}`),
 		},
 		"vonage": {
 			provider: "vonage", rate: 16000,
@@ -304,7 +304,7 @@ func styles() map[string]style {
 				}
 			},
 			keys:    func(k string) string { return `{"event":"websocket:dtmf","digit":"` + k + `","duration":260}` },
-			isClear: is(`{"action":"clear"}`), mark: named("notify", "payload", "name"),
+			isClear: equalTo(`{"action":"clear"}`), mark: markFinder("notify", "payload", "name"),
 			echo: func(name string) string { return `{"event":"websocket:notify","payload":{"name":"` + name + `"}}` },
 		},
 	}
@@ -320,22 +320,22 @@ func styles() map[string]style {
 // TestMarksFollowTheVoice checks each provider that reports playback: the mark is sent after the whole answer, not before or within it.
 func TestMarksFollowTheVoice(t *testing.T) {
 	t.Parallel()
-	for name, s := range styles() {
+	for name, s := range wireFormats() {
 		if s.mark == nil {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			p := g.dialPhone(s, "+100")
+			g := startGateway(t, nil)
+			p := g.dialProvider(s, "+100")
 			for range 2 {
-				p.forget()
-				p.say(sentence(440, time.Second, p.rate))
-				p.hears(440, 900*time.Millisecond)
-				p.wait("mark", func() bool { return p.markedAt > 0 })
+				p.clearReceived()
+				p.sendSound(makeSentence(440, time.Second, p.rate))
+				p.awaitTone(440, 900*time.Millisecond)
+				p.awaitState("mark", func() bool { return p.markedAt > 0 })
 				p.mu.Lock()
 				begin := slices.IndexFunc(p.pcm, func(v int16) bool { return v > 1000 || v < -1000 })
-				if end := begin + len(loud(p.pcm)); p.markedAt < end {
+				if end := begin + len(trimSilence(p.pcm)); p.markedAt < end {
 					t.Errorf("the mark came after %d of %d samples", p.markedAt, end)
 				}
 				p.mu.Unlock()
@@ -345,14 +345,14 @@ func TestMarksFollowTheVoice(t *testing.T) {
 }
 
 // A call of each provider has voice in both directions, is interrupted, sends keys, and ends after the voice was played.
-func TestEachProvider(t *testing.T) {
+func TestCallOfEachProvider(t *testing.T) {
 	t.Parallel()
-	for name, s := range styles() {
+	for name, s := range wireFormats() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			p := g.dialPhone(s, "+100")
-			session, ear := g.session()
+			g := startGateway(t, nil)
+			p := g.dialProvider(s, "+100")
+			session, ear := g.awaitSession()
 			said := g.host.Sessions()[0].Attributes
 			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" &&
 				name != "bandwidth" && name != "ozonetel" && name != "infobip"
@@ -360,16 +360,16 @@ func TestEachProvider(t *testing.T) {
 				t.Errorf("with the call came %v", said)
 			}
 			machine := mediatest.MeasureLateness(t)
-			p.say(sentence(440, time.Second, p.rate))
-			p.hears(440, 900*time.Millisecond)
-			ear.hears(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
+			p.sendSound(makeSentence(440, time.Second, p.rate))
+			p.awaitTone(440, 900*time.Millisecond)
+			ear.awaitEvent(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
 
 			// The person speaks over a long answer.
-			p.forget()
-			p.say(sentence(300, 6*time.Second, p.rate))
-			p.hears(300, 500*time.Millisecond)
-			p.say(mediatest.Tone(time.Second, p.rate, 700, 16000))
-			p.wait("clear", func() bool {
+			p.clearReceived()
+			p.sendSound(makeSentence(300, 6*time.Second, p.rate))
+			p.awaitTone(300, 500*time.Millisecond)
+			p.sendSound(mediatest.Tone(time.Second, p.rate, 700, 16000))
+			p.awaitState("clear", func() bool {
 				for _, text := range p.texts {
 					if p.isClear(text) {
 						return true
@@ -378,7 +378,7 @@ func TestEachProvider(t *testing.T) {
 				return false
 			})
 			var cut bridge.Interrupted
-			ear.hears(t, "interruption", func(b bridge.EventBody) (ok bool) {
+			ear.awaitEvent(t, "interruption", func(b bridge.EventBody) (ok bool) {
 				cut, ok = b.(bridge.Interrupted)
 				return ok &&
 					cut.By == bridge.ByVoice
@@ -389,8 +389,8 @@ func TestEachProvider(t *testing.T) {
 				t.Errorf("%v of the cut answer were sent, of which %v count as heard", sent, cut.Played)
 			}
 			p.mu.Unlock()
-			p.say(make([]int16, p.rate))
-			ear.hears(t, "answer to what was said over it", func(b bridge.EventBody) bool {
+			p.sendSound(make([]int16, p.rate))
+			ear.awaitEvent(t, "answer to what was said over it", func(b bridge.EventBody) bool {
 				c, ok := b.(bridge.TurnComplete)
 				return ok &&
 					c.Turn == 3
@@ -398,50 +398,50 @@ func TestEachProvider(t *testing.T) {
 
 			if p.keys != nil {
 				for _, key := range []string{"1", "2", "#"} {
-					p.text(p.keys(key))
+					p.sendText(p.keys(key))
 				}
-				ear.hears(t, "keys", func(b bridge.EventBody) bool {
+				ear.awaitEvent(t, "keys", func(b bridge.EventBody) bool {
 					a, ok := b.(bridge.AssistantText)
 					return ok && strings.Contains(a.Text, "12#")
 				})
 			}
 
-			p.forget()
+			p.clearReceived()
 			if err := session.Do(bridge.EndAfterSpeaking{}); err != nil {
 				t.Fatal(err)
 			}
-			texts := p.closed()
+			texts := p.awaitClose()
 			if p.mark != nil {
-				if _, ok := p.mark(last(texts, s.hangUp)); !ok {
+				if _, ok := p.mark(lastBeforeHangUp(texts, s.hangUp)); !ok {
 					t.Errorf("the last before the end is no mark: %q", texts)
 				}
 			}
 			if s.hangUp != "" && texts[len(texts)-1] != s.hangUp {
 				t.Errorf("the last is not %s: %q", s.hangUp, texts)
 			}
-			if hangUp, ok := restProviders[s.provider]; ok {
+			if hangUp, ok := restHangUps[s.provider]; ok {
 				g.expectREST(hangUp)
 			}
-			if least := map[string]int{"exotel": 1600}[s.provider]; p.least < least { // samples of two bytes
-				t.Errorf("a message of its voice has %d samples", p.least)
+			if least := map[string]int{"exotel": 1600}[s.provider]; p.fewestSamples < least { // samples of two bytes
+				t.Errorf("a message of its voice has %d samples", p.fewestSamples)
 			}
 		})
 	}
 }
 
 // Infobip closes a stream without sound, so silence is sent in pauses: in real time, however much sound arrives at once.
-func TestPausesAreFilled(t *testing.T) {
+func TestSilenceIsSentInPauses(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["infobip"], "+100")
-	g.session()
+	g := startGateway(t, nil)
+	p := g.dialProvider(wireFormats()["infobip"], "+100")
+	g.awaitSession()
 	began := time.Now()
-	p.say(make([]int16, 2*p.rate))
+	p.sendSound(make([]int16, 2*p.rate))
 	for sent := time.Duration(0); sent < 5*media.FrameDuration; <-time.After(5 * time.Millisecond) {
-		p.say(make([]int16, p.rate/50))
+		p.sendSound(make([]int16, p.rate/50))
 		p.mu.Lock()
 		sent = media.Duration(len(p.pcm), p.rate)
-		if most := time.Since(began) + 2*media.FrameDuration; sent > most || loud(p.pcm) != nil {
+		if most := time.Since(began) + 2*media.FrameDuration; sent > most || trimSilence(p.pcm) != nil {
 			t.Errorf("%v of silence went out, and at most %v were due", sent, most)
 		}
 		p.mu.Unlock()
@@ -452,24 +452,24 @@ func TestPausesAreFilled(t *testing.T) {
 }
 
 // An agent that asks for two keys gets them as soon as they are pressed.
-func TestKeysAtOnce(t *testing.T) {
+func TestKeysAreSentWithoutDelay(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["twilio"], "+102")
-	_, ear := g.session()
+	g := startGateway(t, nil)
+	p := g.dialProvider(wireFormats()["twilio"], "+102")
+	_, ear := g.awaitSession()
 	for _, key := range []string{"1", "5", "9", "0"} {
-		p.text(p.keys(key))
+		p.sendText(p.keys(key))
 	}
 	for _, keys := range []string{"15", "90"} {
-		ear.hears(t, keys, func(b bridge.EventBody) bool {
+		ear.awaitEvent(t, keys, func(b bridge.EventBody) bool {
 			u, ok := b.(bridge.UserText)
 			return ok && strings.HasSuffix(u.Text, "keys of the telephone: "+keys)
 		})
 	}
 }
 
-// last returns the last text before the one that hangs up.
-func last(texts []string, hangUp string) string {
+// lastBeforeHangUp returns the last text before the one that hangs up.
+func lastBeforeHangUp(texts []string, hangUp string) string {
 	for i := len(texts) - 1; i >= 0; i-- {
 		if texts[i] != hangUp {
 			return texts[i]
@@ -479,7 +479,7 @@ func last(texts []string, hangUp string) string {
 }
 
 // The model has tools to end its call, to transfer it, and to press keys.
-func TestTools(t *testing.T) {
+func TestCallControlTools(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, to string
@@ -487,10 +487,10 @@ func TestTools(t *testing.T) {
 		says     string     // if set, the call continues, and the model says this
 		text     string     // if set, the call continues, and the provider gets this message
 	}{
-		{name: "twilio", to: "+200", asked: []restCall{restProviders["twilio"]}},
+		{name: "twilio", to: "+200", asked: []restCall{restHangUps["twilio"]}},
 		{name: "asterisk in words", to: "+200", text: "HANGUP"},
 		{name: "twilio", to: "+300", asked: []restCall{{
-			restProviders["twilio"].what, "AC1",
+			restHangUps["twilio"].what, "AC1",
 			"Twiml=%3CResponse%3E%3CDial%3E%3CNumber%3E%2B4930123%3C%2FNumber%3E%3C%2FDial%3E%3C%2FResponse%3E",
 		}}},
 		{name: "telnyx", to: "+300", asked: []restCall{{"POST /v2/calls/CA1/actions/transfer", "", `{"to":"+4930123"}`}}},
@@ -502,10 +502,10 @@ func TestTools(t *testing.T) {
 	} {
 		t.Run(test.name+test.to, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			p := g.dialPhone(styles()[test.name], test.to)
+			g := startGateway(t, nil)
+			p := g.dialProvider(wireFormats()[test.name], test.to)
 			if test.text != "" {
-				p.wait(test.text, func() bool {
+				p.awaitState(test.text, func() bool {
 					for _, text := range p.texts {
 						if text == test.text {
 							return true
@@ -519,19 +519,19 @@ func TestTools(t *testing.T) {
 				g.expectREST(want)
 			}
 			if test.says == "" {
-				p.closed()
-				if test.to == "+200" && len(loud(p.pcm)) < p.rate/10 {
-					t.Errorf("%d samples of the goodbye that follows the tool were heard", len(loud(p.pcm)))
+				p.awaitClose()
+				if test.to == "+200" && len(trimSilence(p.pcm)) < p.rate/10 {
+					t.Errorf("%d samples of the goodbye that follows the tool were heard", len(trimSilence(p.pcm)))
 				}
 				select {
-				case r := <-g.rest.more:
+				case r := <-g.rest.requests:
 					t.Errorf("the REST API was also asked %+v", r)
 				default:
 				}
 				return
 			}
-			_, ear := g.session()
-			ear.hears(t, test.says, func(b bridge.EventBody) bool {
+			_, ear := g.awaitSession()
+			ear.awaitEvent(t, test.says, func(b bridge.EventBody) bool {
 				h, ok := b.(bridge.History)
 				a, said := b.(bridge.AssistantText)
 				return said && strings.Contains(a.Text, test.says) || ok && strings.Contains(fmt.Sprint(h), test.says)
@@ -541,13 +541,13 @@ func TestTools(t *testing.T) {
 }
 
 // If a provider refuses a transfer, the call continues, and the model says so.
-func TestATransferThatFails(t *testing.T) {
+func TestFailedTransferKeepsCall(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) { config["providers"].([]any)[0].(map[string]any)["apiKey"] = "wrong" })
-	g.dialPhone(styles()["twilio"], "+300")
-	<-g.rest.more
-	session, ear := g.session()
-	ear.hears(t, "the model's words", func(b bridge.EventBody) bool {
+	g := startGateway(t, func(config map[string]any) { config["providers"].([]any)[0].(map[string]any)["apiKey"] = "wrong" })
+	g.dialProvider(wireFormats()["twilio"], "+300")
+	<-g.rest.requests
+	session, ear := g.awaitSession()
+	ear.awaitEvent(t, "the model's words", func(b bridge.EventBody) bool {
 		a, ok := b.(bridge.AssistantText)
 		return ok && a.Final && strings.Contains(a.Text, "the transfer failed: the provider answers 401")
 	})
@@ -557,40 +557,40 @@ func TestATransferThatFails(t *testing.T) {
 }
 
 // A call ends at its maximum length, and the agent says goodbye first.
-func TestTheLongestCall(t *testing.T) {
+func TestCallEndsAtMaxSeconds(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 3 })
-	p := g.dialPhone(styles()["twilio"], "+100")
-	g.expectREST(restProviders["twilio"])
-	p.closed()
-	if len(loud(p.pcm)) < p.rate/10 {
-		t.Errorf("%d samples of the goodbye were heard", len(loud(p.pcm)))
+	g := startGateway(t, func(config map[string]any) { config["maxSeconds"] = 3 })
+	p := g.dialProvider(wireFormats()["twilio"], "+100")
+	g.expectREST(restHangUps["twilio"])
+	p.awaitClose()
+	if len(trimSilence(p.pcm)) < p.rate/10 {
+		t.Errorf("%d samples of the goodbye were heard", len(trimSilence(p.pcm)))
 	}
-	g.logged(`msg="call ended"`, 1)
+	g.awaitLog(`msg="call ended"`, 1)
 	if !strings.Contains(g.logs.String(), "time limit") {
 		t.Errorf("the log is %s", g.logs)
 	}
 }
 
 // A gateway that shuts down plays the rest of the answer in each call, and hangs up.
-func TestTheGoodbyeIsWritten(t *testing.T) {
+func TestShutdownPlaysAnswerAndHangsUp(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"asterisk in words", "jambonz"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, nil)
-			p := g.dialPhone(styles()[name], "+100")
-			g.session()
-			p.say(sentence(440, time.Second, p.rate))
-			p.hears(440, 100*time.Millisecond)
+			g := startGateway(t, nil)
+			p := g.dialProvider(wireFormats()[name], "+100")
+			g.awaitSession()
+			p.sendSound(makeSentence(440, time.Second, p.rate))
+			p.awaitTone(440, 100*time.Millisecond)
 			if err := g.server.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if texts := p.closed(); len(texts) == 0 || texts[len(texts)-1] != p.hangUp {
+			if texts := p.awaitClose(); len(texts) == 0 || texts[len(texts)-1] != p.hangUp {
 				t.Errorf("it was sent %q", texts)
 			}
-			if !websocket.IsCloseError(p.over, websocket.CloseGoingAway) {
-				t.Errorf("the socket ended with %v", p.over)
+			if !websocket.IsCloseError(p.readErr, websocket.CloseGoingAway) {
+				t.Errorf("the socket ended with %v", p.readErr)
 			}
 		})
 	}
@@ -599,9 +599,9 @@ func TestTheGoodbyeIsWritten(t *testing.T) {
 // Plivo requests the XML of a transferred call.
 func TestPlivoTransfer(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["plivo"], "+300")
-	r := <-g.rest.more
+	g := startGateway(t, nil)
+	p := g.dialProvider(wireFormats()["plivo"], "+300")
+	r := <-g.rest.requests
 	var asked struct {
 		Legs   string
 		URL    string `json:"aleg_url"`
@@ -612,26 +612,27 @@ func TestPlivoTransfer(t *testing.T) {
 		t.Fatalf("asked %+v", r)
 	}
 	path := strings.TrimPrefix(asked.URL, g.http)
-	form := incoming("plivo", "CA1", "+300")
-	if status, _ := g.post("twilio", path, form, nil); status != 403 {
+	form := incomingForm("plivo", "CA1", "+300")
+	if status, _ := g.postForm("twilio", path, form, nil); status != 403 {
 		t.Errorf("unsigned: %d", status)
 	}
-	if status, text := g.post("plivo", path, form, nil); status != 200 || !strings.Contains(text, "<Dial><Number>+4930123</Number></Dial>") {
+	status, text := g.postForm("plivo", path, form, nil)
+	if status != 200 || !strings.Contains(text, "<Dial><Number>+4930123</Number></Dial>") {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := g.post("plivo", path, form, nil); status != 403 {
+	if status, text := g.postForm("plivo", path, form, nil); status != 403 {
 		t.Errorf("once more: %d %s", status, text)
 	}
-	p.closed()
+	p.awaitClose()
 }
 
 // In a call that the provider makes for the operator, the person is the called party, and our number the caller.
-func TestACallOut(t *testing.T) {
+func TestOutboundCallParties(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	g.dialPhone(styles()["twilio"], "+49301", "From", "+101", "Direction", "outbound-api")
-	_, ear := g.session()
-	ear.hears(t, "set-up", func(b bridge.EventBody) bool {
+	g := startGateway(t, nil)
+	g.dialProvider(wireFormats()["twilio"], "+49301", "From", "+101", "Direction", "outbound-api")
+	_, ear := g.awaitSession()
+	ear.awaitEvent(t, "set-up", func(b bridge.EventBody) bool {
 		s, ok := b.(bridge.SetupComplete)
 		said := strings.ReplaceAll(string(s.EffectiveConfig), `\`, "")
 		return ok && strings.Contains(said, "says whom we call.") && strings.Contains(said, `{"number":"+49301","called":"+101"}`)
@@ -639,13 +640,13 @@ func TestACallOut(t *testing.T) {
 }
 
 // The model speaks first, and has the caller's details as data.
-func TestTheModelGreets(t *testing.T) {
+func TestModelSpeaksFirst(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["twilio"], "+101", "SipHeader_X-Tier", "gold")
-	p.wait("greeting", func() bool { return len(loud(p.pcm)) > p.rate/10 })
-	_, ear := g.session()
-	ear.hears(t, "set-up", func(b bridge.EventBody) bool {
+	g := startGateway(t, nil)
+	p := g.dialProvider(wireFormats()["twilio"], "+101", "SipHeader_X-Tier", "gold")
+	p.awaitState("greeting", func() bool { return len(trimSilence(p.pcm)) > p.rate/10 })
+	_, ear := g.awaitSession()
+	ear.awaitEvent(t, "set-up", func(b bridge.EventBody) bool {
 		s, ok := b.(bridge.SetupComplete)
 		var config struct{ SystemInstruction json.RawMessage }
 		return ok && json.Unmarshal(s.EffectiveConfig, &config) == nil &&
@@ -659,14 +660,14 @@ func TestTheModelGreets(t *testing.T) {
 }
 
 // Each profile is tested by TestEachProvider, and documented.
-func TestEachProfileIsTested(t *testing.T) {
+func TestEachProfileIsDocumented(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("../../docs/telephony.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	for _, s := range styles() {
+	for _, s := range wireFormats() {
 		profile, _, _ := strings.Cut(s.provider, "-") // vonage-ncco, telnyx-control
 		tested[profile] = true
 	}
