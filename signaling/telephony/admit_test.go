@@ -176,7 +176,7 @@ func TestTicketsAreValidOnce(t *testing.T) {
 		}
 		p.awaitClose()
 	}
-	g.awaitLog("the token is another call's", 2)
+	g.awaitLog("the token belongs to another call", 2)
 	guess := g.http + "/telephony/twilio/stream/AAAAAAAAAAAAAAAAAAAAAAAAAA"
 	g.expectRefusal("token", guess, signed("ws"+guess[4:]))
 	none := g.http + "/telephony/twilio/stream"
@@ -360,19 +360,19 @@ func TestConfigurationErrors(t *testing.T) {
 		`{"providers":[{"profile":"exotel","password":"x"}],"maxSeconds":-1}`:      "maxSeconds: -1",
 		private(`{"profile":"acme"}`):                                              `providers[0].profile: "acme"`,
 		private(`{"profile":"twilio"}`):                                            "providers[0].verify: is missing",
-		private(twilio + `}`):                                                      "publicURL is missing",
+		private(twilio + `}`):                                                      "requires publicURL",
 		public(twilio + `,"password":"x"}`):                                        "providers[0].password",
 		public(twilio + `,"apiKey":"x"}`):                                          "providers[0].account",
 		public(twilio + `,"transferTo":["1"]}`):                                    "providers[0].transferTo",
-		public(twilio + `},` + twilio + `}`):                                       `providers[1].name: "twilio" is another's`,
+		public(twilio + `},` + twilio + `}`):                                       `providers[1].name: "twilio" is used twice`,
 		public(twilio + `,"name":"a/b"}`):                                          `providers[0].name: "a/b"`,
 		public(twilio + `,"calls":-1}`):                                            "providers[0].calls",
-		public(`{"profile":"telnyx","verify":"AAAA"}`):                             "providers[0].verify: is no Ed25519",
+		public(`{"profile":"telnyx","verify":"AAAA"}`):                             "providers[0].verify: must be an Ed25519",
 		public(`{"profile":"twilio","verify":"${NO_SUCH}"}`):                       "variable NO_SUCH is not set",
 		private(`{"profile":"jambonz"}`):                                           "providers[0].password: is missing",
 		private(`{"profile":"jambonz","verify":"x"}`):                              "providers[0].verify",
 		private(`{"profile":"jambonz","password":"x","apiKey":"x"}`):               "providers[0].apiKey",
-		private(`{"profile":"jambonz","access":true}`):                             "providers[0].access: there are no keys",
+		private(`{"profile":"jambonz","access":true}`):                             "providers[0].access: no server keys",
 		public(`{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}`): "providers[0].api:",
 	} {
 		file := filepath.Join(t.TempDir(), "telephony.json")

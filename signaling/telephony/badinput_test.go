@@ -51,7 +51,7 @@ func TestMalformedMessages(t *testing.T) {
 			}
 			p.sendSound(makeSentence(440, time.Second, p.rate))
 			p.awaitTone(440, 900*time.Millisecond)
-			if log := g.logs.String(); !strings.Contains(log, "a message that cannot be read") {
+			if log := g.logs.String(); !strings.Contains(log, "invalid message from the provider") {
 				t.Errorf("the log is %s", log)
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -101,7 +100,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 		return context.Cause(ctx)
 	} else if err != nil {
 		c.server.countRefusal(c.provider.Name, rule, err)
-		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is refused."}
 	}
 	s.MarkOpened()
 	if c.isProbe {
@@ -120,7 +119,7 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 		return "start", err
 	}
 	if c.provider.signatureScheme() != nil && c.call != m.start.call {
-		return "token", errors.New("the token is another call's")
+		return "token", errors.New("the token belongs to another call")
 	}
 	if c.call == "" {
 		c.call = phone.ClipField(m.start.call)
@@ -144,7 +143,7 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	if err := c.server.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
 		return "agent", err
 	}
-	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "theirs", c.call)
+	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "provider_call", c.call)
 	c.startVoice()
 	return "", nil
 }
@@ -168,13 +167,13 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 		case err != nil:
 			last = err
 		case m.kind == kindStop:
-			return m, errors.New("the call has ended before it began")
+			return m, errors.New("the call ended before it began")
 		}
 	}
 	if last == nil {
-		return message{}, fmt.Errorf("none of the first %d messages begins a call", maxPrelude)
+		return message{}, fmt.Errorf("no start message among the first %d messages", maxPrelude)
 	}
-	return message{}, fmt.Errorf("none of the first %d messages begins a call; the last that could not be read: %w", maxPrelude, last)
+	return message{}, fmt.Errorf("no start message among the first %d messages; last error: %w", maxPrelude, last)
 }
 
 // startVoice accepts the call. From then on, the voice can be sent.
@@ -199,7 +198,7 @@ func (c *call) answerProbe(ctx context.Context) error {
 			c.handleControl(m)
 		}
 	}
-	return errors.New("a probe that does not end")
+	return errors.New("the connection probe did not end")
 }
 
 // buildSessionRequest builds the session request for the call.
@@ -255,7 +254,7 @@ func (c *call) handleMessage(in signaling.Message) error {
 	switch {
 	case err != nil:
 		if c.errorCount++; c.errorCount <= maxLoggedErrors {
-			c.log.Warn("a message that cannot be read", "why", err)
+			c.log.Warn("invalid message from the provider", "why", err)
 		}
 	case m.kind == kindStop:
 		c.voice.confirmEnd()
@@ -335,85 +334,4 @@ func (c *call) endCall() {
 // waitForPlayback blocks until the voice has been played, or the connection has ended.
 func (c *call) waitForPlayback() {
 	c.voice.waitUntilPlayed(playbackReportWait, c.disconnected, c.WriterDone())
-}
-
-const (
-	// maxPending is the number of out-of-order messages that wait for a missing one. maxGap limits the silence inserted for lost messages.
-	maxPending = 2
-	maxGap     = 200 * time.Millisecond
-	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
-	maxJump = 100
-	// maxIrregular is the number of consecutive messages that may be late or follow a gap. After that, the counter is reset or ignored.
-	maxIrregular = 3
-)
-
-// reorderBuffer reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be
-// taken for speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not count. If the
-// counter does not fit, counting restarts, or the counter is ignored.
-type reorderBuffer struct {
-	nextChunk       int // next expected number; 0 before the first message
-	pending         []message
-	lateMessages    []message // consecutive late messages
-	consecutiveGaps int       // consecutive messages that followed a gap
-	ignoresCounter  bool      // the counter is ignored
-	ready           [][]byte
-}
-
-// push adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
-func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
-	o.ready = o.ready[:0]
-	if m.chunk <= 0 || o.ignoresCounter {
-		o.ready = append(o.ready, m.sound)
-		return 0, o.ready
-	}
-	if o.nextChunk == 0 || m.chunk < o.nextChunk-maxJump || m.chunk > o.nextChunk+maxJump {
-		o.releasePending(m.chunk)
-	}
-	if m.chunk < o.nextChunk { // late, a duplicate, or the first of a new count
-		if o.lateMessages = append(o.lateMessages, m); len(o.lateMessages) == maxIrregular {
-			o.resyncCounter()
-		}
-		return 0, o.ready
-	}
-	o.lateMessages = o.lateMessages[:0]
-	o.pending = append(o.pending, m)
-	slices.SortStableFunc(o.pending, func(a, b message) int { return a.chunk - b.chunk })
-	taken := 0
-	for ; taken < len(o.pending) && (o.pending[taken].chunk <= o.nextChunk || len(o.pending)-taken > maxPending); taken++ {
-		first := o.pending[taken]
-		if first.chunk < o.nextChunk { // duplicate
-			continue
-		}
-		if o.consecutiveGaps++; first.chunk == o.nextChunk {
-			o.consecutiveGaps = 0
-		}
-		missing += first.chunk - o.nextChunk
-		o.ready = append(o.ready, first.sound)
-		o.nextChunk = first.chunk + 1
-	}
-	o.pending = slices.Delete(o.pending, 0, taken)
-	if o.consecutiveGaps >= maxIrregular {
-		o.ignoresCounter = true
-		o.releasePending(0)
-	}
-	return missing, o.ready
-}
-
-// releasePending releases the waiting messages and restarts the count at next.
-func (o *reorderBuffer) releasePending(next int) {
-	for _, m := range o.pending {
-		o.ready = append(o.ready, m.sound)
-	}
-	o.nextChunk, o.pending, o.lateMessages, o.consecutiveGaps = next, o.pending[:0], o.lateMessages[:0], 0
-}
-
-// resyncCounter handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now
-// on.
-func (o *reorderBuffer) resyncCounter() {
-	o.ignoresCounter = !slices.IsSortedFunc(o.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
-	late := o.lateMessages
-	o.releasePending(late[len(late)-1].chunk + 1)
-	for _, m := range late {
-		o.ready = append(o.ready, m.sound)
-	}
 }

@@ -6,16 +6,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"voxgate/media"
-	"voxgate/media/g711"
 	"voxgate/signaling"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
@@ -69,98 +66,6 @@ const (
 	confirmHangUp // answer to stopped
 	sendKeepAlive // shows that we are there, even if the model says nothing
 )
-
-// format is an audio format.
-type format struct {
-	law  *g711.Codec // nil for linear PCM, 16 bits, little-endian
-	rate int         // in Hz
-}
-
-// maxRate is the highest rate of a format, in Hz.
-const maxRate = 48000
-
-// encodings maps encoding names, as [plainEncoding] returns them, to formats. rate is 0 if the name does not imply it.
-var encodings = map[string]format{
-	"mulaw": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000},
-	"basic": {&g711.MuLaw, 8000}, "g711u": {&g711.MuLaw, 8000}, "g711ulaw": {&g711.MuLaw, 8000}, "g711mulaw": {&g711.MuLaw, 8000},
-	"alaw": {&g711.ALaw, 8000}, "pcma": {&g711.ALaw, 8000}, "g711a": {&g711.ALaw, 8000}, "g711alaw": {&g711.ALaw, 8000},
-	"l16": {}, "linear16": {}, "raw": {}, "rawslin": {}, "base64": {}, // the last three are Exotel's names
-	"slin": {nil, 8000}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000},
-	"slin44": {nil, 44100}, "slin48": {nil, 48000},
-}
-
-// plainEncoding normalizes the name of an encoding: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
-func plainEncoding(name string) string {
-	name = strings.ToLower(strings.TrimSpace(name))
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "audio/"), "x-")
-	name = strings.TrimSuffix(name, "/8000")
-	return strings.NewReplacer("-", "", "_", "", "/", "", ".", "", " ", "").Replace(name)
-}
-
-// parseRate parses a rate in Hz: "8000", "8000.0", "8000 Hz". It returns 0, which means unknown, for an empty text.
-func parseRate(text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	rate, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.ToLower(text), "hz")), 64)
-	if err != nil || rate != math.Trunc(rate) || rate < 0 || rate > maxRate {
-		return 0, fmt.Errorf("the rate %q is none", phone.ClipField(text))
-	}
-	return int(rate), nil
-}
-
-// parseFormat parses a format as providers write it: "audio/l16;rate=16000", or a name and a rate. Missing parts are taken from
-// otherwise.
-func parseFormat(encoding string, rate int, otherwise format) (format, error) {
-	name, parameters, _ := strings.Cut(encoding, ";")
-	if value := phone.ParameterValue(parameters, "rate"); value != "" {
-		var err error
-		if rate, err = parseRate(value); err != nil {
-			return format{}, err
-		}
-	}
-	f := otherwise
-	if name != "" {
-		known, ok := encodings[plainEncoding(name)]
-		if !ok {
-			return format{}, fmt.Errorf("the encoding %q is not served", phone.ClipField(name))
-		}
-		if f.law = known.law; known.rate > 0 {
-			f.rate = known.rate
-		}
-	}
-	if rate > 0 {
-		f.rate = rate
-	}
-	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > maxRate {
-		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.ClipField(encoding), f.rate)
-	}
-	return f, nil
-}
-
-// decodeSound decodes the next piece of an audio stream and appends it to pcm.
-func (f format) decodeSound(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
-	if f.law != nil {
-		return f.law.Append(pcm, sound)
-	}
-	return stream.Append(pcm, sound)
-}
-
-// encodeSound encodes pcm and appends it to sound.
-func (f format) encodeSound(sound []byte, pcm []int16) []byte {
-	if f.law != nil {
-		return f.law.AppendBytes(sound, pcm)
-	}
-	return media.AppendBytes(sound, pcm)
-}
-
-// frameSize returns the size of 20 ms of sound, in bytes.
-func (f format) frameSize() int {
-	if f.law != nil {
-		return f.rate / 50
-	}
-	return f.rate / 50 * 2
-}
 
 // dialect describes the message format of a provider. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
@@ -237,7 +142,7 @@ func (c *dialectCodec) parseMessage(data []byte, text bool) (message, error) {
 	m := message{kind: c.events[event]}
 	switch {
 	case event == "" && c.hasStartEvent():
-		return m, errors.New("a message that does not say what it is")
+		return m, errors.New("message without a type")
 	case c.hasStarted && m.kind == kindStart:
 		m.kind = kindIgnored
 	case !c.hasStarted && (m.kind == kindStart || event == "" && !c.hasStartEvent()):
@@ -268,7 +173,7 @@ func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
 	if c.plainText && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		words := strings.Fields(string(data))
 		if len(words) == 0 {
-			return nil, errors.New("an empty message")
+			return nil, errors.New("empty message")
 		}
 		fields := map[string]any{"event": words[0]}
 		for _, w := range words[1:] {
@@ -281,7 +186,7 @@ func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
 	value, err := tools.Decode(data)
 	fields, ok := value.(map[string]any)
 	if err != nil || !ok {
-		return nil, errors.New("a message that is no JSON object")
+		return nil, errors.New("message is not a JSON object")
 	}
 	if !c.hasStarted { // only before the start of the call; afterwards other goroutines read it
 		c.usesJSON = true
@@ -292,7 +197,7 @@ func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
 func (c *dialectCodec) parseBinary(data []byte) (message, error) {
 	switch {
 	case !c.binary:
-		return message{}, errors.New("a binary message, where sound is sent as text")
+		return message{}, errors.New("binary message in a format with sound as text")
 	case c.hasStarted && c.isStereo:
 		c.leftChannel = c.leftChannel[:0]
 		for i := 0; i < len(data); i += 2 {
@@ -373,89 +278,9 @@ func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attrib
 	return said
 }
 
-// soundMessage is a message with sound. All dialects with sound in JSON share it, except those of Bandwidth and Ozonetel.
-type soundMessage struct {
-	Event     looseText    `json:"event"`
-	EventType looseText    `json:"eventType"` // the next three fields are Bandwidth's
-	Track     looseText    `json:"track"`
-	Payload   encodedSound `json:"payload"`
-	Media     struct {
-		Track   looseText    `json:"track"`
-		Chunk   looseCount   `json:"chunk"`
-		Payload encodedSound `json:"payload"`
-	} `json:"media"`
-	Data json.RawMessage `json:"data"` // Ozonetel
-}
-
-// samplesMessage is the field "data" of Ozonetel's messages.
-type samplesMessage struct {
-	Samples []int16 `json:"samples"`
-	Rate    int     `json:"sampleRate"`
-}
-
-// looseText accepts any JSON value, and is empty if it is not a string: a wrong type must not lose the sound of the message.
-type looseText string
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (l *looseText) UnmarshalJSON(b []byte) error {
-	*l = ""
-	if inner, ok := unquoteSimple(b); ok {
-		*l = looseText(inner)
-		return nil
-	}
-	var text string
-	if json.Unmarshal(b, &text) == nil {
-		*l = looseText(text)
-	}
-	return nil
-}
-
-// looseCount is a number, or a string that holds a number. Other values become 0.
-type looseCount int
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (l *looseCount) UnmarshalJSON(b []byte) error {
-	n, err := strconv.Atoi(strings.TrimSpace(strings.Trim(string(b), `"`)))
-	if *l = looseCount(n); err != nil {
-		*l = 0
-	}
-	return nil
-}
-
-// encodedSound decodes base64 in any alphabet, with or without padding and line breaks.
-type encodedSound struct {
-	data      []byte
-	isInvalid bool // the value is not valid base64
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
-	if inner, ok := unquoteSimple(b); ok {
-		s.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
-		n, err := base64.StdEncoding.Decode(s.data, inner)
-		if s.data, s.isInvalid = s.data[:n], false; err == nil {
-			return nil
-		}
-	}
-	var text string
-	if err = json.Unmarshal(b, &text); err == nil {
-		s.data, err = media.DecodeBase64(text)
-	}
-	s.isInvalid = err != nil
-	return nil
-}
-
-// unquoteSimple returns the content of a JSON string. ok is false if the string contains escapes, or b is no string.
-func unquoteSimple(b []byte) (inner []byte, ok bool) {
-	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
-		return nil, false
-	}
-	return b[1 : len(b)-1], true
-}
-
 var (
-	errSoundEarly = errors.New("sound before the call has begun")
-	errBadSound   = errors.New("sound that cannot be read")
+	errSoundEarly = errors.New("sound before the start message")
+	errBadSound   = errors.New("invalid sound")
 )
 
 // soundEvent is the event name of a message with sound.
@@ -566,7 +391,7 @@ func valueAt(fields map[string]any, path string) any {
 
 func parseDigit(key string) (byte, error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
-		return 0, errors.New("that is no key of a telephone") // the key is not named: it may be part of a secret
+		return 0, errors.New("not a telephone key") // the key is not named: it may be part of a secret
 	}
 	return key[0], nil
 }

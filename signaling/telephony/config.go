@@ -71,7 +71,7 @@ func (c *Config) checkFields() error {
 	if c.PublicURL != "" {
 		u, err := url.Parse(c.PublicURL)
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" {
-			return fmt.Errorf("publicURL: %q is no URL like https://voice.example.com", c.PublicURL)
+			return fmt.Errorf("publicURL: %q must be a URL like https://voice.example.com", c.PublicURL)
 		}
 		c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	}
@@ -85,7 +85,7 @@ func (c *Config) checkFields() error {
 			return fmt.Errorf("providers[%d].%w", i, err)
 		}
 		if names[p.Name] {
-			return fmt.Errorf("providers[%d].name: %q is another's", i, p.Name)
+			return fmt.Errorf("providers[%d].name: %q is used twice", i, p.Name)
 		}
 		names[p.Name] = true
 	}
@@ -104,13 +104,13 @@ var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
 func (p *Provider) checkFields(publicURL string) error {
 	p.profile = profiles[p.Profile]
 	if p.profile == nil {
-		return fmt.Errorf("profile: %q is none of %s", p.Profile, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
+		return fmt.Errorf("profile: %q must be one of %s", p.Profile, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	}
 	if p.Name == "" {
 		p.Name = p.Profile
 	}
 	if !providerName.MatchString(p.Name) {
-		return fmt.Errorf("name: %q is not made of a-z, 0-9 and -", p.Name)
+		return fmt.Errorf("name: %q may contain only a-z, 0-9 and -", p.Name)
 	}
 	if err := phone.CheckLimits(phone.Limit{Name: "calls", Value: &p.Calls}); err != nil {
 		return err
@@ -119,20 +119,20 @@ func (p *Provider) checkFields(publicURL string) error {
 		return err
 	}
 	if p.APIKey != "" && p.profile.rest == nil {
-		return fmt.Errorf("apiKey: no REST API of %s is used", p.Profile)
+		return fmt.Errorf("apiKey: %s has no supported REST API", p.Profile)
 	}
 	if p.APIKey != "" && p.profile.needsAccount && p.Account == "" {
-		return errors.New("account: is missing; the REST API asks for it")
+		return errors.New("account: is missing; the REST API requires it")
 	}
 	if p.API == "" && p.profile.rest != nil {
 		p.API = p.profile.rest.base
 	}
 	if u, err := url.Parse(p.API); p.APIKey != "" && (err != nil || u.Host == "") {
-		return fmt.Errorf("api: %q is no URL like https://api.example.com", p.API)
+		return fmt.Errorf("api: %q must be a URL like https://api.example.com", p.API)
 	}
 	p.API = strings.TrimSuffix(p.API, "/")
 	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
-		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
+		return errors.New("transferTo: requires apiKey and a provider whose REST API can transfer calls")
 	}
 	return agents.CheckPatterns("transferTo", p.TransferTo)
 }
@@ -149,27 +149,27 @@ func (p *Provider) signatureScheme() *signatureScheme {
 func (p *Provider) checkSecrets(publicURL string) error {
 	if p.signatureScheme() == nil {
 		if p.Verify != "" && !p.profile.signsUpgrade {
-			return fmt.Errorf("verify: %s signs nothing; it shows a password", p.Profile)
+			return fmt.Errorf("verify: %s does not sign requests; set password", p.Profile)
 		}
 		if _, err := base64.StdEncoding.DecodeString(p.Verify); err != nil {
-			return errors.New("verify: is no secret in base64")
+			return errors.New("verify: must be a secret in base64")
 		}
 		if p.Password == "" && !p.Access {
-			return errors.New(`password: is missing, and "access" is not true, so nobody could come in`)
+			return errors.New(`password: is missing; set it, or "access": true`)
 		}
 		return nil
 	}
 	switch {
 	case p.Password != "" || p.Access:
-		return fmt.Errorf("password: %s shows none; its requests are signed", p.Profile)
+		return fmt.Errorf("password: %s signs its requests instead; set verify", p.Profile)
 	case p.Verify == "":
-		return errors.New("verify: is missing, so no request could be trusted")
+		return errors.New("verify: is missing")
 	case publicURL == "":
-		return fmt.Errorf("profile: %s needs the address to connect to: publicURL is missing", p.Profile)
+		return fmt.Errorf("profile: %s requires publicURL, which is missing", p.Profile)
 	}
 	if p.profile.sign.isPublicKey {
 		if key, err := base64.StdEncoding.DecodeString(p.Verify); err != nil || len(key) != ed25519.PublicKeySize {
-			return errors.New("verify: is no Ed25519 public key in base64, of 32 bytes")
+			return errors.New("verify: must be an Ed25519 public key of 32 bytes in base64")
 		}
 	}
 	return nil

@@ -549,7 +549,7 @@ func TestFailedTransferKeepsCall(t *testing.T) {
 	session, ear := g.awaitSession()
 	ear.awaitEvent(t, "the model's words", func(b bridge.EventBody) bool {
 		a, ok := b.(bridge.AssistantText)
-		return ok && a.Final && strings.Contains(a.Text, "the transfer failed: the provider answers 401")
+		return ok && a.Final && strings.Contains(a.Text, "the transfer failed: the provider responds 401")
 	})
 	if err := session.Do(bridge.GetContext{}); err != nil {
 		t.Errorf("the call is over: %v", err)
@@ -659,7 +659,7 @@ func TestModelSpeaksFirst(t *testing.T) {
 	}
 }
 
-// Each profile is tested by TestEachProvider, and documented.
+// Each profile is tested by TestCallOfEachProvider, and documented.
 func TestEachProfileIsDocumented(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("../../docs/telephony.md")
@@ -673,7 +673,7 @@ func TestEachProfileIsDocumented(t *testing.T) {
 	}
 	for _, profile := range telephony.Profiles() {
 		if !tested[profile] {
-			t.Errorf("no style of styles() speaks as %q: TestEachProvider does not try it", profile)
+			t.Errorf("no format of wireFormats() speaks as %q: TestCallOfEachProvider does not try it", profile)
 		}
 		if !regexp.MustCompile("(?m)^\\|.*`" + profile + "`.*\\|").Match(document) {
 			t.Errorf("the table of docs/telephony.md has no row for %q", profile)

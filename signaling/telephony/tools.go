@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strings"
 	"time"
 
 	"voxgate/bridge"
@@ -20,7 +17,7 @@ func (c *call) buildTools() []tools.Tool {
 	p := c.provider
 	if len(p.TransferTo) > 0 {
 		refused := func(target string) {
-			c.server.countRefusal(p.Name, "transfer", fmt.Errorf("%q is not on the list", phone.ClipField(target)))
+			c.server.countRefusal(p.Name, "transfer", fmt.Errorf("%q does not match transferTo", phone.ClipField(target)))
 		}
 		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transferCall))
 	}
@@ -35,7 +32,7 @@ func (c *call) runCommand(what bridge.Command) error {
 	return c.session.Load().Do(what)
 }
 
-// maxSentenceWait is how long a transfer waits for the model to finish its sentence.
+// maxSentenceWait limits the wait of a transfer for the end of the model's sentence.
 const maxSentenceWait = 15 * time.Second
 
 // transferCall makes the provider connect the caller to target.
@@ -69,7 +66,7 @@ func (c *call) waitUntilSilent(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return errors.New("the voice did not end")
+			return errors.New("the model did not stop speaking")
 		}
 	}
 }
@@ -99,46 +96,7 @@ func (c *call) hangUpByREST() {
 	}
 	if p := c.provider; p.APIKey != "" {
 		if err := c.server.callRESTAPI(context.Background(), p, p.profile.rest.hangUp(p, c.call)); err != nil && !errors.Is(err, errCallEnded) {
-			c.log.Warn("not hung up by the provider", "err", err)
+			c.log.Warn("hang-up by the REST API failed", "err", err)
 		}
 	}
-}
-
-// endedCallStatuses holds the statuses that providers return for a call that has ended: Twilio and Plivo, and Telnyx for its error 90018.
-var endedCallStatuses = map[int]bool{http.StatusNotFound: true, http.StatusUnprocessableEntity: true}
-
-var errCallEnded = errors.New("the call is over")
-
-// callRESTAPI sends a request to the REST API of a provider.
-func (d *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, restTimeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, what.method, p.API+what.path, strings.NewReader(what.body))
-	if err != nil {
-		return err
-	}
-	switch {
-	case what.form:
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	case what.body != "":
-		r.Header.Set("Content-Type", "application/json")
-	}
-	if p.profile.rest.bearer {
-		r.Header.Set("Authorization", "Bearer "+p.APIKey)
-	} else {
-		r.SetBasicAuth(p.Account, p.APIKey)
-	}
-	answer, err := d.restClient.Do(r)
-	if err != nil {
-		return errors.New("the provider's REST API does not answer") // err contains the URL, whose path may hold a secret
-	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // so that the connection can be reused
-	switch {
-	case answer.StatusCode < 300:
-		return nil
-	case endedCallStatuses[answer.StatusCode]:
-		return errCallEnded
-	}
-	return fmt.Errorf("the provider answers %s", answer.Status)
 }

@@ -113,7 +113,7 @@ func TestVonagesWebhook(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, nil)
 	if status, text := g.postJSON("vonage-ncco", `{"from":"4917012345","to":"+999","uuid":"u1"}`); status != 200 || text != "[]" {
-		t.Errorf("nobody answers: %d %s", status, text)
+		t.Errorf("no agent: %d %s", status, text)
 	}
 	if status, text := g.postJSON("vonage-ncco", `{"from":"4917012345","to":"+100"}`); status != 200 || text != "[]" {
 		t.Errorf("without an id: %d %s", status, text)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// voiceLead is how much voice is sent ahead of real time. On an interruption, the provider drops what it has not played.
+	// voiceLead limits how far the voice is sent ahead of real time. On an interruption, the provider drops what it has not played.
 	voiceLead = 200 * time.Millisecond
 	// maxHeldMessages limits the messages that wait while the provider is paused: 20 s of voice.
 	maxHeldMessages = 1000
@@ -134,7 +134,7 @@ func (s *voiceSender) sendOrHold(p signaling.Outgoing) {
 		return
 	}
 	if len(s.heldMessages) == maxHeldMessages {
-		s.log.Warn("voice lost: the other side takes none")
+		s.log.Warn("voice dropped: the provider has paused for too long")
 		s.heldMessages = nil
 	}
 	s.heldMessages = append(s.heldMessages, p)

@@ -36,7 +36,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Server accepts the calls of a configuration. A nil Door accepts none.
+// Server accepts the calls of a configuration. A nil Server accepts none.
 type Server struct {
 	Options
 	config          *Config
@@ -55,7 +55,7 @@ type Server struct {
 // restTimeout limits a request to a provider's REST API. The caller hears silence meanwhile.
 const restTimeout = 5 * time.Second
 
-// New loads the configuration file. It returns a nil Door if file is empty. Shut down the host before closing the Door.
+// New loads the configuration file. It returns a nil Server if file is empty. Shut down the host before closing the Server.
 func New(file string, o Options) (*Server, error) {
 	if file == "" {
 		return nil, nil
@@ -78,7 +78,7 @@ func New(file string, o Options) (*Server, error) {
 		p := &config.Providers[i]
 		d.providers[p.Name] = p
 		if p.Access && !o.Gate.HasKeys() {
-			return nil, fmt.Errorf("%s: providers[%d].access: there are no keys, so anybody could call", file, i)
+			return nil, fmt.Errorf("%s: providers[%d].access: no server keys are configured, so anyone could call", file, i)
 		}
 	}
 	for _, p := range config.Providers {
@@ -89,7 +89,7 @@ func New(file string, o Options) (*Server, error) {
 		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
 	}
 	if len(o.Agents.PhoneAgents(protocolName)) == 0 {
-		o.Logger.Warn("telephony: no agent has numbers, so nobody answers")
+		o.Logger.Warn("telephony: no agent has numbers, so all calls are refused")
 	}
 	return d, nil
 }
@@ -150,9 +150,9 @@ func (d *Server) checkCapacity(p *Provider) error {
 func (d *Server) checkCapacityLocked(p *Provider) error {
 	switch {
 	case d.totalCalls >= d.config.Calls:
-		return fmt.Errorf("there are %d calls", d.totalCalls)
+		return fmt.Errorf("the limit of %d concurrent calls is reached", d.totalCalls)
 	case p.Calls > 0 && d.providerCalls[p] >= p.Calls:
-		return fmt.Errorf("there are %d calls of %s", d.providerCalls[p], p.Name)
+		return fmt.Errorf("the limit of %d concurrent calls of %s is reached", d.providerCalls[p], p.Name)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (d *Server) countCall(p *Provider) (leave func(), err error) {
 		return nil, err
 	}
 	if !d.startLimiter.Allow() {
-		return nil, fmt.Errorf("more than %d calls begin in a second", d.config.CallsPerSecond)
+		return nil, fmt.Errorf("more than %d new calls per second", d.config.CallsPerSecond)
 	}
 	d.totalCalls++
 	d.providerCalls[p]++
@@ -204,7 +204,7 @@ func (d *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	errPassword       = errors.New("the password is not the provider's")
+	errPassword       = errors.New("wrong password")
 	errTooManyGuesses = errors.New("this address has tried too many wrong passwords; wait a minute")
 )
 
