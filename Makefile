@@ -1,7 +1,6 @@
 # Everything a newcomer needs is `make run`; everything a change must pass is `make test`.
 
-# hraban/opus without its file reader, which would need libopusfile as well.
-export GOFLAGS := -tags=nolibopusfile -buildvcs=false
+export GOFLAGS := -buildvcs=false
 
 # The commit, for "gateway version", where git answers: it does not in a folder of somebody else's.
 VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)

@@ -31,7 +31,7 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 		return nil, err
 	}
 	o.gateway = filepath.Join(dir, "gateway")
-	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-tags=nolibopusfile", "-o", o.gateway,
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-o", o.gateway,
 		"voxgate/gateway").CombinedOutput()
 	if err != nil {
 		os.RemoveAll(dir)

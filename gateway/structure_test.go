@@ -58,8 +58,8 @@ var arrows = map[string][]string{
 	},
 	"gateway/deployment": {}, // stands where users are, and knows the protocol alone
 	"gateway/tracing":    {"bridge", "tools"},
-	"deploy":             {}, // files, and what checks them
-	"examples/minimal":   {}, // stands for somebody else's program
+	"deploy":             {},                     // files, and what checks them
+	"examples/minimal":   {"media/opus/libopus"}, // a client's program, which needs an encoder
 	"bench": {
 		"media",
 		"media/g711",
@@ -183,14 +183,15 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
-	"media/mediatest":             {"media", "media/opus"}, // imported by tests and bench only
-	"media/mediatest/link":        {"media/mediatest"},     // a program of its own
+	"media/mediatest":             {"media", "media/opus", "media/opus/libopus"}, // imported by tests and bench only
+	"media/mediatest/link":        {"media/mediatest"},                           // a program of its own
 	"media/g711":                  {"media"},
 	"media/g722":                  {"media"},
-	"media/opus":                  {"media"},
+	"media/opus":                  {"media", "media/opus/libopus"},
+	"media/opus/libopus":          {},
 	"media/picture":               {},
 	"media/playout":               {"media"},
-	"media/record":                {"media"},
+	"media/record":                {"media", "media/opus/libopus"},
 	"media/rtpaudio":              {"media"},
 	"media/vad":                   {"media"},
 	"store":                       {},
@@ -216,7 +217,6 @@ var owners = map[string][]string{
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/sip"},
 	"github.com/gotranspile/g722":              {"media/g722"},
-	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record", "examples/minimal"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
 	"go.opentelemetry.io/otel":                 {"gateway/tracing"},

@@ -1,7 +1,7 @@
 // Command minimal is a small client for Voxgate: what an app on a phone does, in one file, written from signaling/PROTOCOL.md alone. It
 // reads what a microphone gives from its input, 16-bit samples at 48 kHz, and writes the voice to its output, likewise:
 //
-//	arecord -q -t raw -f S16_LE -r 48000 | go run -tags nolibopusfile ./examples/minimal | aplay -q -t raw -f S16_LE -r 48000
+//	arecord -q -t raw -f S16_LE -r 48000 | go run ./examples/minimal | aplay -q -t raw -f S16_LE -r 48000
 //
 // It speaks in frames of 10 ms, which makes it 10 ms quicker to hear than the usual 20. When the phone changes its network it restarts
 // ICE, and when that does not help it opens another connection and goes on with the same conversation. What was said is printed to
@@ -26,7 +26,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
-	"gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 )
 
 const (
@@ -111,7 +111,7 @@ func (e overError) Error() string { return "the conversation is over: " + string
 
 // speak sends what the microphone gives, and silence when it has ended, so that the model hears that nobody speaks.
 func (a *app) speak(ctx context.Context, mic io.Reader) error {
-	encoder, err := opus.NewEncoder(rate, 1, opus.AppVoIP)
+	encoder, err := libopus.NewEncoder(rate, 1, libopus.VoIP)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (a *app) speak(ctx context.Context, mic io.Reader) error {
 
 // listen writes what a track brings. A phone would use its own jitter buffer here.
 func (a *app) listen(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-	decoder, err := opus.NewDecoder(rate, 1)
+	decoder, err := libopus.NewDecoder(rate, 1)
 	if err != nil {
 		log.Print("voice: ", err)
 		return

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	libopus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 
 	"voxgate/media"
 	"voxgate/media/opus"
@@ -25,9 +25,9 @@ type Codec struct {
 
 // One codec for each mode of Opus.
 var (
-	CELT   = Codec{Name: "CELT", App: libopus.AppRestrictedLowdelay, Bitrate: 64000}
-	SILK   = Codec{Name: "SILK", App: libopus.AppVoIP, Bitrate: 20000, Band: libopus.Wideband}
-	Hybrid = Codec{Name: "hybrid", App: libopus.AppVoIP, Bitrate: 32000, Band: libopus.Fullband}
+	CELT   = Codec{Name: "CELT", App: libopus.LowDelay, Bitrate: 64000}
+	SILK   = Codec{Name: "SILK", App: libopus.VoIP, Bitrate: 20000, Band: libopus.Wideband}
+	Hybrid = Codec{Name: "hybrid", App: libopus.VoIP, Bitrate: 32000, Band: libopus.Fullband}
 )
 
 // Encode encodes pcm, at 48 kHz, and returns its packets.
@@ -37,7 +37,7 @@ func (c Codec) Encode(t testing.TB, pcm []int16) [][]byte {
 	enc, err := libopus.NewEncoder(48000, channels, c.App)
 	errs := []error{err, enc.SetBitrate(c.Bitrate), enc.SetComplexity(5), enc.SetDTX(c.DTX), enc.SetInBandFEC(c.FEC)}
 	if c.FEC {
-		errs = append(errs, enc.SetPacketLossPerc(20))
+		errs = append(errs, enc.SetPacketLoss(20))
 	}
 	if c.Band != 0 {
 		errs = append(errs, enc.SetMaxBandwidth(c.Band))

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	pion "github.com/pion/opus"
-	libopus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 
 	"voxgate/media"
 )
@@ -61,13 +61,12 @@ func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 type libDecoder struct{ d *libopus.Decoder }
 
 func (l libDecoder) Decode(packet []byte, pcm []int16) (int, error) {
-	return l.d.Decode(packet, pcm[:len(pcm):len(pcm)]) // the binding uses the capacity, not the length
+	return l.d.Decode(packet, pcm)
 }
 
 func (l libDecoder) Conceal(next []byte, pcm []int16) error {
-	pcm = pcm[:len(pcm):len(pcm)]
 	if len(next) == 0 {
-		return l.d.DecodePLC(pcm)
+		return l.d.Conceal(pcm)
 	}
 	return l.d.DecodeFEC(next, pcm)
 }
@@ -123,13 +122,13 @@ const complexity = 5
 // complexity 9 costs 240 us and looks ahead 6.5 ms. At 48 kb/s it is also closer to the source than VOIP at 32 kb/s (1.13 dB of
 // log-spectral distance, not 1.66 dB). Complexity 3 would cost 24 us and 0.1 dB: it has no pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
-	return newEncoder(rate, libopus.AppRestrictedLowdelay, 48000)
+	return newEncoder(rate, libopus.LowDelay, 48000)
 }
 
 // NewRobustEncoder returns an encoder for a lossy path. After SetExpectedLoss its packets repeat the previous frame (in-band
 // FEC), which only VOIP supports. It costs 163 us a frame at complexity 5 and looks ahead 6.5 ms.
 func NewRobustEncoder(rate int) (*Encoder, error) {
-	o, err := newEncoder(rate, libopus.AppVoIP, 32000)
+	o, err := newEncoder(rate, libopus.VoIP, 32000)
 	if err == nil {
 		err = o.e.SetInBandFEC(true)
 	}
@@ -154,9 +153,9 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 }
 
 // SetExpectedLoss sets the packet loss to expect, in percent.
-func (o *Encoder) SetExpectedLoss(loss int) error { return o.e.SetPacketLossPerc(loss) }
+func (o *Encoder) SetExpectedLoss(loss int) error { return o.e.SetPacketLoss(loss) }
 
 // Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.
 func (o *Encoder) Encode(pcm []int16, buf []byte) (int, error) {
-	return o.e.Encode(pcm, buf[:len(buf):len(buf)])
+	return o.e.Encode(pcm, buf)
 }

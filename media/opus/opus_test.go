@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	libopus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 
 	"voxgate/media"
 	"voxgate/media/mediatest"

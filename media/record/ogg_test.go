@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	opus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 )
 
 // sound is a file read back, at 24 kHz.
@@ -76,7 +76,7 @@ func readOgg(t testing.TB, b []byte) sound {
 		t.Fatalf("tags %q", packets[1])
 	}
 	skip := int(binary.LittleEndian.Uint16(head[10:])) / 2
-	d, err := opus.NewDecoder(24000, 2)
+	d, err := libopus.NewDecoder(24000, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	opus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 
 	"voxgate/crash"
 )
@@ -66,7 +66,7 @@ type Recording struct {
 	// Owned by run; err is read after done.
 	start    time.Time
 	timeline timeline
-	encoder  *opus.Encoder
+	encoder  *libopus.Encoder
 	ogg      oggWriter
 	out      io.WriteCloser
 	samples  int64 // samples in packets; the encoder is preSkip behind
@@ -112,7 +112,7 @@ func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 		start: began, out: w, ogg: oggWriter{w: w, serial: rand.Uint32()},
 	}
 	var err error
-	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err == nil {
+	if r.encoder, err = libopus.NewEncoder(rate, 2, libopus.LowDelay); err == nil {
 		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.ogg.writeHeaders(began))
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/pion/rtp"
-	libopus "gopkg.in/hraban/opus.v2"
+	"voxgate/media/opus/libopus"
 
 	"voxgate/media"
 	"voxgate/media/mediatest"
