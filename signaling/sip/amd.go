@@ -81,8 +81,8 @@ type amdDetector struct {
 // networkFailed reports whether the network announced that the call failed, so that no message can be left.
 func (e *amdDetector) networkFailed() bool { return e.rising == len(failureTones) }
 
-// writeBlocks analyzes received audio.
-func (e *amdDetector) writeBlocks(pcm []int16) {
+// analyzePCM analyzes received audio.
+func (e *amdDetector) analyzePCM(pcm []int16) {
 	if e.ready {
 		return
 	}
@@ -97,7 +97,7 @@ func (e *amdDetector) writeBlocks(pcm []int16) {
 func (e *amdDetector) analyzeBlock(pcm []int16) {
 	e.now += amdBlock
 	before := e.tone
-	switch hz := pitch(pcm, e.rate); {
+	switch hz := tonePitch(pcm, e.rate); {
 	case media.RMS(pcm) < amdLoud || hz == 0:
 		e.tone = 0
 	case e.tone > 0 && math.Abs(hz-e.hz) < 0.03*e.hz:
@@ -139,9 +139,9 @@ func (e *amdDetector) analyzeBlock(pcm []int16) {
 	}
 }
 
-// pitch returns the frequency of a block that is a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] − x[n-2],
-// with c = 2·cos ω.
-func pitch(pcm []int16, rate int) float64 {
+// tonePitch returns the frequency of a block that is a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] −
+// x[n-2], with c = 2·cos ω.
+func tonePitch(pcm []int16, rate int) float64 {
 	var with, own float64
 	for n := 2; n < len(pcm); n++ {
 		with += float64(pcm[n-1]) * (float64(pcm[n]) + float64(pcm[n-2]))
@@ -196,23 +196,23 @@ func (s *callScreen) checkTimeouts(now time.Time) {
 	switch quiet, asked := now.Sub(time.Unix(0, s.lastAudio.Load())), s.askedAt.Load(); {
 	case asked != 0 && !s.decided.Load():
 		if now.Sub(time.Unix(0, asked)) >= amdModelTimeout {
-			s.decide(ByMachine)
+			s.recordOutcome(ByMachine)
 		}
 	case s.machine.Load():
 		if quiet >= amdMessageEnd {
-			s.takesMessage()
+			s.signalMessageReady()
 		}
 	case s.hasVoice.Load():
 		if quiet >= amdPause {
-			s.decide(ByPerson)
+			s.recordOutcome(ByPerson)
 		}
 	case quiet >= amdSilence:
-		s.decide(BySilence)
+		s.recordOutcome(BySilence)
 	}
 }
 
-// takesMessage signals that the message can be left now.
-func (s *callScreen) takesMessage() { trySend(s.ready, struct{}{}) }
+// signalMessageReady signals that the message can be left now.
+func (s *callScreen) signalMessageReady() { trySend(s.ready, struct{}{}) }
 
 // isActive reports whether answering-machine detection is enabled.
 func (s *callScreen) isActive() bool { return s.outcome != nil }
@@ -239,7 +239,7 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 		return s.Sink.WritePCM(pcm)
 	}
 	s.screen.startClock()
-	s.detector.writeBlocks(pcm)
+	s.detector.analyzePCM(pcm)
 	s.screen.hasVoice.Store(s.detector.voice > 0)
 	switch doubtful := s.detector.result == ByMachine && !s.detector.beep && s.screen.ask && !s.screen.decided.Load(); {
 	case doubtful:
@@ -250,14 +250,14 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 		}
 		return s.Sink.WritePCM(heard)
 	case s.detector.result != "":
-		s.screen.decide(s.detector.result)
+		s.screen.recordOutcome(s.detector.result)
 		s.pending = nil
 	case s.screen.ask && s.detector.voice > 0:
 		s.pending = append(s.pending, pcm...)
 	}
 	if s.detector.ready && !s.screen.leaving.Load() {
 		s.screen.failed.Store(s.detector.networkFailed())
-		s.screen.takesMessage()
+		s.screen.signalMessageReady()
 	}
 	if len(s.silence) < len(pcm) {
 		s.silence = make([]int16, len(pcm))
@@ -265,8 +265,8 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 	return s.Sink.WritePCM(s.silence[:len(pcm)])
 }
 
-// decide sets who answered. It returns false if that was known already.
-func (s *callScreen) decide(by string) bool {
+// recordOutcome sets who answered. It returns false if that was known already.
+func (s *callScreen) recordOutcome(by string) bool {
 	if s.decided.Swap(true) {
 		return false
 	}
@@ -278,9 +278,9 @@ func (s *callScreen) decide(by string) bool {
 // noteSpeech notes that the model has begun to speak, maybe the message.
 func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
-// tool returns the tool that reports the model's judgement of who answered.
-func (s *callScreen) tool() tools.Tool {
-	says := map[string]string{
+// answeredByTool returns the tool that reports the model's judgement of who answered.
+func (s *callScreen) answeredByTool() tools.Tool {
+	results := map[string]string{
 		ByPerson:  "They hear you now: speak.",
 		ByMenu:    "It hears you now. Say nothing until it has asked; send_dtmf presses keys.",
 		ByMachine: "Say nothing.",
@@ -296,19 +296,19 @@ func (s *callScreen) tool() tools.Tool {
 		},
 		Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 			var a struct{ Who string }
-			if err := json.Unmarshal(args, &a); err != nil || says[a.Who] == "" {
+			if err := json.Unmarshal(args, &a); err != nil || results[a.Who] == "" {
 				return nil, errors.New("who must be person, machine or menu")
 			}
-			if !s.decide(a.Who) {
+			if !s.recordOutcome(a.Who) {
 				return nil, errors.New("that is known already")
 			}
-			return json.Marshal(map[string]string{"output": says[a.Who]})
+			return json.Marshal(map[string]string{"output": results[a.Who]})
 		},
 	}
 }
 
 // screen returns the call screen of the call's audio. It does nothing for a call without answering-machine detection.
-func (c *call) screen() *callScreen { return c.sound.screen }
+func (c *call) screen() *callScreen { return c.media.screen }
 
 // handleAnsweredBy acts on the result of answering-machine detection.
 func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
@@ -316,7 +316,7 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.door.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
-		s.AttachOutput(c.sound.stream.sending.Load().Sender)
+		s.AttachOutput(c.media.stream.sender.Load().Sender)
 	}
 	switch {
 	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues

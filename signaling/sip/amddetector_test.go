@@ -111,7 +111,7 @@ func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
 func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
 	e = &amdDetector{rate: earRate}
 	for part := range slices.Chunk(pcm, 160) {
-		e.writeBlocks(part)
+		e.analyzePCM(part)
 		if by == "" && e.result != "" {
 			by, took = e.result, e.now-e.began
 		}

@@ -262,9 +262,9 @@ func sameAddress(a, b sip.Uri) bool {
 // newNonce makes a nonce for one address: the time, random bytes, and a MAC of both and the address. So a stranger that requests thousands
 // of nonces uses no memory, and cannot invalidate those of others.
 func (g *gate) newNonce(from netip.Addr) string {
-	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
-	made = append(made, rand.Text()[:8]...)
-	return hex.EncodeToString(append(made, g.nonceMAC(made, from)...))
+	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
+	data = append(data, rand.Text()[:8]...)
+	return hex.EncodeToString(append(data, g.nonceMAC(data, from)...))
 }
 
 // nonceDataLength is the length of a nonce without its MAC, in bytes.
@@ -276,13 +276,13 @@ func (g *gate) isFreshNonce(nonce string, from netip.Addr) bool {
 	if err != nil || len(data) < nonceDataLength || !hmac.Equal(data[nonceDataLength:], g.nonceMAC(data[:nonceDataLength], from)) {
 		return false
 	}
-	made := time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
-	return g.now().Sub(made) < nonceLifetime
+	madeAt := time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
+	return g.now().Sub(madeAt) < nonceLifetime
 }
 
-func (g *gate) nonceMAC(made []byte, from netip.Addr) []byte {
+func (g *gate) nonceMAC(data []byte, from netip.Addr) []byte {
 	mac := hmac.New(sha256.New, g.secret)
-	mac.Write(made)
+	mac.Write(data)
 	mac.Write(from.AsSlice())
 	return mac.Sum(nil)[:16]
 }

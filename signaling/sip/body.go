@@ -73,8 +73,8 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal
 	if top.kind == "" {
 		top.kind = types[0]
 	}
-	left := maxParts
-	found, missing := searchParts(&top, types, maxDepth, &left)
+	partsLeft := maxParts
+	found, missing := searchParts(&top, types, maxDepth, &partsLeft)
 	if missing || found == nil && !top.isOptional() && !strings.HasPrefix(top.kind, "multipart/") {
 		return nil, unsupported
 	}
@@ -82,8 +82,8 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal
 }
 
 // searchParts finds a part of one of the types inside a part. missing is true if a required part is not understood.
-func searchParts(p *bodyPart, types []string, depth int, left *int) (found *bodyPart, missing bool) {
-	if *left--; *left < 0 {
+func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found *bodyPart, missing bool) {
+	if *partsLeft--; *partsLeft < 0 {
 		return nil, false
 	}
 	if !strings.HasPrefix(p.kind, "multipart/") {
@@ -99,7 +99,7 @@ func searchParts(p *bodyPart, types []string, depth int, left *int) (found *body
 		return nil, false
 	}
 	for _, one := range splitParts(p.data, parameterOf(p.params, "boundary")) {
-		inner, lacks := searchParts(one, types, depth-1, left)
+		inner, lacks := searchParts(one, types, depth-1, partsLeft)
 		missing = missing || lacks
 		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // of alternatives, the last is the best
 			found = inner

@@ -33,7 +33,7 @@ type call struct {
 	log       *slog.Logger
 	dialog    *dialog
 	line      *currentCall
-	sound     *callMedia
+	media     *callMedia
 
 	release    func() // gives back what the call has reserved, such as its slot and port
 	keypad     *phone.Keypad
@@ -42,7 +42,7 @@ type call struct {
 	stages
 	transferState
 	liveness
-	early     earlyAnswers // to our INVITE; used only by the goroutine that dials
+	earlySDP  earlyAnswers // to our INVITE; used only by the goroutine that dials
 	lookupErr error        // error of looking up the trunk's servers, if none was found
 
 	replaces *call         // the call whose conversation this one continues; may be nil
@@ -57,12 +57,12 @@ type call struct {
 
 // stages are the steps of a call. Each channel is closed once, when the call reaches that step.
 type stages struct {
-	inSession  chan struct{} // the conversation has begun
-	modelSpoke chan struct{} // the model has begun to speak
-	isAnswered chan struct{} // the response to the INVITE was acknowledged
-	bridged    chan struct{} // the caller was put through to another person
-	ended      chan struct{} // the call has a reason to end
-	closed     chan struct{} // everything of the call is released
+	sessionStarted chan struct{} // the conversation has begun
+	modelSpoke     chan struct{} // the model has begun to speak
+	answerAcked    chan struct{} // the response to the INVITE was acknowledged
+	bridged        chan struct{} // the caller was put through to another person
+	endRequested   chan struct{} // the call has a reason to end
+	released       chan struct{} // everything of the call is released
 }
 
 // liveness is the state of a call's session timer.
@@ -74,10 +74,10 @@ type liveness struct {
 
 // newCall makes a call without a dialog and without media.
 func newCall(d *Door, agent *agents.Agent) *call {
-	made := func() chan struct{} { return make(chan struct{}) }
+	newStage := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
 		door: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
-		stages:        stages{made(), made(), made(), made(), made(), made()},
+		stages:        stages{newStage(), newStage(), newStage(), newStage(), newStage(), newStage()},
 		transferState: transferState{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
 		startedAt: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
@@ -88,7 +88,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 
 // logBegin logs both parties of a call, and the local port of its media.
 func (c *call) logBegin(from, to string) {
-	c.log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.sound.stream.port)
+	c.log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.media.stream.port)
 }
 
 // endCall ends the call. The first reason counts.
@@ -97,7 +97,7 @@ func (c *call) endCall(reason error) {
 	defer c.mu.Unlock()
 	if c.reason == nil {
 		c.reason = reason
-		close(c.ended)
+		close(c.endRequested)
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *call) withCallContext(parent context.Context) (ctx context.Context, can
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {
 		select {
-		case <-c.ended:
+		case <-c.endRequested:
 			cancel(c.endReason())
 		case <-ctx.Done():
 		}
@@ -136,7 +136,7 @@ func (c *call) runConversation() error {
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	took := c.attachSession(s)
-	stop, err := c.sound.carry(s)
+	stop, err := c.media.startConversation(s)
 	defer stop()
 	if err != nil {
 		return err
@@ -144,10 +144,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.mu.Lock()
 	timer := c.timer
 	c.mu.Unlock()
-	wants := c.awaitDecision()
+	decisions := c.awaitDecision()
 	stopKeys := func() {}
 	if c.consultation == nil {
-		stopKeys = c.takeKeys(ctx)
+		stopKeys = c.startKeypad(ctx)
 	}
 	defer stopKeys()
 	tick := time.NewTicker(time.Second)
@@ -168,11 +168,11 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			stopKeys()
 			stop()
 			return c.monitorBridge(ctx, s)
-		case err := <-wants.said:
+		case err := <-decisions.reported:
 			return err
-		case key := <-wants.keys:
+		case key := <-decisions.keys:
 			c.consultation.handleKey(key)
-		case <-wants.silence:
+		case <-decisions.silence:
 			return errColleagueSilent
 		case by := <-screen.outcome:
 			if err := c.handleAnsweredBy(s, by); err != nil {
@@ -190,15 +190,15 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			c.alive.refreshed = time.Now()
 		case now := <-tick.C:
 			screen.checkTimeouts(now)
-			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {
+			if err := cmp.Or(c.media.checkSilence(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// takeKeys passes pressed keys to the model until stop is called.
-func (c *call) takeKeys(ctx context.Context) (stop func()) {
+// startKeypad passes pressed keys to the model until stop is called.
+func (c *call) startKeypad(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var typing sync.WaitGroup
 	typing.Go(func() {
@@ -212,7 +212,7 @@ func (c *call) takeKeys(ctx context.Context) (stop func()) {
 
 // sendKeys passes pressed keys to the model, unless the caller is waiting for a transfer, or AMD has not decided yet.
 func (c *call) sendKeys(command bridge.Command) error {
-	if s := c.sound; s.isWaiting() || s.screen.isActive() && !s.screen.open.Load() {
+	if s := c.media; s.hasHoldMusic() || s.screen.isActive() && !s.screen.open.Load() {
 		return nil
 	}
 	return c.conversation().Do(command)
@@ -229,7 +229,7 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session = s
-	close(c.inSession)
+	close(c.sessionStarted)
 	return took
 }
 
@@ -257,7 +257,7 @@ func (c *call) hangUp(err error) error {
 
 var (
 	errRefresh   = errors.New("the session timer was not refreshed")
-	errLostACK   = errors.New("our answer was not acknowledged")
+	errNoACK     = errors.New("our answer was not acknowledged")
 	errCancelled = errors.New("the caller has given up")
 	errChanging  = errors.New("the other side is changing what was agreed")
 )
@@ -315,7 +315,7 @@ func (c *call) sendRefresh(timer sessionTimer) {
 		case res.StatusCode == 408, res.StatusCode == 481:
 			c.endCall(errRefresh)
 			return
-		case res.StatusCode == 422 && interval > timer.every && interval <= maxSession:
+		case res.StatusCode == 422 && interval > timer.every && interval <= maxSessionInterval:
 			timer.every = interval
 			c.mu.Lock()
 			c.timer.every = interval
@@ -367,7 +367,7 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 		return nil, errChanging
 	}
 	req := c.dialog.newRequest(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
-	setBody(req, "application/sdp", c.sound.describe())
+	setBody(req, "application/sdp", c.media.localDescription())
 	res, err := c.dialog.send(ctx, req)
 	if err != nil || !res.IsSuccess() {
 		return res, err
@@ -380,7 +380,7 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 	if answer == nil { // the agreement is unchanged
 		return res, nil
 	}
-	return res, c.sound.answer(answer)
+	return res, c.media.applyAnswer(answer)
 }
 
 // withTimer adds the supported methods and extensions to a response, and the agreed session timer.
@@ -411,13 +411,13 @@ func (c *call) handleInfo(req *sip.Request) *sip.Response {
 		}
 	}
 	if refused != nil {
-		res := c.dialog.respond(req, refused.code, refused.reason)
+		res := c.dialog.buildResponse(req, refused.code, refused.reason)
 		for _, h := range refused.headers {
 			res.AppendHeader(h)
 		}
 		return res
 	}
-	return c.dialog.respond(req, 200, "OK")
+	return c.dialog.buildResponse(req, 200, "OK")
 }
 
 // Notify implements bridge.Caller. A phone receives only audio, so most events are ignored.
@@ -449,7 +449,7 @@ func reasonHeader(err error) string {
 	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry
 	case errors.Is(err, errMachine), errors.Is(err, errMessage), errors.Is(err, errTransferred), errors.Is(err, errPartner),
-		errors.Is(err, errNotTaken), errors.Is(err, errUnheard):
+		errors.Is(err, errNotTaken), errors.Is(err, errSessionOver):
 		text = err.Error()
 	case errors.Is(err, bridge.ErrReplaced):
 		text = "Replaced"

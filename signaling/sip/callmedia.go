@@ -32,32 +32,32 @@ type callMedia struct {
 	screen    *callScreen
 	log       *slog.Logger
 
-	mu       sync.Mutex
-	local    local
-	peer     *description    // the peer's newest offer; nil if it has answered ours
-	offered  []crypto        // keys in our offer
-	agreed   *agreement      // nil before negotiation
-	session  *bridge.Session // nil unless carry is active
-	hearing  *activeCodec
-	filling  *worker             // sends music or silence; may be nil
-	waiting  bool                // the other side hears music, and the conversation is on hold
-	plays    func(frame []int16) // instead of a conversation, adds audio to frame at musicRate; may be nil
-	reported time.Time
+	mu         sync.Mutex
+	local      local
+	peer       *description    // the peer's newest offer; nil if it has answered ours
+	ourKeys    []crypto        // keys in our offer
+	agreed     *agreement      // nil before negotiation
+	session    *bridge.Session // nil unless carry is active
+	codecRun   *activeCodec
+	filler     *worker             // sends music or silence; may be nil
+	holdMusic  bool                // the other side hears music, and the conversation is on hold
+	playback   func(frame []int16) // instead of a conversation, adds audio to frame at musicRate; may be nil
+	lastReport time.Time
 
-	following sync.WaitGroup // switches of the codec in progress
+	codecSwitches sync.WaitGroup // switches of the codec in progress
 }
 
 var errSilence = errors.New("no packet has come for too long")
 
-// offer applies an offer of the peer, the first one or a later one. An error rejects it.
-func (r *callMedia) offer(sdp []byte) error {
-	d, err := r.read(sdp)
+// applyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
+func (r *callMedia) applyOffer(sdp []byte) error {
+	d, err := r.parseDescription(sdp)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.keys())
+	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.availableKeys())
 	if err != nil {
 		return err
 	}
@@ -65,18 +65,18 @@ func (r *callMedia) offer(sdp []byte) error {
 		r.local.version++
 	}
 	r.agreed, r.peer = agreed, d
-	return r.apply()
+	return r.applyAgreement()
 }
 
-// answer applies the peer's answer to our offer.
-func (r *callMedia) answer(sdp []byte) error {
-	d, err := r.read(sdp)
+// applyAnswer applies the peer's answer to our offer.
+func (r *callMedia) applyAnswer(sdp []byte) error {
+	d, err := r.parseDescription(sdp)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.keys())
+	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.availableKeys())
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (r *callMedia) answer(sdp []byte) error {
 		r.peer = d
 	}
 	r.agreed = agreed
-	return r.apply()
+	return r.applyAgreement()
 }
 
 // offeredTypes returns the payload types of our newest offer. Needs mu.
@@ -113,14 +113,14 @@ func (r *callMedia) followCodec(to *codec) {
 	}
 	if agreed := r.agreed.withCodec(to); agreed != nil {
 		r.agreed = agreed
-		if err := r.apply(); err != nil {
+		if err := r.applyAgreement(); err != nil {
 			r.log.Warn("the peer sends by another codec, which cannot be heard", "codec", to.name, "err", err)
 		}
 	}
 }
 
-// read parses a description, and resolves the names in it.
-func (r *callMedia) read(sdp []byte) (*description, error) {
+// parseDescription parses a description, and resolves the names in it.
+func (r *callMedia) parseDescription(sdp []byte) (*description, error) {
 	d, err := parseSDP(sdp)
 	if err != nil {
 		return nil, err
@@ -141,19 +141,19 @@ func (r *callMedia) read(sdp []byte) (*description, error) {
 	return d, nil
 }
 
-// keys returns our keys that an agreement may use. Needs mu.
-func (r *callMedia) keys() []crypto {
+// availableKeys returns our keys that an agreement may use. Needs mu.
+func (r *callMedia) availableKeys() []crypto {
 	if r.agreed != nil && r.agreed.out != nil {
-		return append([]crypto{*r.agreed.out}, r.offered...)
+		return append([]crypto{*r.agreed.out}, r.ourKeys...)
 	}
-	return r.offered
+	return r.ourKeys
 }
 
-// open takes a port from the pool.
-func (r *callMedia) open() (err error) {
+// openPort takes a port from the pool.
+func (r *callMedia) openPort() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stream, err = r.ports.open(); err != nil {
+	if r.stream, err = r.ports.openStream(); err != nil {
 		return err
 	}
 	r.stream.onForeign = func(from, described netip.AddrPort) {
@@ -161,127 +161,128 @@ func (r *callMedia) open() (err error) {
 			described)
 	}
 	r.stream.onCodec = func(to *codec) {
-		r.following.Go(func() { // not waited for: the goroutine that reads packets ends with its codec
+		r.codecSwitches.Go(func() { // not waited for: the goroutine that reads packets ends with its codec
 			crash.Run(r.log, "sip media", func(error) { _ = r.stream.conn.Close() }, func() { r.followCodec(to) })
 		})
 	}
 	r.local.port = r.stream.port
-	return r.apply()
+	return r.applyAgreement()
 }
 
-// apply puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed. Needs mu.
-func (r *callMedia) apply() error {
+// applyAgreement puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed.
+// Needs mu.
+func (r *callMedia) applyAgreement() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
 	}
-	if err := r.stream.configure(r.agreed, r.trunk.NAT); err != nil {
+	if err := r.stream.applyAgreement(r.agreed, r.trunk.NAT); err != nil {
 		return err
 	}
 	switch {
-	case r.plays != nil:
-		return r.fill()
+	case r.playback != nil:
+		return r.startFiller()
 	case r.session == nil:
 		return nil
 	}
-	if !r.hearing.isUnchanged(r.agreed) {
-		if r.hearing != nil {
-			r.hearing.stop()
+	if !r.codecRun.isUnchanged(r.agreed) {
+		if r.codecRun != nil {
+			r.codecRun.stop()
 		}
 		var err error
-		if r.hearing, err = r.hear(r.session, r.agreed); err != nil {
+		if r.codecRun, err = r.startCodec(r.session, r.agreed); err != nil {
 			return err
 		}
 	}
-	if err := r.fill(); err != nil {
+	if err := r.startFiller(); err != nil {
 		return err
 	}
 	r.log.Info("sound", "codec", r.agreed.codec.name, "srtp", r.agreed.out != nil, "hold", r.agreed.held)
-	return r.session.Do(bridge.Pause{On: r.agreed.held || r.waiting})
+	return r.session.Do(bridge.Pause{On: r.agreed.held || r.holdMusic})
 }
 
-// setWaiting plays music on hold to the other side instead of the conversation, or stops that.
-func (r *callMedia) setWaiting(on bool) error {
+// setHoldMusic plays music on hold to the other side instead of the conversation, or stops that.
+func (r *callMedia) setHoldMusic(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting = on
-	return r.apply()
+	r.holdMusic = on
+	return r.applyAgreement()
 }
 
-// isWaiting reports whether the other side hears music on hold.
-func (r *callMedia) isWaiting() bool {
+// hasHoldMusic reports whether the other side hears music on hold.
+func (r *callMedia) hasHoldMusic() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting
+	return r.holdMusic
 }
 
-// describe returns our answer to the newest offer, or our own offer if the peer has sent none.
-func (r *callMedia) describe() []byte {
+// localDescription returns our answer to the newest offer, or our own offer if the peer has sent none.
+func (r *callMedia) localDescription() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.description(r.agreed)
+	return r.buildDescription(r.agreed)
 }
 
-// propose returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A side
-// that has put us on hold repeats that in its answer. We never put the other side on hold.
-func (r *callMedia) propose() []byte {
+// buildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A
+// side that has put us on hold repeats that in its answer. We never put the other side on hold.
+func (r *callMedia) buildReoffer() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.peer == nil {
-		return r.description(nil)
+		return r.buildDescription(nil)
 	}
 	r.local.version++
 	both := *r.agreed
 	both.answered = "sendrecv"
-	return r.description(&both)
+	return r.buildDescription(&both)
 }
 
-// description returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
-func (r *callMedia) description(agreed *agreement) []byte {
+// buildDescription returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
+func (r *callMedia) buildDescription(agreed *agreement) []byte {
 	if r.peer != nil {
 		return r.peer.answer(r.local, agreed)
 	}
-	if r.trunk.SRTP == srtpRequired && r.offered == nil {
-		r.offered = offeredKeys()
+	if r.trunk.SRTP == srtpRequired && r.ourKeys == nil {
+		r.ourKeys = offeredKeys()
 	}
-	return offer(r.local, r.offered, "sendrecv")
+	return offer(r.local, r.ourKeys, "sendrecv")
 }
 
-// carry connects the media to the conversation until stop is called. It does not block.
-func (r *callMedia) carry(s *bridge.Session) (stop func(), err error) {
+// startConversation connects the media to the conversation until stop is called. It does not block.
+func (r *callMedia) startConversation(s *bridge.Session) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.session, r.reported = s, time.Now()
+	r.session, r.lastReport = s, time.Now()
 	r.stream.resetSilence()
-	return r.rest, r.apply()
+	return r.stopMedia, r.applyAgreement()
 }
 
-// play sends a source to the other side, without a conversation, until stop is called.
-func (r *callMedia) play(source func(frame []int16)) (stop func(), err error) {
+// startPlayback sends a source to the other side, without a conversation, until stop is called.
+func (r *callMedia) startPlayback(source func(frame []int16)) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.plays, r.reported = source, time.Now()
+	r.playback, r.lastReport = source, time.Now()
 	r.stream.resetSilence()
-	return r.rest, r.apply()
+	return r.stopMedia, r.applyAgreement()
 }
 
-// rest stops carry or play.
-func (r *callMedia) rest() {
+// stopMedia stops carry or play.
+func (r *callMedia) stopMedia() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.filling.stop()
-	if r.hearing != nil {
-		r.hearing.stop()
+	r.filler.stop()
+	if r.codecRun != nil {
+		r.codecRun.stop()
 	}
-	r.filling, r.hearing, r.session, r.plays = nil, nil, nil, nil
+	r.filler, r.codecRun, r.session, r.playback = nil, nil, nil, nil
 }
 
-// check sends RTCP reports, and returns an error if no packet has come for too long. It is called once a second.
-func (r *callMedia) check(now time.Time) error {
+// checkSilence sends RTCP reports, and returns an error if no packet has come for too long. It is called once a second.
+func (r *callMedia) checkSilence(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now.Sub(r.reported) >= reportEvery {
-		r.reported = now
-		r.stream.report(now)
+	if now.Sub(r.lastReport) >= reportEvery {
+		r.lastReport = now
+		r.stream.sendReport(now)
 	}
 	onHold := r.agreed != nil && r.agreed.onHold()
 	if r.stream.silentFor(now) > r.trunk.silenceTimeout() && !onHold {
@@ -290,16 +291,16 @@ func (r *callMedia) check(now time.Time) error {
 	return nil
 }
 
-// close returns the port to the pool.
-func (r *callMedia) close() {
+// closePort returns the port to the pool.
+func (r *callMedia) closePort() {
 	r.mu.Lock()
 	if r.stream != nil {
 		r.stream.ignoreCodecs()
-		r.stream.close()
-		r.reportQuality(r.stream.down)
+		r.stream.closePort()
+		r.reportQuality(r.stream.outgoingQuality)
 	}
 	r.mu.Unlock()
-	r.following.Wait()
+	r.codecSwitches.Wait()
 }
 
 // reportQuality reports the quality of a stream that has carried packets.
@@ -332,8 +333,8 @@ func (w *worker) stop() {
 	}
 }
 
-// sending is the sender for a conversation's audio.
-type sending struct {
+// sessionSender is the sender for a conversation's audio.
+type sessionSender struct {
 	*rtpaudio.Sender
 	session *bridge.Session
 }
@@ -350,8 +351,8 @@ func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 		slices.Equal(h.agreed.events, agreed.events)
 }
 
-// hear starts to send and receive media according to an agreement.
-func (r *callMedia) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
+// startCodec starts to send and receive media according to an agreement.
+func (r *callMedia) startCodec(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
 	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))
 	if err != nil {
@@ -362,16 +363,16 @@ func (r *callMedia) hear(s *bridge.Session, agreed *agreement) (*activeCodec, er
 		return nil, err
 	}
 	sender.SetPayloadTypes(agreed.number, 0)
-	r.stream.sending.Store(&sending{sender, s})
+	r.stream.sender.Store(&sessionSender{sender, s})
 	if !r.screen.ask || r.screen.decided.Load() {
 		s.AttachOutput(sender)
 	}
 	s.HoldVoice(false)
-	r.stream.pressed = digitReader{} // with another codec, the peer may have started a new stream
+	r.stream.keyReader = digitReader{} // with another codec, the peer may have started a new stream
 	sink := r.screen.wrapSink(r.keypad.FilterSecret(mic))
 	receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
-		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.PushKey) },
+		OnEvent: func(e rtpaudio.Event) { r.stream.keyReader.readEvent(e, r.keypad.PushKey) },
 		OnLoss:  func(lost, of int) { s.RecordLoss(true, lost, of) },
 	})
 	stream := r.stream
@@ -392,13 +393,13 @@ const comfortEvery = 200 * time.Millisecond
 
 var comfortLevel = []byte{65}
 
-// fill sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
-func (r *callMedia) fill() error {
-	r.filling.stop()
-	r.filling = nil
-	stream, number, source := r.stream, r.agreed.number, r.plays
+// startFiller sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
+func (r *callMedia) startFiller() error {
+	r.filler.stop()
+	r.filler = nil
+	stream, number, source := r.stream, r.agreed.number, r.playback
 	switch {
-	case r.waiting:
+	case r.holdMusic:
 		position := 0
 		source = func(frame []int16) { position = renderMusic(frame, position) }
 	case source != nil:
@@ -406,8 +407,8 @@ func (r *callMedia) fill() error {
 		return nil
 	case r.trunk.Silence == silenceComfort && r.agreed.comfort != 0:
 		number = r.agreed.comfort
-		r.filling = startWorker(func(ctx context.Context) {
-			stream.fill(ctx, number, comfortEvery, func() []byte { return comfortLevel })
+		r.filler = startWorker(func(ctx context.Context) {
+			stream.fillPauses(ctx, number, comfortEvery, func() []byte { return comfortLevel })
 		})
 		return nil
 	}
@@ -427,6 +428,6 @@ func (r *callMedia) fill() error {
 		}
 		return payload[:size]
 	}
-	r.filling = startWorker(func(ctx context.Context) { stream.fill(ctx, number, media.FrameDuration, next) })
+	r.filler = startWorker(func(ctx context.Context) { stream.fillPauses(ctx, number, media.FrameDuration, next) })
 	return nil
 }

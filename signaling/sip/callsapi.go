@@ -85,14 +85,14 @@ type outboundCall struct {
 	dial Dial
 	menu phone.Menu
 
-	placed chan struct{} // closed once call is set, or dialling has failed
+	ready  chan struct{} // closed once call is set, or dialling has failed
 	call   *call         // nil until placed, and if dialling failed
 	status CallStatus
 }
 
 func newOutboundCall(key string, what Dial) *outboundCall {
 	return &outboundCall{
-		key: key, dial: what, placed: make(chan struct{}),
+		key: key, dial: what, ready: make(chan struct{}),
 		status: CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()},
 	}
 }
@@ -141,7 +141,7 @@ func (l *callRegistry) dropCall(r *outboundCall) {
 	defer l.mu.Unlock()
 	if r.call == nil {
 		l.list = slices.DeleteFunc(l.list, func(o *outboundCall) bool { return o == r })
-		close(r.placed)
+		close(r.ready)
 	}
 }
 
@@ -150,7 +150,7 @@ func (l *callRegistry) setCall(r *outboundCall, c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.call, r.status.ID = c, c.dialog.callID
-	close(r.placed)
+	close(r.ready)
 }
 
 // findCall returns a call of a server key.
@@ -366,7 +366,7 @@ func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err 
 		d.outboundCalls.dropCall(r)
 	}
 	select {
-	case <-r.placed:
+	case <-r.ready:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

@@ -34,7 +34,7 @@ type dialog struct {
 	log   *slog.Logger // may be nil
 
 	mu             sync.Mutex
-	astray         bool           // our requests do not reach their destination, and are sent to source
+	useSource      bool           // our requests do not reach their destination, and are sent to source
 	source         string         // source of the peer's newest request: "192.0.2.1:5060"
 	owners         []netip.Addr   // addresses of the INVITE, of its answer, and of requests that have authenticated
 	local          sip.FromHeader // our From in requests
@@ -125,7 +125,7 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 	if method != sip.ACK && method != sip.CANCEL {
 		d.sequence++
 	}
-	target, routes := d.route()
+	target, routes := d.requestRoute()
 	req := sip.NewRequest(method, target)
 	req.SetTransport(d.transport)
 	from, to, id, most := d.local, d.remote, sip.CallIDHeader(d.callID), sip.MaxForwardsHeader(70)
@@ -143,14 +143,14 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 		req.AppendHeader(h)
 	}
 	req.SetBody(nil)
-	req.SetDestination(d.destination())
+	req.SetDestination(d.requestDestination())
 	req.Laddr = d.from
 	return req
 }
 
-// route returns the Request-URI and the route set. If the first proxy is a strict router (RFC 2543), its URI becomes the Request-URI, and
-// the target is appended to the route set (RFC 3261, section 12.2.1.1). Needs mu.
-func (d *dialog) route() (target sip.Uri, routes []sip.Uri) {
+// requestRoute returns the Request-URI and the route set. If the first proxy is a strict router (RFC 2543), its URI becomes the
+// Request-URI, and the target is appended to the route set (RFC 3261, section 12.2.1.1). Needs mu.
+func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	target = *d.target.Clone()
 	if len(d.routes) == 0 || d.routes[0].UriParams.Has("lr") {
 		return target, d.routes
@@ -162,21 +162,22 @@ func (d *dialog) route() (target sip.Uri, routes []sip.Uri) {
 	return target, routes
 }
 
-// destination returns the address for our requests. The connection of the peer's own requests is used while it is open, unless a route
-// leads to another host. A peer behind a NAT has a private address in its Contact, and is reached at the source of its requests. Needs mu.
-func (d *dialog) destination() string {
+// requestDestination returns the address for our requests. The connection of the peer's own requests is used while it is open, unless a
+// route leads to another host. A peer behind a NAT has a private address in its Contact, and is reached at the source of its requests.
+// Needs mu.
+func (d *dialog) requestDestination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
 	}
-	if d.astray && d.source != "" {
+	if d.useSource && d.source != "" {
 		return d.source
 	}
 	to := d.target
 	if len(d.routes) > 0 {
-		if to = d.routes[0]; sameHost(to.Host, d.source) && d.connected() || behindNAT(to.Host, d.source) && !to.UriParams.Has("maddr") {
+		if to = d.routes[0]; sameHost(to.Host, d.source) && d.hasOpenConn() || behindNAT(to.Host, d.source) && !to.UriParams.Has("maddr") {
 			return d.source
 		}
-	} else if d.connected() || behindNAT(to.Host, d.source) {
+	} else if d.hasOpenConn() || behindNAT(to.Host, d.source) {
 		return d.source
 	}
 	if maddr, ok := to.UriParams.Get("maddr"); ok && maddr != "" { // RFC 3261, section 19.1.1
@@ -191,8 +192,8 @@ func (d *dialog) destination() string {
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
 }
 
-// connected reports whether the connection of the peer's requests is open.
-func (d *dialog) connected() bool {
+// hasOpenConn reports whether the connection of the peer's requests is open.
+func (d *dialog) hasOpenConn() bool {
 	switch {
 	case d.source == "" || !sip.IsReliable(d.transport):
 		return false
@@ -230,14 +231,14 @@ func behindNAT(host, source string) bool {
 		return false
 	}
 	contact, real := contact.Unmap(), from.Addr().Unmap()
-	return inside(contact) && !inside(real) && !real.IsLoopback() || contact.IsUnspecified() ||
+	return isPrivateAddr(contact) && !isPrivateAddr(real) && !real.IsLoopback() || contact.IsUnspecified() ||
 		contact.IsLoopback() && !real.IsLoopback() || contact.IsLinkLocalUnicast() && !real.IsLinkLocalUnicast()
 }
 
 // carrierNAT holds the addresses that carriers assign behind their NAT (RFC 6598).
 var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
-func inside(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
+func isPrivateAddr(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
 
 // sameHost reports whether a host is the source address of requests.
 func sameHost(host, source string) bool {
@@ -256,13 +257,13 @@ func setBody(m sip.Message, kind string, body []byte) {
 // send sends a request of the dialog and waits for its final response, for at most 32 s (RFC 3261, timers B and F). It answers challenges
 // of the trunk, with the next CSeq (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
-	res, err := d.deliver(ctx, req)
+	res, err := d.sendWithFallback(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	for auth := (passwordAnswers{}); d.ofPeer(res) && auth.addChallenges(d.login, res); {
+	for auth := (passwordAnswers{}); d.isFromPeer(res) && auth.addChallenges(d.login, res); {
 		again := req.Clone()
-		d.renew(again)
+		d.prepareRetry(again)
 		for _, h := range auth.authHeaders(d.login, again) {
 			again.AppendHeader(h)
 		}
@@ -273,58 +274,58 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 	return res, nil
 }
 
-// renew gives a request that is sent again the next CSeq.
-func (d *dialog) renew(req *sip.Request) {
+// prepareRetry gives a request that is sent again the next CSeq.
+func (d *dialog) prepareRetry(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	req.RemoveHeader("Via")
 	d.sequence++
 	req.CSeq().SeqNo = d.sequence
-	req.SetDestination(d.destination())
+	req.SetDestination(d.requestDestination())
 }
 
-// strayTimeout is the time without a response after which a request goes to the source of the peer's requests, instead of its Contact or
-// route. By UDP it is sent three times by then (RFC 3261, section 17.1.2.1).
-const strayTimeout = 2 * time.Second
+// unreachableTimeout is the time without a response after which a request goes to the source of the peer's requests, instead of its
+// Contact or route. By UDP it is sent three times by then (RFC 3261, section 17.1.2.1).
+const unreachableTimeout = 2 * time.Second
 
-// deliver sends a request to its destination. If that cannot be resolved or reached, or does not respond, this request and later ones go to
-// the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable addresses (RFC 3581).
-func (d *dialog) deliver(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+// sendWithFallback sends a request to its destination. If that cannot be resolved or reached, or does not respond, this request and later
+// ones go to the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable addresses (RFC 3581).
+func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
-	source, astray := d.source, d.astray
+	source, astray := d.source, d.useSource
 	d.mu.Unlock()
 	if source == "" || astray || req.Destination() == source {
 		return transact(ctx, d.client, req)
 	}
 	first, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(strayTimeout, cancel)
-	res, err := transactHearing(first, d.client, req, func() { late.Stop() })
+	late := time.AfterFunc(unreachableTimeout, cancel)
+	res, err := transactWithProgress(first, d.client, req, func() { late.Stop() })
 	late.Stop()
 	cancel()
 	if err == nil || ctx.Err() != nil {
 		return res, err
 	}
-	d.goAstray(req, err)
+	d.switchToSource(req, err)
 	again := req.Clone()
-	d.renew(again)
+	d.prepareRetry(again)
 	return transact(ctx, d.client, again)
 }
 
-// goAstray switches the dialog: requests go to the source of the peer's requests.
-func (d *dialog) goAstray(req *sip.Request, why error) {
+// switchToSource switches the dialog: requests go to the source of the peer's requests.
+func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.astray && d.log != nil {
+	if !d.useSource && d.log != nil {
 		d.log.Warn("requests of this call go to where those of the other side come from: they do not arrive at its Contact or Record-Route",
 			"method", req.Method, "at", req.Destination(), "instead", d.source, "err", why)
 	}
-	d.astray = true
+	d.useSource = true
 }
 
-// ofPeer reports whether a response comes from an address that the peer was authenticated by, or that answered our call. A Contact may
+// isFromPeer reports whether a response comes from an address that the peer was authenticated by, or that answered our call. A Contact may
 // direct a request elsewhere, and a stranger there could guess the password from our digest answer. A registrar, which sends no requests,
 // is at the configured address.
-func (d *dialog) ofPeer(res *sip.Response) bool {
+func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	from, err := netip.ParseAddrPort(res.Source())
@@ -333,11 +334,11 @@ func (d *dialog) ofPeer(res *sip.Response) bool {
 
 // transact sends a request and returns its final response.
 func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip.Response, error) {
-	return transactHearing(ctx, client, req, func() {})
+	return transactWithProgress(ctx, client, req, func() {})
 }
 
-// transactHearing is [transact] with a callback for provisional responses.
-func transactHearing(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
+// transactWithProgress is [transact] with a callback for provisional responses.
+func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
@@ -372,21 +373,21 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 
 // sendAck acknowledges a final response to our INVITE within the dialog.
 func (d *dialog) sendAck(sequence uint32) error {
-	req := d.newRequest(sip.ACK, d.proofs()...)
+	req := d.newRequest(sip.ACK, d.inviteProof()...)
 	req.CSeq().SeqNo = sequence
 	err := d.client.WriteRequest(req, addVia)
 	d.mu.Lock()
-	again := err != nil && !d.astray && d.source != "" && d.source != req.Destination()
+	again := err != nil && !d.useSource && d.source != "" && d.source != req.Destination()
 	d.mu.Unlock()
 	if again {
-		d.goAstray(req, err)
+		d.switchToSource(req, err)
 		return d.sendAck(sequence)
 	}
 	return err
 }
 
-// proofs returns the digest headers of our answered INVITE.
-func (d *dialog) proofs() []sip.Header {
+// inviteProof returns the digest headers of our answered INVITE.
+func (d *dialog) inviteProof() []sip.Header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.proof
@@ -396,12 +397,12 @@ func (d *dialog) proofs() []sip.Header {
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()
-	source, astray := d.source, d.astray
+	source, astray := d.source, d.useSource
 	d.mu.Unlock()
 	if astray || source == "" {
 		return err
 	}
-	req := d.newRequest(sip.ACK, d.proofs()...)
+	req := d.newRequest(sip.ACK, d.inviteProof()...)
 	req.CSeq().SeqNo = sequence
 	if req.Destination() == source {
 		return err
@@ -426,8 +427,8 @@ func (d *dialog) sendBye(reason string) {
 	}
 }
 
-// respond makes a response to a request of the dialog.
-func (d *dialog) respond(req *sip.Request, code int, reason string) *sip.Response {
+// buildResponse makes a response to a request of the dialog.
+func (d *dialog) buildResponse(req *sip.Request, code int, reason string) *sip.Response {
 	res := sip.NewResponseFromRequest(req, code, reason, nil)
 	if to := res.To(); to != nil && code > 100 {
 		to.Params.Remove("tag")

@@ -23,13 +23,13 @@ const keys = "0123456789*#ABCD"
 // change at its end, stay the same for the next digit, or jump back. So a packet belongs to the previous digit if it has the same key and
 // continues it, by sequence number, end bit and duration.
 type digitReader struct {
-	began     bool
+	hasBegun  bool
 	ssrc      uint32 // of the newest packet, as are the fields below
 	sequence  uint16
 	timestamp uint32
 	duration  uint16
 	code      byte
-	ended     bool // the end bit was set
+	hasEnded  bool // the end bit was set
 }
 
 const (
@@ -39,32 +39,32 @@ const (
 	endBit = 0x80
 )
 
-// read calls press if the packet begins a new digit.
-func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
+// readEvent calls press if the packet begins a new digit.
+func (r *digitReader) readEvent(e rtpaudio.Event, press func(digit byte)) {
 	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
 		return
 	}
-	if late := int16(r.sequence - e.Sequence); r.began && e.SSRC == r.ssrc && late >= 0 && late < maxMisordered {
+	if late := int16(r.sequence - e.Sequence); r.hasBegun && e.SSRC == r.ssrc && late >= 0 && late < maxMisordered {
 		return // late, or a duplicate
 	}
 	code, ends, duration := e.Payload[0], e.Payload[1]&endBit != 0, binary.BigEndian.Uint16(e.Payload[2:])
-	goesOn := r.began && e.SSRC == r.ssrc && code == r.code && r.goesOn(e, ends, duration)
-	*r = digitReader{true, e.SSRC, e.Sequence, e.Timestamp, duration, code, ends || goesOn && r.ended}
+	goesOn := r.hasBegun && e.SSRC == r.ssrc && code == r.code && r.continuesDigit(e, ends, duration)
+	*r = digitReader{true, e.SSRC, e.Sequence, e.Timestamp, duration, code, ends || goesOn && r.hasEnded}
 	if !goesOn {
 		press(keys[code])
 	}
 }
 
-// goesOn reports whether a packet with the same key continues the previous digit, rather than pressing the key again.
-func (r *digitReader) goesOn(e rtpaudio.Event, ends bool, duration uint16) bool {
+// continuesDigit reports whether a packet with the same key continues the previous digit, rather than pressing the key again.
+func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint16) bool {
 	passed := int64(int32(e.Timestamp - r.timestamp))
 	longer := int64(duration) - int64(r.duration)
 	switch {
-	case r.ended && !ends: // nothing follows the end
+	case r.hasEnded && !ends: // nothing follows the end
 		return false
 	case passed == 0:
 		return true
-	case r.ended: // the end repeated, unless more time has passed than the digit lasted
+	case r.hasEnded: // the end repeated, unless more time has passed than the digit lasted
 		return passed > 0 && longer == 0 && passed < int64(duration)
 	case passed == int64(r.duration): // next segment of a long digit (RFC 4733, section 2.5.1.3)
 		return e.Sequence == r.sequence+1
@@ -73,10 +73,10 @@ func (r *digitReader) goesOn(e rtpaudio.Event, ends bool, duration uint16) bool 
 	return passed > 0 && longer >= 0 && passed < longer+shortestPause || e.Sequence == r.sequence+1 && longer > 0
 }
 
-// keyIn calls press if a packet is telephone-event and begins a new digit.
-func (s *stream) keyIn(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
+// readKeyPacket calls press if a packet is telephone-event and begins a new digit.
+func (s *stream) readKeyPacket(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
 	if slices.Contains(agreed.events, p.PayloadType) {
-		s.pressed.read(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
+		s.keyReader.readEvent(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
 	}
 }
 
@@ -125,15 +125,15 @@ func (s *stream) sendDigits(ctx context.Context, digits string) error {
 		return fmt.Errorf("%q are no digits: there are %s and the comma, a pause of half a second; %d are the most", digits, keys, maxDigits)
 	}
 	s.mu.Lock()
-	able := s.sound != nil && s.sound.event != nil && !s.digits
-	s.digits = s.digits || able
+	able := s.terms != nil && s.terms.event != nil && !s.sendingDigits
+	s.sendingDigits = s.sendingDigits || able
 	s.mu.Unlock()
 	if !able {
 		return errNoDigits
 	}
 	defer func() {
 		s.mu.Lock()
-		s.digits = false
+		s.sendingDigits = false
 		s.mu.Unlock()
 	}()
 	tick := time.NewTicker(media.FrameDuration)
@@ -164,7 +164,7 @@ func (s *stream) sendDigits(ctx context.Context, digits string) error {
 
 func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 	s.mu.Lock()
-	e, at := s.sound.event, s.now()
+	e, at := s.terms.event, s.currentTimestamp()
 	s.mu.Unlock()
 	if e == nil { // the other side has stopped accepting digits
 		return errNoDigits
@@ -178,7 +178,7 @@ func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 		binary.BigEndian.PutUint16(payload[2:], uint16(duration))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.write(e.number, first, at, payload[:])
+		return s.writePacket(e.number, first, at, payload[:])
 	}
 	duration := step
 	for ; duration <= media.Samples(digitLength, e.clock); duration += step {

@@ -49,12 +49,12 @@ type Door struct {
 	names         nameCache // cached addresses of hosts in route sets
 	listens       []listener
 
-	mu      sync.Mutex
-	calls   map[string]*call // by our tag
-	closing chan struct{}    // closed when no new call may begin
-	isDeaf  bool             // requests are not answered any more
-	running sync.WaitGroup
-	serving sync.WaitGroup // requests in progress
+	mu        sync.Mutex
+	calls     map[string]*call // by our tag
+	closing   chan struct{}    // closed when no new call may begin
+	isStopped bool             // requests are not answered any more
+	running   sync.WaitGroup
+	serving   sync.WaitGroup // requests in progress
 
 	registrar registrar
 
@@ -150,11 +150,11 @@ func New(o Options) (*Door, error) {
 		sipgo.WithUserAgenTLSConfig(secure),
 		sipgo.WithUserAgentTransportLayerOptions(
 			sip.WithTransportLayerLogger(quiet),
-			sip.WithTransportLayerReadFilter(d.filter),
+			sip.WithTransportLayerReadFilter(d.filterPacket),
 		),
 		sipgo.WithUserAgentTransactionLayerOptions(
 			sip.WithTransactionLayerLogger(quiet),
-			sip.WithTransactionLayerUnhandledResponseHandler(d.onAnswerAgain),
+			sip.WithTransactionLayerUnhandledResponseHandler(d.onRepeatedAnswer),
 			sip.WithTransactionLayerTerminateOnConnClose(), // without it, the end of a connection is noticed only after 32 s
 		),
 	)
@@ -167,9 +167,9 @@ func New(o Options) (*Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.route()
+	d.setHandlers()
 	for i, l := range o.Config.Listen {
-		if err := d.listen(l); err != nil {
+		if err := d.openListener(l); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("listen[%d]: %w", i, err)
 		}
@@ -177,7 +177,7 @@ func New(o Options) (*Door, error) {
 	for _, l := range d.listens {
 		d.log.Info("listening", "transport", l.transport, "at", l.at)
 		d.running.Go(func() { _ = l.serve() }) // ends with the listener
-		d.await(l)
+		d.awaitSocket(l)
 	}
 	d.registrar.registerAll(d)
 	return d, nil
@@ -186,7 +186,7 @@ func New(o Options) (*Door, error) {
 // doorName is the name of this protocol in tools and grants.
 const doorName = "sip"
 
-func (d *Door) listen(l Listen) error {
+func (d *Door) openListener(l Listen) error {
 	add := func(at net.Addr, serve, stop func() error) {
 		where := netip.MustParseAddrPort(at.String())
 		d.listens = append(d.listens, listener{transport: strings.ToUpper(l.Transport), at: where, serve: serve, close: stop})
@@ -219,8 +219,8 @@ func (d *Door) listen(l Listen) error {
 	return nil
 }
 
-// await waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
-func (d *Door) await(l listener) {
+// awaitSocket waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
+func (d *Door) awaitSocket(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
 			_, _ = conn.TryClose()
@@ -251,7 +251,7 @@ func (d *Door) Close() {
 	d.waitForCalls()
 	d.registrar.unregisterAll()
 	d.mu.Lock()
-	d.isDeaf = true // to respond by a closed socket, sipgo would open another one
+	d.isStopped = true // to respond by a closed socket, sipgo would open another one
 	d.mu.Unlock()
 	d.serving.Wait()
 	_ = d.agent.Close()
@@ -301,24 +301,24 @@ func (d *Door) waitForCalls() {
 		if one == nil {
 			return
 		}
-		<-one.closed
+		<-one.released
 	}
 }
 
-// filter drops packets that no authorized caller can have sent, before anything is stored about them.
-func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
+// filterPacket drops packets that no authorized caller can have sent, before anything is stored about them.
+func (d *Door) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
 		return nil, nil
 	}
 	from := netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	d.mu.Lock()
-	deaf := d.isDeaf
+	deaf := d.isStopped
 	d.mu.Unlock()
 	switch {
 	case deaf:
 		return nil, nil
-	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
+	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.isForeignCancel(from, data):
 		d.countRefusal("packet dropped", ruleCancel, from.String())
 		return nil, nil
 	case p.Transport != "UDP":
@@ -334,14 +334,14 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 		return nil, nil
 	case p.Transport != "UDP": // the library forgets an address with its connection
 		return data, nil
-	case d.acceptsPacket(from, p.LocalAddr, data):
+	case d.isAllowedPacket(from, p.LocalAddr, data):
 		return data, nil
 	}
 	return nil, nil
 }
 
-// strangersCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
-func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
+// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
+func (d *Door) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	req, ok := m.(*sip.Request)
 	if err != nil || !ok || req.From() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
@@ -358,26 +358,26 @@ func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
 	return false
 }
 
-// acceptsPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
+// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
 // registration, or authenticate. A call without credentials is challenged here, because the library stores each address that it reads from
 // until it ends (RFC 3261, section 8.2.7, describes such a stateless server).
-func (d *Door) acceptsPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
+func (d *Door) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
 		return false
 	}
 	if res, ok := m.(*sip.Response); ok {
-		return d.asked(res)
+		return d.isExpectedResponse(res)
 	}
 	req := m.(*sip.Request)
 	if req.To().Params.Has("tag") {
-		c := d.callOf(req)
+		c := d.findDialogCall(req)
 		if c == nil {
 			return false
 		}
-		ok, res := d.ownedPacket(c, req, from)
+		ok, res := d.checkPacketOwner(c, req, from)
 		if res != nil {
-			d.writeShort(by, from, res, data)
+			d.writeShortResponse(by, from, res, data)
 		}
 		return ok
 	}
@@ -392,21 +392,21 @@ func (d *Door) acceptsPacket(from netip.AddrPort, by net.Addr, data []byte) bool
 	}
 	d.countRefusal("call refused", r.rule, from.String())
 	if res := d.gate.refusalResponse(r, req, from.Addr()); res != nil {
-		d.writeShort(by, from, res, data)
+		d.writeShortResponse(by, from, res, data)
 	}
 	return false
 }
 
-// onAnswerAgain handles a further final response to our answered INVITE. Either the peer repeats it because our ACK was lost, or a second
-// phone of a forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
-func (d *Door) onAnswerAgain(res *sip.Response) {
+// onRepeatedAnswer handles a further final response to our answered INVITE. Either the peer repeats it because our ACK was lost, or a
+// second phone of a forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
+func (d *Door) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.calls[res.From().Params.GetOr("tag", "")]
-	if c == nil || d.isDeaf || res.CallID() == nil || res.CallID().Value() != c.dialog.callID {
+	if c == nil || d.isStopped || res.CallID() == nil || res.CallID().Value() != c.dialog.callID {
 		return
 	}
 	d.serving.Go(func() {
@@ -422,8 +422,8 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 	})
 }
 
-// asked reports whether a response belongs to one of our requests.
-func (d *Door) asked(res *sip.Response) bool {
+// isExpectedResponse reports whether a response belongs to one of our requests.
+func (d *Door) isExpectedResponse(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -431,8 +431,8 @@ func (d *Door) asked(res *sip.Response) bool {
 	return registers || d.calls[tag] != nil
 }
 
-// write sends a response by the socket of its request.
-func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
+// writeResponse sends a response by the socket of its request.
+func (d *Door) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range d.listens {
 		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
 			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // on a failure the peer repeats its request
@@ -461,31 +461,32 @@ const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeF
 // extensions lists the supported extensions for incoming calls.
 const extensions = "timer, 100rel, replaces"
 
-// route sets the handler of each method.
-func (d *Door) route() {
+// setHandlers sets the handler of each method.
+func (d *Door) setHandlers() {
 	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
 		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
-		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
-		sip.PRACK: d.inDialog((*call).onPrack),
+		sip.INFO: d.withDialogCall((*call).onInfo), sip.UPDATE: d.withDialogCall((*call).onUpdate),
+		sip.NOTIFY: d.withDialogCall((*call).onNotify),
+		sip.PRACK:  d.withDialogCall((*call).onPrack),
 	} {
 		d.server.OnRequest(method, d.guardHandler(f))
 	}
-	d.server.OnNoRoute(d.guardHandler(d.onOther))
+	d.server.OnNoRoute(d.guardHandler(d.onUnsupported))
 }
 
 // guardHandler keeps malformed requests from f, and recovers from its panics.
 func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		defer crash.Recover(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
-			if c := d.callOf(req); c != nil {
+			if c := d.findDialogCall(req); c != nil {
 				c.endCall(err)
 			}
 			if req.Method != sip.ACK { // fails if a response was sent already
-				d.reply(req, tx, 500, "Server Internal Error")
+				d.respond(req, tx, 500, "Server Internal Error")
 			}
 		})
 		d.mu.Lock()
-		deaf := d.isDeaf
+		deaf := d.isStopped
 		if !deaf {
 			d.serving.Add(1)
 			defer d.serving.Done()
@@ -500,16 +501,16 @@ func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*s
 	}
 }
 
-// answer responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently. Scanners get
-// no response.
-func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+// respondIfKnown responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently.
+// Scanners get no response.
+func (d *Door) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
-		d.reply(req, tx, code, reason, headers...)
+		d.respond(req, tx, code, reason, headers...)
 	}
 }
 
-func (d *Door) reply(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+func (d *Door) respond(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	res := sip.NewResponseFromRequest(req, code, reason, nil)
 	for _, h := range headers {
 		res.AppendHeader(h)
@@ -517,8 +518,8 @@ func (d *Door) reply(req *sip.Request, tx sip.ServerTransaction, code int, reaso
 	_ = tx.Respond(res)
 }
 
-// callOf returns the call of a request within a dialog, or nil.
-func (d *Door) callOf(req *sip.Request) *call {
+// findDialogCall returns the call of a request within a dialog, or nil.
+func (d *Door) findDialogCall(req *sip.Request) *call {
 	d.mu.Lock()
 	c := d.calls[req.To().Params.GetOr("tag", "")]
 	d.mu.Unlock()
@@ -528,9 +529,9 @@ func (d *Door) callOf(req *sip.Request) *call {
 	return c
 }
 
-func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+func (d *Door) withDialogCall(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
-		c := d.callOf(req)
+		c := d.findDialogCall(req)
 		owned, refusal := false, (*sip.Response)(nil)
 		if c != nil {
 			owned, refusal = d.checkOwner(c, req)
@@ -539,9 +540,9 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 		case refusal != nil:
 			_ = tx.Respond(refusal)
 		case !owned: // pretend to others that the call does not exist
-			d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
+			d.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.isNextRequest(req):
-			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
+			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
 		default:
 			d.verifyConn(req)
 			f(c, req, tx)
@@ -552,21 +553,21 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 // onOptions lists what is supported, inside or outside of a call. Proxies use it to check whether a call is still alive.
 func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
-	d.inCallOrNot(req, tx, 200, "OK", headers...)
+	d.respondInOrOutOfCall(req, tx, 200, "OK", headers...)
 }
 
-// onOther refuses unsupported methods.
-func (d *Door) onOther(req *sip.Request, tx sip.ServerTransaction) {
-	d.inCallOrNot(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
+// onUnsupported refuses unsupported methods.
+func (d *Door) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
+	d.respondInOrOutOfCall(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 }
 
-// inCallOrNot responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
-func (d *Door) inCallOrNot(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+// respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
+func (d *Door) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
-		d.answer(req, tx, code, reason, headers...)
+		d.respondIfKnown(req, tx, code, reason, headers...)
 		return
 	}
-	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
+	d.withDialogCall(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
 		c.respond(tx, req, &refusal{code: code, reason: reason, headers: headers})
 	})(req, tx)
 }
@@ -580,16 +581,16 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		if !isClosed(c.isAnswered) { // afterwards it is too late (RFC 3261, section 9.2)
+		if !isClosed(c.answerAcked) { // afterwards it is too late (RFC 3261, section 9.2)
 			c.endCall(errCancelled)
 		}
 	}
 	d.mu.Unlock()
-	d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
+	d.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
 }
 
 func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
-	c := d.callOf(req)
+	c := d.findDialogCall(req)
 	if c == nil {
 		return
 	}
@@ -599,9 +600,9 @@ func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
 }
 
 func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
-	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
+	d.withDialogCall(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
 		c.endCall(hungUp{reasonIn(errHungUp.Error(), req)}) // before the response, so that later requests find no call
-		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
 	})(req, tx)
 }
 
@@ -619,8 +620,8 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 	return at.Addr().Unmap(), err == nil
 }
 
-// contact returns our Contact for a peer and a transport.
-func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
+// contactURI returns our Contact for a peer and a transport.
+func (d *Door) contactURI(transport string, peer netip.Addr) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.localAddr.host(peer), UriParams: sip.NewParams()}
 	for _, l := range d.listens {
 		if l.transport == strings.ToUpper(transport) {
@@ -634,8 +635,8 @@ func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// socket returns our socket for UDP requests: a firewall that admits our port may block others.
-func (d *Door) socket(transport string) sip.Addr {
+// localUDPAddr returns our socket for UDP requests: a firewall that admits our port may block others.
+func (d *Door) localUDPAddr(transport string) sip.Addr {
 	for _, l := range d.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
 			return sip.Addr{IP: l.at.Addr().AsSlice(), Port: int(l.at.Port())}
@@ -659,5 +660,5 @@ func (d *Door) removeCall(c *call) {
 	d.mu.Lock()
 	delete(d.calls, c.dialog.localTag)
 	d.mu.Unlock()
-	close(c.closed)
+	close(c.released)
 }

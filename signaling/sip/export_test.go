@@ -40,7 +40,7 @@ func (d *Door) Refresh() (done <-chan struct{}) {
 	for _, c := range d.calls {
 		c.refreshing.Go(func() {
 			defer close(over)
-			c.sendRefresh(sessionTimer{every: leastSession, isRefresher: true})
+			c.sendRefresh(sessionTimer{every: minSessionInterval, isRefresher: true})
 		})
 	}
 	return over

@@ -209,10 +209,10 @@ func withPlainNumbers(value string) string {
 // P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func (d *Door) calledNumber(req *sip.Request) phone.Number {
 	number := numberIn(req.Recipient)
-	ours := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
-		return t.Outbound != nil && t.Outbound.Register && numberIn(t.Outbound.identity("here")).Key() == number.Key()
+	isOurContact := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
+		return t.Outbound != nil && t.Outbound.Register && numberIn(t.Outbound.localURI("here")).Key() == number.Key()
 	})
-	if !ours {
+	if !isOurContact {
 		return number
 	}
 	var called phone.Number

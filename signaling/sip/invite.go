@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	usualTimeout = 32 * time.Second       // 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
-	firstAgain   = 500 * time.Millisecond // T1
-	mostAgain    = 4 * time.Second        // T2
+	usualTimeout          = 32 * time.Second       // 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
+	retransmitInterval    = 500 * time.Millisecond // T1
+	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
 // onInvite handles an INVITE: a new call, or a re-INVITE.
 func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if req.To().Params.Has("tag") {
-		d.inDialog((*call).onReinvite)(req, tx)
+		d.withDialogCall((*call).onReinvite)(req, tx)
 		return
 	}
 	from, ok := sourceOf(req)
@@ -45,17 +45,17 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	}
 	d.verifyConn(req)
 	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
-	d.begin(req, tx, log, r.trunk.isAsserting(), func(c *call, req *sip.Request) *refusal {
+	d.runIncomingCall(req, tx, log, r.trunk.isAsserting(), func(c *call, req *sip.Request) *refusal {
 		return d.admitCall(c, req, from, r.trunk)
 	})
 }
 
-// begin makes a call from an INVITE, unless admit refuses it, and runs it to its end. The call's release undoes what admit has reserved. If
-// asserted is true, the network vouches for the caller's identity.
-func (d *Door) begin(
+// runIncomingCall makes a call from an INVITE, unless admit refuses it, and runs it to its end. The call's release undoes what admit has
+// reserved. If asserted is true, the network vouches for the caller's identity.
+func (d *Door) runIncomingCall(
 	req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, asserted bool, admit func(*call, *sip.Request) *refusal,
 ) {
-	c, refused := d.incoming(req, asserted)
+	c, refused := d.newIncomingCall(req, asserted)
 	if refused == nil {
 		c.log = log
 		refused = admit(c, req)
@@ -65,34 +65,34 @@ func (d *Door) begin(
 		refused = refusalFor(bridge.ErrShutdown)
 	}
 	if refused != nil {
-		d.refuse(req, tx, log, refused)
+		d.refuseCall(req, tx, log, refused)
 		return
 	}
-	d.carry(c, func() error {
+	d.runCallToEnd(c, func() error {
 		refused := c.askWebhook()
 		if d.gate.wasCancelled(req) {
 			refused = refusalFor(errCancelled)
 		}
 		if refused != nil {
-			d.refuse(req, tx, log, refused)
+			d.refuseCall(req, tx, log, refused)
 			return errRefused
 		}
 		c.logBegin(string(c.party.Number), string(c.party.Called))
-		return c.answer(req, tx)
+		return c.answerInvite(req, tx)
 	})
 }
 
-func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
+func (d *Door) refuseCall(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
 	name, _, _ := strings.Cut(r.rule, ": ")
 	d.count("sip " + name)
 	log.Warn("call refused", "rule", phone.ClipField(r.rule), "from", req.Source())
-	d.reply(req, tx, r.code, r.reason, r.headers...)
+	d.respond(req, tx, r.code, r.reason, r.headers...)
 }
 
 var errRefused = errors.New("the call was refused")
 
-// carry runs f for a registered call. When f returns, it releases the call's resources and logs the end.
-func (d *Door) carry(c *call, f func() error) {
+// runCallToEnd runs f for a registered call. When f returns, it releases the call's resources and logs the end.
+func (d *Door) runCallToEnd(c *call, f func() error) {
 	started := time.Now()
 	var err error
 	defer func() {
@@ -138,8 +138,8 @@ func refusalFor(err error) *refusal {
 	return r
 }
 
-// incoming makes a call from an INVITE. Nothing is reserved for it yet.
-func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
+// newIncomingCall makes a call from an INVITE. Nothing is reserved for it yet.
+func (d *Door) newIncomingCall(req *sip.Request, asserted bool) (*call, *refusal) {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension: " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
@@ -150,7 +150,7 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 			422,
 			"Session Interval Too Small",
 			"session timer",
-			[]sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))},
+			[]sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", minSessionInterval.Seconds()))},
 		}
 	}
 	if refused := checkBody(req); refused != nil {
@@ -177,20 +177,20 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	}
 	s := d.newMedia(t, from, c)
 	if offer := sessionIn(req); offer != nil {
-		if err := s.offer(offer); err != nil {
+		if err := s.applyOffer(offer); err != nil {
 			return notAcceptable(err)
 		}
 	}
 	if rule := d.gate.countCall(t, c.party.Number.Key()); rule != "" {
 		return &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	if err := s.open(); err != nil {
+	if err := s.openPort(); err != nil {
 		d.gate.releaseCall(t, c.party.Number.Key())
 		return &refusal{503, "Service Unavailable", "no port: " + err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	c.ofTrunk(t, s, c.party.Number.Key())
-	c.dialog = dialogFromRequest(req, d.contact(req.Transport(), from))
-	c.dialog.client, c.dialog.from, c.dialog.login, c.dialog.log = d.client, d.socket(req.Transport()), t.Outbound, c.log
+	c.assignTrunk(t, s, c.party.Number.Key())
+	c.dialog = dialogFromRequest(req, d.contactURI(req.Transport(), from))
+	c.dialog.client, c.dialog.from, c.dialog.login, c.dialog.log = d.client, d.localUDPAddr(req.Transport()), t.Outbound, c.log
 	d.lookUpHosts(c)
 	return nil
 }
@@ -203,9 +203,9 @@ func (d *Door) newMedia(t *trunkState, peer netip.Addr, c *call) *callMedia {
 	}
 }
 
-// ofTrunk assigns a call to a trunk. counted is the caller that it counts for, or "" for an outgoing call.
-func (c *call) ofTrunk(t *trunkState, s *callMedia, counted string) {
-	c.trunk, c.sound = t, s
+// assignTrunk assigns a call to a trunk. counted is the caller that it counts for, or "" for an outgoing call.
+func (c *call) assignTrunk(t *trunkState, s *callMedia, counted string) {
+	c.trunk, c.media = t, s
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.SessionRequest{
 		Origin: bridge.Origin{
@@ -216,7 +216,7 @@ func (c *call) ofTrunk(t *trunkState, s *callMedia, counted string) {
 		Account: c.door.account(doorName+" "+t.Name, t.Calls),
 	}
 	c.release = func() {
-		s.close()
+		s.closePort()
 		c.door.gate.releaseCall(t, counted)
 	}
 }
@@ -230,16 +230,16 @@ func notAcceptable(err error) *refusal {
 	}
 }
 
-// answer runs a call from its INVITE to its end, and returns why it ended.
-func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
+// answerInvite runs a call from its INVITE to its end, and returns why it ended.
+func (c *call) answerInvite(req *sip.Request, tx sip.ServerTransaction) error {
 	if !tx.OnCancel(func(*sip.Request) { c.endCall(errCancelled) }) {
 		return errCancelled
 	}
-	talked, err := c.ringing(req, tx)
+	talked, err := c.sendRinging(req, tx)
 	if err != nil {
 		return err
 	}
-	if err := c.accept(req, tx); err != nil {
+	if err := c.sendAnswer(req, tx); err != nil {
 		c.endCall(err)
 		if talked != nil {
 			<-talked
@@ -247,16 +247,16 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		return c.hangUp(err)
 	}
 	if talked == nil {
-		talked = c.start()
+		talked = c.startConversation()
 	}
 	return c.hangUp(<-talked)
 }
 
-// ringing sends the provisional responses. With early media it also starts the conversation, and blocks until the model speaks; talked then
-// receives the end of the conversation. Otherwise talked is nil.
-func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
-	must := isRequired(req, "100rel")
-	rings := c.dialog.respond(req, 180, "Ringing")
+// sendRinging sends the provisional responses. With early media it also starts the conversation, and blocks until the model speaks; talked
+// then receives the end of the conversation. Otherwise talked is nil.
+func (c *call) sendRinging(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
+	must := requiresOption(req, "100rel")
+	rings := c.dialog.buildResponse(req, 180, "Ringing")
 	switch offered := sessionIn(req) != nil; {
 	case c.replaces != nil: // no ringing
 		return nil, nil
@@ -265,14 +265,14 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 	case !offered || !c.trunk.Early:
 		return nil, c.sendReliable(req, rings, tx, must)
 	default:
-		must = isSupported(req, "100rel")
-		rings = c.dialog.respond(req, 183, "Session Progress")
-		setBody(rings, "application/sdp", c.sound.describe())
+		must = supportsOption(req, "100rel")
+		rings = c.dialog.buildResponse(req, 183, "Session Progress")
+		setBody(rings, "application/sdp", c.media.localDescription())
 	}
 	if err := c.sendReliable(req, rings, tx, must); err != nil {
 		return nil, err
 	}
-	talked = c.start()
+	talked = c.startConversation()
 	select {
 	case <-c.modelSpoke: // the model is connected: from here on the call costs money
 		return talked, nil
@@ -287,46 +287,46 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 
 // respond sends the response r to a request of the call.
 func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
-	res := c.dialog.respond(req, r.code, r.reason)
+	res := c.dialog.buildResponse(req, r.code, r.reason)
 	for _, h := range r.headers {
 		res.AppendHeader(h)
 	}
 	_ = tx.Respond(res)
 }
 
-// start begins the conversation. The channel receives the reason for its end.
-func (c *call) start() <-chan error {
+// startConversation begins the conversation. The channel receives the reason for its end.
+func (c *call) startConversation() <-chan error {
 	talked := make(chan error, 1)
 	go crash.Run(c.log, "sip call", func(err error) { talked <- err }, func() { talked <- c.runCall() })
 	return talked
 }
 
-// accept answers with 200, and blocks until that is acknowledged.
-func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
+// sendAnswer answers with 200, and blocks until that is acknowledged.
+func (c *call) sendAnswer(req *sip.Request, tx sip.ServerTransaction) error {
 	if why := c.endReason(); why != nil {
 		c.respond(tx, req, refusalFor(why))
 		return why
 	}
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
-	setBody(res, "application/sdp", c.sound.describe())
-	body, err := c.deliver(res, tx, c.acked)
+	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
+	setBody(res, "application/sdp", c.media.localDescription())
+	body, err := c.sendUntilAcked(res, tx, c.acked)
 	if err != nil {
 		return err
 	}
 	if sessionIn(req) == nil { // the offer was ours
-		if err := c.sound.answer(body); err != nil {
+		if err := c.media.applyAnswer(body); err != nil {
 			return err
 		}
 	}
 	<-c.changing // from now on the agreement can change
-	close(c.isAnswered)
+	close(c.answerAcked)
 	return nil
 }
 
-// deliver repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or after
-// [Options.Timeout].
-func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
-	if isClosed(c.ended) {
+// sendUntilAcked repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or
+// after [Options.Timeout].
+func (c *call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
+	if isClosed(c.endRequested) {
 		return nil, c.endReason()
 	}
 	select {
@@ -338,9 +338,9 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 	if err := tx.Respond(res); err != nil {
 		return nil, err
 	}
-	lost := time.NewTimer(c.door.timeout)
-	defer lost.Stop()
-	pause := firstAgain
+	timeout := time.NewTimer(c.door.timeout)
+	defer timeout.Stop()
+	pause := retransmitInterval
 	again := time.NewTimer(pause)
 	defer again.Stop()
 	for {
@@ -349,13 +349,13 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 			return body, nil
 		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
 			return sessionIn(ack), nil
-		case <-c.ended: // a BYE may overtake the ACK
+		case <-c.endRequested: // a BYE may overtake the ACK
 			return nil, c.endReason()
-		case <-lost.C:
-			return nil, errLostACK
+		case <-timeout.C:
+			return nil, errNoACK
 		case <-again.C:
 			_ = c.door.server.WriteResponse(res)
-			pause = min(2*pause, mostAgain)
+			pause = min(2*pause, maxRetransmitInterval)
 			again.Reset(pause)
 		}
 	}
@@ -368,13 +368,13 @@ func (c *call) onAck(req *sip.Request) {
 	}
 }
 
-// change handles a re-INVITE or an UPDATE, which may change the agreement.
-func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
+// handleMediaChange handles a re-INVITE or an UPDATE, which may change the agreement.
+func (c *call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
 	select { // a request right behind an ACK may be read before it
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
-	case <-time.After(firstAgain):
-		_ = tx.Respond(c.dialog.respond(req, 491, "Request Pending"))
+	case <-time.After(retransmitInterval):
+		_ = tx.Respond(c.dialog.buildResponse(req, 491, "Request Pending"))
 		return
 	}
 	if refused := checkBody(req); refused != nil {
@@ -383,25 +383,25 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	}
 	offer := sessionIn(req)
 	describes := offer != nil || req.Method == sip.INVITE
-	ours := describes && offer == nil // the offer is ours
-	if describes && !ours {
-		if err := c.sound.offer(offer); err != nil {
+	isOurOffer := describes && offer == nil // the offer is ours
+	if describes && !isOurOffer {
+		if err := c.media.applyOffer(offer); err != nil {
 			c.respond(tx, req, notAcceptable(err))
 			return
 		}
 	}
 	c.dialog.setTarget(req.Contact())
 	c.noteRefresh()
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
+	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
 	switch {
-	case ours:
-		setBody(res, "application/sdp", c.sound.propose())
+	case isOurOffer:
+		setBody(res, "application/sdp", c.media.buildReoffer())
 	case describes:
-		setBody(res, "application/sdp", c.sound.describe())
+		setBody(res, "application/sdp", c.media.localDescription())
 	}
 	body, err := deliver(res)
-	if ours && err == nil && len(body) > 0 {
-		err = c.sound.answer(body)
+	if isOurOffer && err == nil && len(body) > 0 {
+		err = c.media.applyAnswer(body)
 	}
 	if err != nil {
 		c.endCall(err)
@@ -409,11 +409,11 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 }
 
 func (c *call) onReinvite(req *sip.Request, tx sip.ServerTransaction) {
-	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return c.deliver(res, tx, c.acked) })
+	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return c.sendUntilAcked(res, tx, c.acked) })
 }
 
 func (c *call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
-	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
+	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
 }
 
 func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) { _ = tx.Respond(c.handleInfo(req)) }

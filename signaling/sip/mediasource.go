@@ -39,13 +39,13 @@ type sourceTracker struct {
 // replace it. After a silence another source can, if the same rule allows it, it has the SRTP key, or it continues the SSRC and sequence.
 // Needs mu.
 func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
-	near := s.nat || a.Addr() == s.sound.remote.Addr()
+	near := s.nat || a.Addr() == s.terms.remote.Addr()
 	switch {
-	case a == s.sound.remote, a == s.latched:
+	case a == s.terms.remote, a == s.latched:
 		return true
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a)
-	case now.Sub(s.latchedAt) < sourceSilence || s.sound.silent: // the source may be silent: the pause is short, or agreed on
+	case now.Sub(s.latchedAt) < sourceSilence || s.terms.silent: // the source may be silent: the pause is short, or agreed on
 		s.candidate.packets = 0
 		return false
 	}
@@ -75,24 +75,24 @@ func (s *stream) noteForeign(a netip.AddrPort) bool {
 		s.foreign.from, s.foreign.packets = a.Addr(), 0
 	}
 	if s.foreign.packets++; s.foreign.packets == foreignPackets && s.onForeign != nil {
-		s.onForeign(a, s.sound.remote)
+		s.onForeign(a, s.terms.remote)
 		s.onForeign = nil
 	}
 	return false
 }
 
-// decrypt decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then the old
-// roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that an
-// attacker cannot replay recorded packets. Needs mu.
-func (s *stream) decrypt(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
+// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then
+// the old roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
+// an attacker cannot replay recorded packets. Needs mu.
+func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
 		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
 	}
 	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // a failed attempt overwrites what it decrypts in place
-	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.sound.remote.Addr() {
+	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
 		return clear, err
 	}
-	in, err := newContext(s.sound.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
+	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
 	if err == nil {
 		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
 	}

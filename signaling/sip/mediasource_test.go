@@ -37,7 +37,7 @@ func (r *rtpSource) speaks(t *testing.T, s *stream, packets int) (taken int) {
 	t.Helper()
 	for range packets {
 		time.Sleep(20 * time.Millisecond)
-		if _, ok := s.accept(r.packet(t), netip.MustParseAddrPort(r.at)); ok {
+		if _, ok := s.acceptPacket(r.packet(t), netip.MustParseAddrPort(r.at)); ok {
 			taken++
 		}
 	}
@@ -82,7 +82,7 @@ func TestSourcesThatMove(t *testing.T) {
 				theirs = sealing()
 			}
 			s := &stream{}
-			if err := s.configure(agreed, c.nat); err != nil {
+			if err := s.applyAgreement(agreed, c.nat); err != nil {
 				t.Fatal(err)
 			}
 			old := &rtpSource{c.first, 7, 65500, theirs}
@@ -126,7 +126,7 @@ func TestSourcesOnHold(t *testing.T) {
 		hold := func(silent bool) {
 			changed := *agreed
 			changed.silent = silent
-			if err := s.configure(&changed, true); err != nil {
+			if err := s.applyAgreement(&changed, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,7 +151,7 @@ func TestForeignSources(t *testing.T) {
 			said := ""
 			s := &stream{}
 			s.onForeign = func(from, described netip.AddrPort) { said += fmt.Sprint(from, " ", described, ";") }
-			if err := s.configure(&agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}, nat); err != nil {
+			if err := s.applyAgreement(&agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}, nat); err != nil {
 				t.Fatal(err)
 			}
 			(&rtpSource{"192.0.2.2:4000", 7, 0, nil}).speaks(t, s, 5) // too few packets to be logged

@@ -23,17 +23,17 @@ import (
 
 // placeCall makes a registered call. It blocks until the phone rings or the call fails; after that the call runs in the background.
 func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
-	t, err := d.outbound(r.dial)
+	t, err := d.checkDial(r.dial)
 	if err != nil {
 		return err
 	}
 	repeatable := r.dial.IdempotencyKey != "" // the registry drops the rest when the call has ended
 	var agent *agents.Agent
-	var heard *call
+	var supervised *call
 	if r.dial.Supervise == "" {
-		agent, err = d.resolve(r.dial.Agent, r.dial.Variables)
-	} else if heard, err = d.findSupervised(r.dial.Supervise); err == nil {
-		agent = heard.agent
+		agent, err = d.resolveAgent(r.dial.Agent, r.dial.Variables)
+	} else if supervised, err = d.findSupervised(r.dial.Supervise); err == nil {
+		agent = supervised.agent
 	}
 	if err != nil {
 		return err
@@ -42,11 +42,11 @@ func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 	if err != nil {
 		return err
 	}
-	if heard != nil {
-		c.monitorCall(heard)
+	if supervised != nil {
+		c.superviseCall(supervised)
 	}
 	rings := make(chan error, 1)
-	if err := d.place(c, rings); err != nil {
+	if err := d.startOutboundCall(c, rings); err != nil {
 		return err
 	}
 	select {
@@ -60,8 +60,8 @@ func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 	}
 }
 
-// place starts a call in the background. rings receives the result of ringing, see [call.ringAndAnswer].
-func (d *Door) place(c *call, rings chan<- error) error {
+// startOutboundCall starts a call in the background. rings receives the result of ringing, see [call.ringAndAnswer].
+func (d *Door) startOutboundCall(c *call, rings chan<- error) error {
 	if !d.addCall(c) {
 		c.release()
 		return bridge.ErrShutdown
@@ -71,7 +71,7 @@ func (d *Door) place(c *call, rings chan<- error) error {
 	from, to := r.dial.From, r.dial.To
 	d.running.Go(func() {
 		c.logBegin(from, to)
-		d.carry(c, func() error {
+		d.runCallToEnd(c, func() error {
 			err := c.ringAndAnswer(rings)
 			d.outboundCalls.setEnded(c, err)
 			return err
@@ -83,8 +83,8 @@ func (d *Door) place(c *call, rings chan<- error) error {
 // notInNumber are the characters that would change the meaning of a number in a URI.
 const notInNumber = "<>\"@;? \r\n"
 
-// outbound returns the trunk for a call, or an error if the call is not allowed.
-func (d *Door) outbound(what Dial) (*trunkState, error) {
+// checkDial returns the trunk for a call, or an error if the call is not allowed.
+func (d *Door) checkDial(what Dial) (*trunkState, error) {
 	t := d.gate.findTrunk(what.Trunk)
 	wrong := func(code bridge.Code, field, format string, args ...any) error {
 		return &bridge.Error{Code: code, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
@@ -113,8 +113,8 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	return t, nil
 }
 
-// resolve returns the agent that a backend has chosen, with values for its prompt.
-func (d *Door) resolve(c agents.Choice, values map[string]string) (*agents.Agent, error) {
+// resolveAgent returns the agent that a backend has chosen, with values for its prompt.
+func (d *Door) resolveAgent(c agents.Choice, values map[string]string) (*agents.Agent, error) {
 	a, err := d.agents.Resolve(c, doorName, values)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 		return nil, err
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
-	servers, unknown := d.servers(ctx, server, transport)
+	servers, unknown := d.resolveServers(ctx, server, transport)
 	if unknown != nil { // the call has an ID, so it fails like an unanswered one
 		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
@@ -144,7 +144,7 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 	c.party = phone.Party{Number: phone.Number(what.To), IsOutbound: true}
 	to := server
 	to.User = what.To
-	from := t.Outbound.identity(server.Host)
+	from := t.Outbound.localURI(server.Host)
 	from.User = cmp.Or(what.From, from.User)
 	c.dialog = d.newOutboundDialog(to, from, servers, transport, t.Outbound)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
@@ -152,16 +152,16 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 	c.party.Attributes.Add("call-id", c.dialog.callID)
 	s := d.newMedia(t, servers[0].Addr(), c)
 	s.screen = newCallScreen(what.Machine)
-	if err := s.open(); err != nil {
+	if err := s.openPort(); err != nil {
 		d.gate.releaseCall(t, "")
 		return nil, err
 	}
-	c.ofTrunk(t, s, "")
+	c.assignTrunk(t, s, "")
 	return c, nil
 }
 
-// identity returns our own URI.
-func (o *Outbound) identity(host string) sip.Uri {
+// localURI returns our own URI.
+func (o *Outbound) localURI(host string) sip.Uri {
 	if uri, err := parseURI(o.From); err == nil {
 		return uri
 	}
@@ -171,10 +171,10 @@ func (o *Outbound) identity(host string) sip.Uri {
 // maxServers bounds the addresses that are tried for one name.
 const maxServers = 8
 
-// servers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section 4.2), if
-// it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are not used
-// either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
-func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
+// resolveServers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section
+// 4.2), if it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are
+// not used either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
+func (d *Door) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
@@ -207,19 +207,19 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 
 // newOutboundDialog returns the dialog of an outgoing call before its answer.
 func (d *Door) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
-	own := &dialog{
-		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()),
-		from:     d.socket(transport),
+	out := &dialog{
+		client: d.client, callID: rand.Text(), transport: transport, contact: d.contactURI(transport, servers[0].Addr()),
+		from:     d.localUDPAddr(transport),
 		localTag: newTag(), target: to, login: login,
 	}
 	if transport != "TLS" { // a certificate is for the name
-		own.servers = servers
+		out.servers = servers
 	}
-	own.contact.User = cmp.Or(from.User, own.contact.User) // a trunk where we register calls this user
-	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
-	own.local.Params.Add("tag", own.localTag)
-	own.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
-	return own
+	out.contact.User = cmp.Or(from.User, out.contact.User) // a trunk where we register calls this user
+	out.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
+	out.local.Params.Add("tag", out.localTag)
+	out.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
+	return out
 }
 
 // handleAnswer updates the dialog from a final response.
@@ -247,12 +247,12 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 		trySend(rings, err)
 		return err
 	}
-	res, err := c.inviteThem(rings)
+	res, err := c.sendInvites(rings)
 	if err != nil {
 		trySend(rings, cmp.Or(c.endReason(), err))
 		return err
 	}
-	c.sound.stream.drain() // early media, such as a ringback tone, is not the person's voice
+	c.media.stream.dropReceived() // early media, such as a ringback tone, is not the person's voice
 	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		trySend(rings, err)
 		return c.hangUp(err)
@@ -261,16 +261,16 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	trySend(rings, nil)
 	answer := sessionIn(res)
 	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
-		answer = c.early.answerFor(res)
+		answer = c.earlySDP.answerFor(res)
 	}
-	if err := c.sound.answer(answer); err != nil {
+	if err := c.media.applyAnswer(answer); err != nil {
 		return c.hangUp(err)
 	}
 	c.mu.Lock()
 	c.timer = agreedRefresh(res)
 	c.mu.Unlock()
 	<-c.changing // from now on the agreement can change
-	return c.hangUp(<-c.start())
+	return c.hangUp(<-c.startConversation())
 }
 
 var errUnknown = errors.New("the address of the server is not found")
@@ -310,18 +310,18 @@ func reasonIn(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
 ) string {
-	var said []string
+	var texts []string
 	for _, h := range m.GetHeaders("Reason") {
-		said = append(said, h.Value())
+		texts = append(texts, h.Value())
 	}
-	if len(said) == 0 {
+	if len(texts) == 0 {
 		return phone.ClipField(reason)
 	}
-	return fmt.Sprintf("%s (%s)", phone.ClipField(reason), phone.ClipField(strings.Join(said, ", ")))
+	return fmt.Sprintf("%s (%s)", phone.ClipField(reason), phone.ClipField(strings.Join(texts, ", ")))
 }
 
-// inviteThem sends the INVITE, with credentials if challenged, and waits for its final response.
-func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
+// sendInvites sends the INVITE, with credentials if challenged, and waits for its final response.
+func (c *call) sendInvites(rings chan<- error) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.outbound.ringTimeout())
 	defer cancel()
 	var auth passwordAnswers
@@ -329,7 +329,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	var more []sip.Header
 	for { // each server, and the target of a redirection, may challenge
 		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
-		setBody(req, "application/sdp", c.sound.describe())
+		setBody(req, "application/sdp", c.media.localDescription())
 		headers := auth.authHeaders(c.dialog.login, req)
 		for _, h := range headers {
 			req.AppendHeader(h)
@@ -340,7 +340,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		for name, value := range c.outbound.dial.Headers {
 			req.AppendHeader(sip.NewHeader(name, value))
 		}
-		res, err := c.invite(ctx, req, rings)
+		res, err := c.sendInvite(ctx, req, rings)
 		switch {
 		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
 			c.log.Info("another server is called", "server", c.dialog.servers[0])
@@ -376,7 +376,7 @@ func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	}
 	for _, contact := range contactsIn(res) {
 		if res.StatusCode == 305 {
-			servers, err := c.door.servers(ctx, contact.Address, c.dialog.transport)
+			servers, err := c.door.resolveServers(ctx, contact.Address, c.dialog.transport)
 			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another server's
 				continue
 			}
@@ -448,10 +448,10 @@ const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// invite sends one INVITE and waits for its final response. A silent server returns [errSilent]. A call that is given up is cancelled, and
-// has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section 9.1). sipgo itself waits without limit after a provisional
-// response.
-func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
+// sendInvite sends one INVITE and waits for its final response. A silent server returns [errSilent]. A call that is given up is cancelled,
+// and has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section 9.1). sipgo itself waits without limit after a
+// provisional response.
+func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
@@ -463,11 +463,11 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 	}
 	var stopping <-chan struct{}
 	heard, rang := false, false
-	ended, given := c.ended, ctx.Done()
+	ended, given := c.endRequested, ctx.Done()
 	giveUp := func() {
 		ended, given, silent = nil, nil, nil
 		late, stopping = time.After(c.door.timeout), c.door.closing
-		c.cancel(req)
+		c.sendCancel(req)
 	}
 	for {
 		select {
@@ -486,7 +486,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 			case !res.IsProvisional():
 				return res, nil
 			}
-			c.early.addAnswer(res)
+			c.earlySDP.addAnswer(res)
 			if res.StatusCode >= 180 && !rang {
 				rang = true
 				c.door.outboundCalls.setState(c, StateRinging)
@@ -512,8 +512,8 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 	}
 }
 
-// cancel sends the CANCEL of an INVITE, in the background.
-func (c *call) cancel(invite *sip.Request) {
+// sendCancel sends the CANCEL of an INVITE, in the background.
+func (c *call) sendCancel(invite *sip.Request) {
 	req := sip.NewRequest(sip.CANCEL, invite.Recipient)
 	for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {
 		sip.CopyHeaders(name, invite, req)

@@ -109,9 +109,9 @@ func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response
 	return true, nil
 }
 
-// ownedPacket is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is true,
-// sipgo may handle the request, which is then checked by checkOwner.
-func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
+// checkPacketOwner is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is
+// true, sipgo may handle the request, which is then checked by checkOwner.
+func (d *Door) checkPacketOwner(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.hasAddress(names, from.Addr()) {
 		return true, nil
 	}
@@ -198,9 +198,9 @@ func (n *nameCache) lookUp(host string, one *resolvedName) {
 // response.
 const maxReplyRatio = 3
 
-// writeShort sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is shortened
-// to one algorithm.
-func (d *Door) writeShort(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
+// writeShortResponse sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is
+// shortened to one algorithm.
+func (d *Door) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {
 		offers := res.GetHeaders("WWW-Authenticate")
@@ -210,7 +210,7 @@ func (d *Door) writeShort(by net.Addr, to netip.AddrPort, res *sip.Response, pac
 		}
 	}
 	if len(res.String()) <= most {
-		d.write(by, to, res)
+		d.writeResponse(by, to, res)
 	}
 }
 
@@ -223,7 +223,7 @@ func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	}
 	const end = "\r\n\r\n"
 	whole := bytes.Index(data[begin:], []byte(end))
-	if whole < 0 && d.gate.isKnown(from) || whole >= 0 && !d.strangersCancel(from, data[begin:begin+whole+len(end)]) {
+	if whole < 0 && d.gate.isKnown(from) || whole >= 0 && !d.isForeignCancel(from, data[begin:begin+whole+len(end)]) {
 		return data
 	}
 	d.countRefusal("message dropped", ruleCancel, from.String())

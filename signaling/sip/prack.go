@@ -10,7 +10,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-var errLostPRACK = errors.New("our ringing was not acknowledged")
+var errNoPRACK = errors.New("our ringing was not acknowledged")
 
 // reliable is the state of a reliable provisional response (RFC 3262).
 type reliable struct {
@@ -36,13 +36,13 @@ func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTr
 	c.mu.Unlock()
 	res.AppendHeader(sip.NewHeader("Require", "100rel"))
 	res.AppendHeader(sip.NewHeader("RSeq", fmt.Sprint(number)))
-	_, err := c.deliver(res, tx, c.reliable.acked)
+	_, err := c.sendUntilAcked(res, tx, c.reliable.acked)
 	switch {
-	case errors.Is(err, errLostACK):
-		_ = tx.Respond(c.dialog.respond(req, 504, "Server Time-out"))
-		return errLostPRACK
+	case errors.Is(err, errNoACK):
+		_ = tx.Respond(c.dialog.buildResponse(req, 504, "Server Time-out"))
+		return errNoPRACK
 	case errors.Is(err, errHungUp): // by BYE, before our final response (RFC 3261, section 15.1.2)
-		_ = tx.Respond(c.dialog.respond(req, 487, "Request Terminated"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 487, "Request Terminated"))
 	}
 	return err
 }
@@ -62,14 +62,14 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	refused := checkBody(req)
 	switch {
 	case !known:
-		_ = tx.Respond(c.dialog.respond(req, 481, "Call/Transaction Does Not Exist"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 481, "Call/Transaction Does Not Exist"))
 		return
 	case refused != nil:
 		c.respond(tx, req, refused)
 	case sessionIn(req) != nil: // another offer before the first is answered
-		_ = tx.Respond(c.dialog.respond(req, 488, "Not Acceptable Here"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 488, "Not Acceptable Here"))
 	default:
-		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
 	}
 	trySend(c.reliable.acked, nil) // unless acknowledged already
 }

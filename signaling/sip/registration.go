@@ -176,11 +176,11 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 			return nil, err
 		}
 		transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
-		own := o.identity(server.Host)
+		own := o.localURI(server.Host)
 		if r.moved.Host != "" {
 			server.Host, server.Port = r.moved.Host, r.moved.Port
 		}
-		servers, err := r.door.servers(ctx, server, transport)
+		servers, err := r.door.resolveServers(ctx, server, transport)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ type mediaRelay struct {
 	to          *stream
 	fillsPauses bool // packets are sent in pauses, too
 	press       func(digit byte)
-	tape        *recordingTap // nil without a recording
+	recording   *recordingTap // nil without a recording
 
 	inbound, outbound *agreement // agreements of both sides, fixed until changed is set
 	changed           bool
@@ -39,14 +39,14 @@ type mediaRelay struct {
 
 // run relays audio until ctx is done or the source is closed. It blocks.
 func (p *mediaRelay) run(ctx context.Context) (err error) {
-	p.drain()
+	p.dropReceived()
 	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
 		p.changed = false
 		p.inbound, p.outbound = p.agreement(), p.to.agreement()
 		if p.canRelay() {
-			err = p.relay(ctx)
+			err = p.relayPackets(ctx)
 		} else {
-			err = p.transcode(ctx)
+			err = p.transcodeAudio(ctx)
 		}
 	}
 	return err
@@ -61,7 +61,7 @@ func (p *mediaRelay) canRelay() bool {
 	if isLaw && areLaws && from != to {
 		p.lawTable = from.TranscodeTable(to)
 	}
-	return (p.lawTable != nil || p.inbound.codec == p.outbound.codec) && !p.fillsPauses && p.tape == nil
+	return (p.lawTable != nil || p.inbound.codec == p.outbound.codec) && !p.fillsPauses && p.recording == nil
 }
 
 // Read implements [rtpaudio.Reader]. It returns an error when the agreement may have changed.
@@ -74,9 +74,9 @@ func (p *mediaRelay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// relay relays packets without decoding.
-func (p *mediaRelay) relay(ctx context.Context) error {
-	defer p.closeOnDone(ctx)()
+// relayPackets relays packets without decoding.
+func (p *mediaRelay) relayPackets(ctx context.Context) error {
+	defer p.stopReadsOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {
@@ -105,12 +105,12 @@ func (p *mediaRelay) relay(ctx context.Context) error {
 			p.to.forwardPacket(&p.track, p.outbound.comfort, &packet)
 			continue
 		}
-		p.keyIn(&packet, p.inbound, p.press)
+		p.readKeyPacket(&packet, p.inbound, p.press)
 	}
 }
 
-// transcode decodes incoming audio, and sends it in the other side's codec.
-func (p *mediaRelay) transcode(ctx context.Context) (err error) {
+// transcodeAudio decodes incoming audio, and sends it in the other side's codec.
+func (p *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
 	p.rate = p.inbound.codec.media.DecodedRate(uplinkRate)
 	if p.encoder, err = p.outbound.codec.media.NewEncoder(p.rate); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (p *mediaRelay) transcode(ctx context.Context) (err error) {
 	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its timestamps restart
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
 		Codec: p.inbound.codec.media, PayloadTypes: p.inbound.types(), EventTypes: p.inbound.events,
-		OnEvent: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
+		OnEvent: func(e rtpaudio.Event) { p.keyReader.readEvent(e, p.press) },
 	}).Run(ctx, p)
 }
 
@@ -127,7 +127,7 @@ func (p *mediaRelay) Rate() int { return p.rate }
 
 // WritePCM implements [media.Sink].
 func (p *mediaRelay) WritePCM(pcm []int16) error {
-	p.tape.write(pcm, p.rate)
+	p.recording.write(pcm, p.rate)
 	p.pcm = append(p.pcm, pcm...)
 	frame := media.Samples(media.FrameDuration, p.rate)
 	for ; len(p.pcm) >= frame; p.pcm = p.pcm[:copy(p.pcm, p.pcm[frame:])] {
@@ -151,11 +151,11 @@ type recorder interface {
 
 // recordingTap passes both sides to recorders: the caller as the user, the other person as the model.
 type recordingTap struct {
-	to     []recorder
-	caller bool
-	rate   int // expected by up
-	up     *media.Resampler
-	ends   time.Time // end of the audio recorded so far
+	to            []recorder
+	caller        bool
+	rate          int // expected by up
+	resampler     *media.Resampler
+	recordedUntil time.Time // end of the audio recorded so far
 }
 
 func (t *recordingTap) write(pcm []int16, rate int) {
@@ -170,16 +170,16 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 		return
 	}
 	if t.rate != rate {
-		t.rate, t.up = rate, media.NewResampler(rate, bridge.VoiceRate)
+		t.rate, t.resampler = rate, media.NewResampler(rate, bridge.VoiceRate)
 	}
-	if gap := began.Sub(t.ends).Abs(); gap > maxGap {
-		t.ends = began
+	if gap := began.Sub(t.recordedUntil).Abs(); gap > maxGap {
+		t.recordedUntil = began
 	}
-	out := t.up.Resample(pcm)
+	out := t.resampler.Resample(pcm)
 	for _, r := range t.to {
-		r.WriteModel(out, t.ends)
+		r.WriteModel(out, t.recordedUntil)
 	}
-	t.ends = t.ends.Add(media.Duration(len(out), bridge.VoiceRate))
+	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), bridge.VoiceRate))
 }
 
 // maxGap bounds the error in the position of audio in a recording: packets do not arrive evenly.

@@ -53,8 +53,8 @@ func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: there is no such call", nil}
 	}
 	select {
-	case <-old.inSession:
-	case <-old.ended:
+	case <-old.sessionStarted:
+	case <-old.endRequested:
 		return nil, &refusal{603, "Decline", "replaces: the call has ended", nil} // RFC 3891, section 3
 	case <-time.After(d.timeout):
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: the call has no conversation", nil}

@@ -49,17 +49,17 @@ func newPortPool(address string, first, last int) *portPool {
 
 var errNoPort = errors.New("no RTP port is free")
 
-// open takes a port. If another process uses it, the next one is tried.
-func (p *portPool) open() (*stream, error) {
+// openStream takes a port. If another process uses it, the next one is tried.
+func (p *portPool) openStream() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ranged {
-		return p.listen(usedPort{})
+		return p.listenPort(usedPort{})
 	}
 	for range len(p.free) {
 		port := p.free[0]
 		p.free = p.free[1:]
-		s, err := p.listen(port)
+		s, err := p.listenPort(port)
 		if err == nil {
 			return s, nil
 		}
@@ -68,9 +68,9 @@ func (p *portPool) open() (*stream, error) {
 	return nil, errNoPort
 }
 
-func (p *portPool) listen(port usedPort) (*stream, error) {
+func (p *portPool) listenPort(port usedPort) (*stream, error) {
 	for range 16 { // where the system chooses, the next port may be in use
-		s := &stream{ports: p, old: port.ssrc}
+		s := &stream{ports: p, previousSSRC: port.ssrc}
 		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
 		if err != nil {
 			return nil, err
@@ -96,18 +96,18 @@ func (p *portPool) listen(port usedPort) (*stream, error) {
 // stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them,
 // as does sendDigits.
 type stream struct {
-	ports         *portPool
-	conn, control *net.UDPConn
-	port          int
-	old           uint32                  // the peer's SSRC in the previous call on this port
-	ssrc          uint32                  // ours
-	sending       atomic.Pointer[sending] // is told the packet loss that the peer reports; nil until set
-	reading       sync.WaitGroup
-	down          rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
-	pressed       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
+	ports           *portPool
+	conn, control   *net.UDPConn
+	port            int
+	previousSSRC    uint32                        // the peer's SSRC in the previous call on this port
+	ssrc            uint32                        // ours
+	sender          atomic.Pointer[sessionSender] // is told the packet loss that the peer reports; nil until set
+	reading         sync.WaitGroup
+	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
+	keyReader       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
 
 	mu      sync.Mutex
-	sound   *agreement
+	terms   *agreement
 	nat     bool           // the peer's packets may come from another address than described
 	latched netip.AddrPort // the peer's actual source; invalid until a packet has come
 	sourceTracker
@@ -122,15 +122,15 @@ type stream struct {
 		at             time.Time // time of the newest
 		voice          time.Time // time of the newest that was not a digit
 	}
-	digits bool // digits are being sent, so audio is dropped
+	sendingDigits bool // digits are being sent, so audio is dropped
 
 	lastPacket atomic.Int64  // time of the last packet: Unix time in ns
-	lost       atomic.Bool   // the caller may be gone: reports alone do not prove the contrary
+	mayBeGone  atomic.Bool   // the caller may be gone: reports alone do not prove the contrary
 	remoteSSRC atomic.Uint32 // the peer's SSRC
 }
 
-// configure applies an agreement. If the peer's address has changed, its source is determined again.
-func (s *stream) configure(to *agreement, nat bool) error {
+// applyAgreement applies an agreement. If the peer's address has changed, its source is determined again.
+func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in, out *srtp.Context
@@ -143,7 +143,7 @@ func (s *stream) configure(to *agreement, nat bool) error {
 			return fmt.Errorf("SRTP: %w", err)
 		}
 	}
-	before := s.sound
+	before := s.terms
 	if before == nil || !sameKey(before.in, to.in) {
 		s.in = in
 	}
@@ -159,7 +159,7 @@ func (s *stream) configure(to *agreement, nat bool) error {
 			s.latchedAt = time.Now()
 		}
 	}
-	s.sound, s.nat, s.changed = to, nat, 0
+	s.terms, s.nat, s.changed = to, nat, 0
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (s *stream) Read(b []byte) (int, error) {
 			return 0, err
 		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		if n, ok := s.accept(b[:n], from); ok {
+		if n, ok := s.acceptPacket(b[:n], from); ok {
 			return n, nil
 		}
 	}
@@ -189,15 +189,15 @@ func (s *stream) Read(b []byte) (int, error) {
 // rtpVersion is the version in the first two bits of a packet (RFC 3550, section 5.1).
 const rtpVersion = 2
 
-// accept reports whether a packet belongs to the peer, and decrypts it in place.
-func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
+// acceptPacket reports whether a packet belongs to the peer, and decrypts it in place.
+func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
 		return 0, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := &s.incoming
-	if _, err := h.Unmarshal(packet); s.sound == nil || err != nil || s.old != 0 && h.SSRC == s.old {
+	if _, err := h.Unmarshal(packet); s.terms == nil || err != nil || s.previousSSRC != 0 && h.SSRC == s.previousSSRC {
 		return 0, false
 	}
 	now := time.Now()
@@ -206,7 +206,7 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	}
 	n = len(packet)
 	if s.in != nil {
-		clear, err := s.decrypt(packet, from, now)
+		clear, err := s.decryptPacket(packet, from, now)
 		if err != nil {
 			return 0, false
 		}
@@ -237,8 +237,8 @@ func (s *stream) ignoreCodecs() {
 
 // noteCodec follows a switch of the peer's codec. Needs mu.
 func (s *stream) noteCodec(number uint8) {
-	switch to := s.sound.receivedAs(number); {
-	case to == s.sound.codec:
+	switch to := s.terms.receivedAs(number); {
+	case to == s.terms.codec:
 		s.changed = 0
 	case to != nil && s.onCodec != nil:
 		if s.changed++; s.changed == changePackets {
@@ -250,8 +250,8 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// closeOnDone makes reads fail once ctx is done, by their deadline: the stream stays open. stop cancels that.
-func (s *stream) closeOnDone(ctx context.Context) (stop func() bool) {
+// stopReadsOnDone makes reads fail once ctx is done, by their deadline: the stream stays open. stop cancels that.
+func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
 }
@@ -260,16 +260,16 @@ func (s *stream) closeOnDone(ctx context.Context) (stop func() bool) {
 func (s *stream) WriteRTP(p *rtp.Packet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.digits || s.sound == nil || s.sound.held {
+	if s.sendingDigits || s.terms == nil || s.terms.held {
 		return nil
 	}
 	s.sent.voice = time.Now()
-	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
+	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fill sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. They are music on hold, or
-// silence or comfort noise, because some trunks give up a call that sends nothing.
-func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
+// fillPauses sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. They are music on hold,
+// or silence or comfort noise, because some trunks give up a call that sends nothing.
+func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
 	first := min(every*3/4, 2*media.FrameDuration) // after another packet
@@ -284,31 +284,31 @@ func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, ne
 		if mine != 0 && mine == s.sent.packets {
 			wait = every * 3 / 4
 		}
-		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > wait {
-			at := s.now()
+		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.held && past > wait {
+			at := s.currentTimestamp()
 			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
-				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.sound.codec.media.ClockRate()))
+				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
 			}
-			_ = s.write(number, false, at, next())
+			_ = s.writePacket(number, false, at, next())
 			mine = s.sent.packets
 		}
 		s.mu.Unlock()
 	}
 }
 
-// now returns the current RTP timestamp. Needs mu.
-func (s *stream) now() uint32 {
+// currentTimestamp returns the current RTP timestamp. Needs mu.
+func (s *stream) currentTimestamp() uint32 {
 	if s.sent.packets == 0 {
 		return s.header.Timestamp
 	}
-	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.sound.codec.media.ClockRate()))
+	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.terms.codec.media.ClockRate()))
 }
 
 // agreement returns the current agreement.
 func (s *stream) agreement() *agreement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sound
+	return s.terms
 }
 
 // track maps the packets of another stream into this one.
@@ -323,18 +323,18 @@ type track struct {
 func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.digits || s.sound == nil || s.sound.held {
+	if s.sendingDigits || s.terms == nil || s.terms.held {
 		*t = track{}
 		return
 	}
 	marker, newest := p.Marker, s.header
 	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or another packet was sent in between
 		marker = true
-		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.now()-p.Timestamp
+		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.currentTimestamp()-p.Timestamp
 	}
 	sequence := p.SequenceNumber + t.sequence
 	s.header.SequenceNumber = sequence - 1
-	_ = s.write(number, marker, p.Timestamp+t.timestamp, p.Payload)
+	_ = s.writePacket(number, marker, p.Timestamp+t.timestamp, p.Payload)
 	if int16(sequence-newest.SequenceNumber) < 0 {
 		s.header.SequenceNumber, s.header.Timestamp = newest.SequenceNumber, newest.Timestamp
 	}
@@ -347,8 +347,8 @@ const (
 	mostDrained = 1024
 )
 
-// drain drops the packets that have arrived so far.
-func (s *stream) drain() {
+// dropReceived drops the packets that have arrived so far.
+func (s *stream) dropReceived() {
 	var buf [1500]byte
 	for range mostDrained {
 		deadline := time.Now().Add(drainWait)
@@ -385,11 +385,11 @@ func (s *stream) waitSpoken(ctx context.Context) error {
 	}
 }
 
-// write sends a packet. It ignores ICMP errors: the peer may be listening again soon. Needs mu.
-func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []byte) error {
+// writePacket sends a packet. It ignores ICMP errors: the peer may be listening again soon. Needs mu.
+func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {
-		to = s.sound.remote
+		to = s.terms.remote
 	}
 	h := &s.header
 	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, number, marker, timestamp
@@ -421,7 +421,7 @@ func (s *stream) readControl() {
 		if err != nil {
 			return
 		}
-		for _, r := range s.reports(buf[:n], from.Addr().Unmap()) {
+		for _, r := range s.readReports(buf[:n], from.Addr().Unmap()) {
 			if r.SSRC != s.ssrc {
 				continue
 			}
@@ -429,8 +429,8 @@ func (s *stream) readControl() {
 			if of == 0 {
 				continue
 			}
-			s.down.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
-			if v := s.sending.Load(); v != nil {
+			s.outgoingQuality.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
+			if v := s.sender.Load(); v != nil {
 				v.ReportLoss(lost, of)
 				v.session.RecordLoss(false, lost, of)
 			}
@@ -438,11 +438,11 @@ func (s *stream) readControl() {
 	}
 }
 
-// reports returns the peer's reports on our packets.
-func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
+// readReports returns the peer's reports on our packets.
+func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sound == nil || from != s.sound.remote.Addr() && from != s.latched.Addr() {
+	if s.terms == nil || from != s.terms.remote.Addr() && from != s.latched.Addr() {
 		return nil
 	}
 	if s.in != nil {
@@ -456,7 +456,7 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 	if err != nil {
 		return nil
 	}
-	if !s.lost.Load() {
+	if !s.mayBeGone.Load() {
 		s.lastPacket.Store(time.Now().UnixNano()) // the peer is alive, though it may be silent
 	}
 	for _, p := range packets {
@@ -473,14 +473,14 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 // reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks end calls that never report.
 const reportEvery = 5 * time.Second
 
-// report sends an RTCP report on our packets.
-func (s *stream) report(now time.Time) {
+// sendReport sends an RTCP report on our packets.
+func (s *stream) sendReport(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sound == nil {
+	if s.terms == nil {
 		return
 	}
-	clock := s.sound.codec.media.ClockRate()
+	clock := s.terms.codec.media.ClockRate()
 	elapsed := uint32(0)
 	if s.sent.packets > 0 {
 		elapsed = uint32(now.Sub(s.sent.at).Seconds() * float64(clock))
@@ -504,7 +504,7 @@ func (s *stream) report(now time.Time) {
 	}
 	to := s.latched
 	if !to.IsValid() {
-		to = s.sound.remote
+		to = s.terms.remote
 	}
 	if err == nil && to.Port() < 65535 {
 		_, _ = s.control.WriteToUDPAddrPort(raw, netip.AddrPortFrom(to.Addr(), to.Port()+1))
@@ -519,8 +519,8 @@ func (s *stream) silentFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.lastPacket.Load()))
 }
 
-// close returns the port to the pool.
-func (s *stream) close() {
+// closePort returns the port to the pool.
+func (s *stream) closePort() {
 	s.conn.Close()
 	s.control.Close()
 	s.reading.Wait()

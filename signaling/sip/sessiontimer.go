@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// leastSession is the shortest session interval that we accept (RFC 4028, section 4).
-	leastSession = 90 * time.Second
-	// defaultSession is the interval that we request from a peer that supports session timers (recommended by RFC 4028, section 4).
-	defaultSession = 30 * time.Minute
-	// maxSession caps the interval that a peer demands.
-	maxSession = 24 * time.Hour
+	// minSessionInterval is the shortest session interval that we accept (RFC 4028, section 4).
+	minSessionInterval = 90 * time.Second
+	// defaultSessionInterval is the interval that we request from a peer that supports session timers (recommended by RFC 4028, section 4).
+	defaultSessionInterval = 30 * time.Minute
+	// maxSessionInterval caps the interval that a peer demands.
+	maxSessionInterval = 24 * time.Hour
 )
 
 // sessionTimer is the agreed session timer of a call (RFC 4028). The zero value means none.
@@ -41,16 +41,16 @@ func (r sessionTimer) header(request bool) sip.Header {
 
 // readRefresh reads the session timer that a request asks for. ok is false if its interval is too short.
 func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
-	able := isSupported(req, "timer")
-	every, by, said := sessionExpires(req)
+	able := supportsOption(req, "timer")
+	every, by, found := sessionExpires(req)
 	switch {
-	case !said && able:
-		return sessionTimer{every: defaultSession}, true
-	case !said:
+	case !found && able:
+		return sessionTimer{every: defaultSessionInterval}, true
+	case !found:
 		return sessionTimer{}, true
 	}
 	// If the peer cannot refresh, we do: section 9, table 2.
-	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= leastSession
+	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= minSessionInterval
 }
 
 // agreedRefresh reads the session timer from a response to our request.
@@ -60,7 +60,7 @@ func agreedRefresh(res *sip.Response) sessionTimer {
 }
 
 // sessionExpires parses Session-Expires, or its short form. A malformed header is ignored.
-func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, said bool) {
+func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, found bool) {
 	h := m.GetHeader("Session-Expires")
 	if h == nil {
 		h = m.GetHeader("x")
@@ -88,13 +88,13 @@ func optionTags(req *sip.Request, header string) (list []string) {
 	return list
 }
 
-// isSupported reports whether the sender of a request supports an extension.
-func isSupported(req *sip.Request, option string) bool {
+// supportsOption reports whether the sender of a request supports an extension.
+func supportsOption(req *sip.Request, option string) bool {
 	return slices.Contains(slices.Concat(optionTags(req, "Supported"), optionTags(req, "k"), optionTags(req, "Require")), option)
 }
 
-// isRequired reports whether the sender of a request requires an extension.
-func isRequired(req *sip.Request, option string) bool {
+// requiresOption reports whether the sender of a request requires an extension.
+func requiresOption(req *sip.Request, option string) bool {
 	return slices.Contains(optionTags(req, "Require"), option)
 }
 

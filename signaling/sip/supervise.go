@@ -21,8 +21,8 @@ import (
 const takeKey = '1'
 
 var (
-	errTakes   = errors.New("the supervisor takes the call over")
-	errUnheard = errors.New("the call that they listened to is over")
+	errTakeOver    = errors.New("the supervisor takes the call over")
+	errSessionOver = errors.New("the call that they listened to is over")
 )
 
 // findSupervised returns the call that has a session, to listen to it.
@@ -62,8 +62,8 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// monitorCall makes an outgoing call one to a supervisor. It ends with the session that the supervisor listens to.
-func (c *call) monitorCall(of *call) {
+// superviseCall makes an outgoing call one to a supervisor. It ends with the session that the supervisor listens to.
+func (c *call) superviseCall(of *call) {
 	c.consultation = newConsultation("")
 	c.consultation.monitoredCall = of
 	session := of.conversation()
@@ -71,9 +71,9 @@ func (c *call) monitorCall(of *call) {
 		select {
 		case <-session.Done():
 			if of.line.Load().partner != c { // the supervisor has not taken over
-				c.endCall(errUnheard)
+				c.endCall(errSessionOver)
 			}
-		case <-c.closed:
+		case <-c.released:
 		}
 	}()
 }
@@ -81,7 +81,7 @@ func (c *call) monitorCall(of *call) {
 // runSupervision lets a supervisor listen to another call. It blocks, and returns nil if the supervisor takes over that call.
 func (c *call) runSupervision() error {
 	session := c.consultation.monitoredCall.conversation()
-	if err := c.listen(session); !errors.Is(err, errTakes) {
+	if err := c.playSession(session); !errors.Is(err, errTakeOver) {
 		return err
 	}
 	c.consultation.isRecorded = session.IsRecorded()
@@ -90,14 +90,15 @@ func (c *call) runSupervision() error {
 	case taken.joining <- c:
 		return nil
 	case <-taken.bridged: // put through to another person just now
-		return errUnheard
-	case <-c.ended:
+		return errSessionOver
+	case <-c.endRequested:
 		return c.endReason()
 	}
 }
 
-// listen plays a session to the supervisor. It blocks, and returns [errTakes] if the supervisor takes over, or the reason to end the call.
-func (c *call) listen(session *bridge.Session) error {
+// playSession plays a session to the supervisor. It blocks, and returns [errTakeOver] if the supervisor takes over, or the reason to end
+// the call.
+func (c *call) playSession(session *bridge.Session) error {
 	ctx, end := c.withCallContext(context.Background())
 	defer end(nil)
 	var both mixer
@@ -106,7 +107,7 @@ func (c *call) listen(session *bridge.Session) error {
 		return err
 	}
 	defer leave()
-	stop, err := c.sound.play(both.next)
+	stop, err := c.media.startPlayback(both.mixInto)
 	defer stop()
 	if err != nil {
 		return err
@@ -115,17 +116,17 @@ func (c *call) listen(session *bridge.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.sound.stream.keys(ctx, c.keypad.PushKey) }) })
+	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.media.stream.readKeys(ctx, c.keypad.PushKey) }) })
 	return c.watchBridge(ctx, func(key byte) {
 		if key == takeKey && !c.consultation.monitoredCall.line.Load().isBridged() {
-			end(errTakes)
+			end(errTakeOver)
 		}
 	})
 }
 
-// keys passes pressed keys to press until ctx is done, and discards the audio.
-func (s *stream) keys(ctx context.Context, press func(digit byte)) {
-	defer s.closeOnDone(ctx)()
+// readKeys passes pressed keys to press until ctx is done, and discards the audio.
+func (s *stream) readKeys(ctx context.Context, press func(digit byte)) {
+	defer s.stopReadsOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {
@@ -134,7 +135,7 @@ func (s *stream) keys(ctx context.Context, press func(digit byte)) {
 			return
 		}
 		if packet.Unmarshal(buf[:n]) == nil {
-			s.keyIn(&packet, s.agreement(), press)
+			s.readKeyPacket(&packet, s.agreement(), press)
 		}
 	}
 }
@@ -142,21 +143,21 @@ func (s *stream) keys(ctx context.Context, press func(digit byte)) {
 // mixer mixes both sides of a conversation in real time. It implements [bridge.Listener].
 type mixer struct {
 	mu            sync.Mutex
-	person, model voice
+	caller, model voice
 }
 
 // WriteCaller implements [bridge.Listener].
 func (m *mixer) WriteCaller(pcm []int16, rate int, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.person.put(pcm, rate)
+	m.caller.addPCM(pcm, rate)
 }
 
 // WriteModel implements [bridge.Listener].
 func (m *mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.model.put(pcm, bridge.VoiceRate)
+	m.model.addPCM(pcm, bridge.VoiceRate)
 }
 
 // TruncateModel implements [bridge.Listener]. A phone plays the voice in real time, so nothing can be withdrawn.
@@ -165,45 +166,45 @@ func (*mixer) TruncateModel(time.Time) {}
 // AddMark implements [bridge.Listener].
 func (*mixer) AddMark(time.Time) {}
 
-// next adds the next audio of both sides to frame.
-func (m *mixer) next(frame []int16) {
+// mixInto adds the next audio of both sides to frame.
+func (m *mixer) mixInto(frame []int16) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.person.add(frame)
-	m.model.add(frame)
+	m.caller.mixInto(frame)
+	m.model.mixInto(frame)
 }
 
 const (
-	// voiceAhead is the audio that is buffered before playout, because it does not arrive evenly.
-	voiceAhead = 60 * time.Millisecond
-	// voiceMost bounds the buffer: more is dropped to limit the delay.
-	voiceMost = 300 * time.Millisecond
+	// voicePrebuffer is the audio that is buffered before playout, because it does not arrive evenly.
+	voicePrebuffer = 60 * time.Millisecond
+	// maxVoiceBuffer bounds the buffer: more is dropped to limit the delay.
+	maxVoiceBuffer = 300 * time.Millisecond
 )
 
 // voice is one side of a mixer.
 type voice struct {
-	pcm   []int16 // at musicRate
-	rate  int     // expected by up
-	up    *media.Resampler
-	heard bool
+	pcm       []int16 // at musicRate
+	rate      int     // expected by up
+	resampler *media.Resampler
+	isPlaying bool
 }
 
-func (v *voice) put(pcm []int16, rate int) {
+func (v *voice) addPCM(pcm []int16, rate int) {
 	if rate != v.rate {
-		v.rate, v.up = rate, media.NewResampler(rate, musicRate)
+		v.rate, v.resampler = rate, media.NewResampler(rate, musicRate)
 	}
-	v.pcm = append(v.pcm, v.up.Resample(pcm)...)
-	if over := len(v.pcm) - media.Samples(voiceMost, musicRate); over > 0 {
+	v.pcm = append(v.pcm, v.resampler.Resample(pcm)...)
+	if over := len(v.pcm) - media.Samples(maxVoiceBuffer, musicRate); over > 0 {
 		v.pcm = v.pcm[:copy(v.pcm, v.pcm[over:])]
 	}
 }
 
-func (v *voice) add(frame []int16) {
+func (v *voice) mixInto(frame []int16) {
 	need := len(frame)
-	if !v.heard {
-		need = media.Samples(voiceAhead, musicRate)
+	if !v.isPlaying {
+		need = media.Samples(voicePrebuffer, musicRate)
 	}
-	if v.heard = len(v.pcm) >= need; !v.heard {
+	if v.isPlaying = len(v.pcm) >= need; !v.isPlaying {
 		return
 	}
 	for i := range frame {

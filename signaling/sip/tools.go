@@ -33,11 +33,11 @@ func (c *call) tools() []tools.Tool {
 			if now.isBridged() {
 				return errBridged
 			}
-			return now.sound.stream.sendDigits(ctx, digits)
+			return now.media.stream.sendDigits(ctx, digits)
 		},
 	))
 	if c.screen().ask {
-		list = append(list, c.screen().tool())
+		list = append(list, c.screen().answeredByTool())
 	}
 	if len(c.trunk.TransferTo) > 0 {
 		manner := phone.TransferMode{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
@@ -88,7 +88,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 		c.referStatus = nil
 		c.mu.Unlock()
 	}()
-	if err := c.sound.stream.waitSpoken(ctx); err != nil { // "I'll put you through"
+	if err := c.media.stream.waitSpoken(ctx); err != nil { // "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
@@ -162,7 +162,7 @@ func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) e
 	}
 	err = c.awaitTransfer(ctx, statuses)
 	if err != nil { // Asterisk moves the caller to the call to the target, but keeps the one with us
-		c.sound.stream.lost.Store(true)
+		c.media.stream.mayBeGone.Store(true)
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (c *call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 			case status >= 200:
 				return nil
 			}
-		case <-c.ended: // a side that hangs up at once has completed the transfer
+		case <-c.endRequested: // a side that hangs up at once has completed the transfer
 			return nil
 		case <-ctx.Done():
 			return errors.New("nobody was reached in time")
@@ -192,7 +192,7 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	statuses := c.referStatus
 	c.mu.Unlock()
 	if !strings.HasPrefix(strings.ToLower(headerText(req, "Event", "o")), "refer") {
-		_ = tx.Respond(c.dialog.respond(req, 489, "Bad Event"))
+		_ = tx.Respond(c.dialog.buildResponse(req, 489, "Bad Event"))
 		return
 	}
 	part, refused := findBody(req, typeFragment)
@@ -200,7 +200,7 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 		c.respond(tx, req, refused)
 		return
 	}
-	_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+	_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
 	if part == nil {
 		return
 	}

@@ -44,8 +44,8 @@ type transferState struct {
 
 // monitoredBridge is a bridge of two people to which the agent listens.
 type monitoredBridge struct {
-	both  mixer
-	ended chan error // receives why the bridge ended; room for one
+	both   mixer
+	result chan error // receives why the bridge ended; room for one
 }
 
 // consultation is a call that asks a colleague to take a caller.
@@ -82,7 +82,7 @@ func (e *consultation) buildTools() []tools.Tool {
 				Name: "accept", Title: "Putting through…", Description: "Puts the caller through: the colleague takes the call.",
 			},
 			Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-				e.decide(nil)
+				e.recordDecision(nil)
 				return nil, nil
 			},
 		},
@@ -96,22 +96,22 @@ func (e *consultation) buildTools() []tools.Tool {
 				if err := json.Unmarshal(args, &a); err != nil {
 					return nil, fmt.Errorf("reason must be a text: %w", err)
 				}
-				e.decide(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
+				e.recordDecision(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
 				return nil, nil
 			},
 		},
 	}
 }
 
-// decide sets the decision. The first one counts.
-func (e *consultation) decide(err error) { trySend(e.decision, err) }
+// recordDecision sets the decision. The first one counts.
+func (e *consultation) recordDecision(err error) { trySend(e.decision, err) }
 
 // handleKey handles a pressed key: 1 accepts.
 func (e *consultation) handleKey(key byte) {
 	if key == '1' {
-		e.decide(nil)
+		e.recordDecision(nil)
 	} else {
-		e.decide(fmt.Errorf("the colleague declines: they pressed %c", key))
+		e.recordDecision(fmt.Errorf("the colleague declines: they pressed %c", key))
 	}
 }
 
@@ -133,17 +133,17 @@ func (e *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decision is what can decide a consultation: the model's report, a key, or the colleague's silence.
-type decision struct {
-	said    <-chan error
-	keys    <-chan byte
-	silence <-chan time.Time
+// decisionSources is what can decide a consultation: the model's report, a key, or the colleague's silence.
+type decisionSources struct {
+	reported <-chan error
+	keys     <-chan byte
+	silence  <-chan time.Time
 }
 
 // awaitDecision returns the channels that can decide the call's consultation. For a call without one they are nil, and never deliver.
-func (c *call) awaitDecision() (d decision) {
+func (c *call) awaitDecision() (d decisionSources) {
 	if c.consultation != nil {
-		d = decision{c.consultation.decision, c.keypad.Keys(), c.consultation.silenceTimer.C}
+		d = decisionSources{c.consultation.decision, c.keypad.Keys(), c.consultation.silenceTimer.C}
 	}
 	return d
 }
@@ -158,12 +158,12 @@ func (c *call) runCall() (err error) {
 	}
 	switch {
 	case c.monitored != nil: // the agent may have left before them
-		return <-c.monitored.ended
+		return <-c.monitored.result
 	case c.partner != nil:
 		return c.bridgeCalls(c.partner)
 	case c.consultation != nil && err == nil:
 		close(c.consultation.accepted)
-		<-c.ended // for example, by the end of the bridge
+		<-c.endRequested // for example, by the end of the bridge
 		return c.endReason()
 	}
 	return err
@@ -176,17 +176,17 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	if err != nil {
 		return err
 	}
-	sound := c.sound
+	sound := c.media
 	defer func() {
 		if err != nil {
-			_ = sound.setWaiting(false) // fails if the conversation is over
+			_ = sound.setHoldMusic(false) // fails if the conversation is over
 		}
 	}()
-	if err := sound.setWaiting(true); err != nil {
+	if err := sound.setHoldMusic(true); err != nil {
 		leg.release()
 		return err
 	}
-	if err := c.door.place(leg, make(chan error, 1)); err != nil {
+	if err := c.door.startOutboundCall(leg, make(chan error, 1)); err != nil {
 		return err
 	}
 	limit := time.NewTimer(transferTimeout + consultationTimeout)
@@ -200,15 +200,15 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			continue
 		case joining <- leg:
 			return nil
-		case <-leg.ended: // an unreachable trunk has 32 s more to answer our CANCEL
+		case <-leg.endRequested: // an unreachable trunk has 32 s more to answer our CANCEL
 			return c.door.outboundCalls.colleagueError(leg)
-		case <-leg.closed:
+		case <-leg.released:
 			return c.door.outboundCalls.colleagueError(leg)
 		case <-limit.C:
 			err = errNotTaken
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-c.closed: // another call has replaced it
+		case <-c.released: // another call has replaced it
 			err = errPartner
 		}
 		leg.endCall(errPartner)
@@ -257,9 +257,9 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if err != nil {
 		return err
 	}
-	o := &monitoredBridge{ended: make(chan error, 1)}
+	o := &monitoredBridge{result: make(chan error, 1)}
 	c.monitored = o
-	go crash.Run(c.log, "sip call", func(err error) { o.ended <- err }, func() { o.ended <- c.bridgeCalls(c.partner) })
+	go crash.Run(c.log, "sip call", func(err error) { o.result <- err }, func() { o.result <- c.bridgeCalls(c.partner) })
 	s.AttachOutput(nil)
 	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
 		return err
@@ -271,12 +271,12 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case err := <-o.ended:
-			o.ended <- err
+		case err := <-o.result:
+			o.result <- err
 			return err
 		case <-tick.C:
 			clear(frame)
-			o.both.next(frame)
+			o.both.mixInto(frame)
 			_ = mic.WritePCM(frame) // never fails
 		}
 	}
@@ -301,10 +301,10 @@ func (c *call) bridgeCalls(leg *call) error {
 	defer done()
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
-		speaker, hearer := from.sound, to.sound
+		speaker, hearer := from.media, to.media
 		p := &mediaRelay{stream: speaker.stream, to: hearer.stream, fillsPauses: hearer.trunk.Silence != "", press: from.keypad.PushKey}
 		if len(tapes) > 0 {
-			p.tape = &recordingTap{to: tapes, caller: from == c}
+			p.recording = &recordingTap{to: tapes, caller: from == c}
 		}
 		running.Go(func() { crash.Run(c.log, "sip media", end, func() { end(cmp.Or(p.run(ctx), errPartner)) }) })
 		running.Go(func() {
@@ -353,14 +353,14 @@ func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.ended:
+		case <-c.endRequested:
 			return c.endReason()
 		case <-c.fresh:
 			c.alive.refreshed = time.Now()
 		case key := <-c.keypad.Keys():
 			press(key)
 		case now := <-tick.C:
-			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {
+			if err := cmp.Or(c.media.checkSilence(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}

@@ -51,11 +51,11 @@ func FuzzRequest(f *testing.F) {
 		if err != nil || !ok || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
 			return
 		}
-		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < leastSession) {
+		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < minSessionInterval) {
 			t.Errorf("a session timer of %v", r.every)
 		}
 		for _, option := range missingOptions(req, extensions) {
-			if option == "" || isSupported(req, option) != isRequired(req, option) {
+			if option == "" || supportsOption(req, option) != requiresOption(req, option) {
 				t.Errorf("wants %q", option)
 			}
 		}
@@ -162,8 +162,8 @@ func TestSessionTimer(t *testing.T) {
 func TestSessionTimerOfABridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCall(&Door{}, nil)
-		c.sound, c.timer = &callMedia{stream: &stream{}, trunk: &Trunk{SilenceSeconds: 60}}, sessionTimer{every: leastSession}
-		c.sound.stream.resetSilence()
+		c.media, c.timer = &callMedia{stream: &stream{}, trunk: &Trunk{SilenceSeconds: 60}}, sessionTimer{every: minSessionInterval}
+		c.media.stream.resetSilence()
 		begun := time.Now()
 		c.alive.refreshed = begun.Add(-c.timer.expiresAfter())
 		if err := c.watchBridge(t.Context(), nil); err != errRefresh || time.Since(begun) > time.Second {
@@ -236,7 +236,7 @@ func TestDigits(t *testing.T) {
 			if p.end {
 				payload[1] |= 0x80
 			}
-			r.read(rtpaudio.Event{SSRC: 7, Sequence: p.sequence, Timestamp: p.timestamp, Payload: payload},
+			r.readEvent(rtpaudio.Event{SSRC: 7, Sequence: p.sequence, Timestamp: p.timestamp, Payload: payload},
 				func(digit byte) { got += string(digit) })
 		}
 		if got != c.want {
@@ -246,9 +246,10 @@ func TestDigits(t *testing.T) {
 	var r digitReader
 	read := ""
 	for _, ssrc := range []uint32{7, 8, 8} { // another stream has its own timestamps and sequence
-		r.read(rtpaudio.Event{SSRC: ssrc, Sequence: 5, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}, func(digit byte) { read += string(digit) })
+		e := rtpaudio.Event{SSRC: ssrc, Sequence: 5, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}
+		r.readEvent(e, func(digit byte) { read += string(digit) })
 	}
-	r.read(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
+	r.readEvent(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
 	if read != "22" {
 		t.Errorf("read %q of two streams", read)
 	}
@@ -270,11 +271,11 @@ func TestDigits(t *testing.T) {
 
 // Sending and receiving packets does not allocate memory, with RTP and SRTP.
 func TestSoundAllocatesNothing(t *testing.T) {
-	s, err := newPortPool("127.0.0.1", 0, 0).open()
+	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer s.closePort()
 	peer, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +299,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 		if !secret {
 			agreed = &agreement{payload: agreed.payload, remote: from}
 		}
-		if err := s.configure(agreed, false); err != nil {
+		if err := s.applyAgreement(agreed, false); err != nil {
 			t.Fatal(err)
 		}
 		out := &rtp.Packet{Header: rtp.Header{PayloadType: 8}, Payload: make([]byte, 160)}
@@ -323,7 +324,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 			packets = append(packets, raw)
 		}
 		if n := testing.AllocsPerRun(100, func() {
-			if _, ok := s.accept(packets[0], from); !ok {
+			if _, ok := s.acceptPacket(packets[0], from); !ok {
 				t.Fatal("a packet was not taken")
 			}
 			packets = packets[1:]
@@ -335,29 +336,29 @@ func TestSoundAllocatesNothing(t *testing.T) {
 
 // Missing packets count only while packets are expected: not while ringing, and not on hold.
 func TestSilence(t *testing.T) {
-	s, err := newPortPool("127.0.0.1", 0, 0).open()
+	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer s.closePort()
 	r := &callMedia{stream: s, trunk: &Trunk{SilenceSeconds: 30}}
 	offers := func(direction string) {
 		t.Helper()
 		const text = "v=0\r\no=a 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na="
-		if err := r.offer([]byte(text + direction + "\r\n")); err != nil {
+		if err := r.applyOffer([]byte(text + direction + "\r\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // sets the last packet to an hour ago
 	check := func(when string, want error) {
 		t.Helper()
-		if err := r.check(time.Now()); err != want {
+		if err := r.checkSilence(time.Now()); err != want {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	offers("sendrecv")
 	anHour()
-	stop, err := r.play(func([]int16) {})
+	stop, err := r.startPlayback(func([]int16) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,18 +402,18 @@ func TestAnotherCallsSound(t *testing.T) {
 	}
 	takes := func(s *stream, ssrc uint32, address string, want bool) {
 		t.Helper()
-		if _, ok := s.accept(packet(ssrc), netip.MustParseAddrPort(address)); ok != want {
+		if _, ok := s.acceptPacket(packet(ssrc), netip.MustParseAddrPort(address)); ok != want {
 			t.Errorf("%d of %s taken: %v", ssrc, address, ok)
 		}
 	}
-	first, err := p.open()
+	first, err := p.openStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.open(); err == nil {
+	if _, err := p.openStream(); err == nil {
 		t.Error("a port was given twice")
 	}
-	if err := first.configure(agreed, false); err != nil {
+	if err := first.applyAgreement(agreed, false); err != nil {
 		t.Fatal(err)
 	}
 	takes(first, 6, "127.0.0.2:19", false) // another host
@@ -420,13 +421,13 @@ func TestAnotherCallsSound(t *testing.T) {
 	takes(first, 6, "127.0.0.1:21", false)
 	takes(first, 7, "127.0.0.1:19", true) // the described address
 	takes(first, 6, "127.0.0.1:20", false)
-	first.close()
-	second, err := p.open()
+	first.closePort()
+	second, err := p.openStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer second.close()
-	if err := second.configure(agreed, true); err != nil {
+	defer second.closePort()
+	if err := second.applyAgreement(agreed, true); err != nil {
 		t.Fatal(err)
 	}
 	takes(second, 7, "127.0.0.1:19", false)

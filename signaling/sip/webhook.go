@@ -55,7 +55,7 @@ func (c *call) applyDecision(d Decision) *refusal {
 			return nil
 		}
 		var err error
-		if c.agent, err = c.door.resolve(*d.Agent, nil); err != nil {
+		if c.agent, err = c.door.resolveAgent(*d.Agent, nil); err != nil {
 			return &refusal{503, "Service Unavailable", "webhook: its agent: " + err.Error(), nil}
 		}
 		return nil
