@@ -80,7 +80,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		encoders = door.Doors()
 	}
 	doors = slices.Concat(
-		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Doors(), pipecat.Doors(), assistant.Endpoints(), phones,
+		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Endpoints(), pipecat.Doors(), assistant.Endpoints(), phones,
 		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},

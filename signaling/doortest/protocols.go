@@ -88,7 +88,7 @@ func WithOpenAIAt(shared store.Store) Option {
 	return func(d *Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := openai.Door{Host: host, Agents: d.Agents, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
-			return door.Doors()
+			return door.Endpoints()
 		})
 	}
 }

@@ -17,7 +17,7 @@ const betaSubprotocol = "openai-beta.realtime-v1"
 
 // betaError returns the error for a client of the beta. The code and the first sentence are OpenAI's.
 func betaError(format string, args ...any) error {
-	return refusal("beta_api_shape_disabled", "", "The Realtime Beta API is no longer supported. "+format, args...)
+	return newError("beta_api_shape_disabled", "", "The Realtime Beta API is no longer supported. "+format, args...)
 }
 
 // rejectBeta returns an error if the headers of a request select the beta.
@@ -39,8 +39,8 @@ func rejectBetaPath(_ http.ResponseWriter, r *http.Request) error {
 	return betaError("Send the offer to /v1/realtime/calls, and use the GA API.")
 }
 
-// moved maps fields of the beta's session to their paths in the GA API.
-var moved = [][]string{
+// betaFields maps fields of the beta's session to their paths in the GA API.
+var betaFields = [][]string{
 	{"input_audio_format", "audio", "input", "format"},
 	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
 	{"input_audio_transcription", "audio", "input", "transcription"},
@@ -52,11 +52,11 @@ var moved = [][]string{
 	{"voice", "audio", "output", "voice"},
 }
 
-// unknown returns an error for the first field that only the beta has, or nil. param is the path of fields.
-func unknown(fields map[string]json.RawMessage, param string) error {
-	for _, m := range moved {
+// rejectBetaFields returns an error for the first field that only the beta has, or nil. param is the path of fields.
+func rejectBetaFields(fields map[string]json.RawMessage, param string) error {
+	for _, m := range betaFields {
 		if fields[m[0]] != nil {
-			return refusal("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
+			return newError("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
 		}
 	}
 	return nil

@@ -15,28 +15,28 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// hold is how long results of functions wait for the response.create that clients send after them; the model would
+	// maxDelay limits how long function results wait for the response.create that clients send after them; the model would
 	// answer results at once. It is also how long a response.create waits for the session update before it.
-	hold = time.Second
+	maxDelay = time.Second
 )
 
 // call is one conversation over a socket or a WebRTC peer. It implements [bridge.Caller] except for Serve.
 type call struct {
-	log    *slog.Logger
-	wake   chan struct{}      // has a token when todo is not empty
-	late   *time.Timer        // runs while the dialogue delays commands
-	begun  chan struct{}      // closed when a model is listening
-	over   chan struct{}      // closed at the end of the conversation
-	append func([]byte) error // handles audio in events, or nil if those are not accepted
+	log         *slog.Logger
+	wake        chan struct{}      // has a token when pendingCommands is not empty
+	delayTimer  *time.Timer        // runs while the dialogue delays commands
+	modelReady  chan struct{}      // closed when a model is listening
+	callEnded   chan struct{}      // closed at the end of the conversation
+	appendAudio func([]byte) error // handles audio in events, or nil if those are not accepted
 
-	order  sync.Mutex // held from a decision until its commands are done; locked before mu
-	engine engine     // nil before and after the conversation
+	commandMu sync.Mutex // held from a decision until its commands are done; locked before mu
+	engine    engine     // nil before and after the conversation
 
-	mu        sync.Mutex
-	dialogue  *dialogue
-	listeners []*listener
-	todo      []bridge.Command // commands that events require
-	encoder   encoder
+	mu              sync.Mutex
+	dialogue        *dialogue
+	listeners       []*listener
+	pendingCommands []bridge.Command // commands that events require
+	encoder         audioEncoder
 }
 
 // engine is the conversation that receives the call's commands.
@@ -51,43 +51,44 @@ type listener struct {
 		PutText(event []byte)
 		Full() bool
 	}
-	pace interface{ ChargeTime(took time.Duration) } // limits the client's events: see [signaling.RateLimiter]
+	rateLimiter interface{ ChargeTime(took time.Duration) } // limits the client's events: see [signaling.RateLimiter]
 
 	filtered bool // receives only filteredEvents
 }
 
 func newCall(log *slog.Logger, d *dialogue) *call {
 	c := &call{
-		log: log, dialogue: d, wake: make(chan struct{}, 1), begun: make(chan struct{}), over: make(chan struct{}), late: time.NewTimer(hold),
+		log: log, dialogue: d, wake: make(chan struct{}, 1), modelReady: make(chan struct{}),
+		callEnded: make(chan struct{}), delayTimer: time.NewTimer(maxDelay),
 	}
-	c.late.Stop()
+	c.delayTimer.Stop()
 	return c
 }
 
-// with calls do with the dialogue, and sends the resulting messages. from is the connection that caused them, or nil.
-func (c *call) with(from *listener, do func(d *dialogue)) {
+// updateDialogue calls do with the dialogue, and sends the resulting messages. from is the connection that caused them, or nil.
+func (c *call) updateDialogue(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	do(c.dialogue)
-	for _, t := range c.dialogue.drain() {
+	for _, t := range c.dialogue.drainEvents() {
 		for _, l := range c.listeners {
-			if (!t.alone || l == from || from == nil) && (!l.filtered || filteredEvents[t.kind]) {
+			if (!t.onlySender || l == from || from == nil) && (!l.filtered || filteredEvents[t.eventType]) {
 				l.out.PutText(t.data)
 			}
 		}
 	}
 }
 
-// join subscribes a connection; leave unsubscribes it.
-func (c *call) join(l *listener) {
-	c.with(l, func(d *dialogue) {
+// addListener subscribes a connection to the events; removeListener unsubscribes it.
+func (c *call) addListener(l *listener) {
+	c.updateDialogue(l, func(d *dialogue) {
 		c.listeners = append(c.listeners, l)
-		d.put("session.created", object{"session": d.session}, true)
-		d.reportLosses()
+		d.queueEvent("session.created", object{"session": d.session}, true)
+		d.reportToolLosses()
 	})
 }
 
-func (c *call) leave(l *listener) {
+func (c *call) removeListener(l *listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listeners = slices.DeleteFunc(c.listeners, func(o *listener) bool { return o == l })
@@ -105,20 +106,20 @@ func (c *call) Notify(e bridge.Event) {
 		c.log.Info("for the client's developer", "message", clipLong(b.Err.Message))
 		return
 	}
-	c.with(nil, func(d *dialogue) {
-		begun := d.begun
+	c.updateDialogue(nil, func(d *dialogue) {
+		begun := d.modelListening
 		if b, ok := e.Body.(bridge.ToolLosses); ok {
-			d.loseTools(b)
+			d.removeLostTools(b)
 			if len(c.listeners) > 0 {
-				d.reportLosses()
+				d.reportToolLosses()
 			}
 			return
 		}
-		c.todo = append(c.todo, d.happen(e.Body)...)
-		if d.begun && !begun {
-			close(c.begun)
+		c.pendingCommands = append(c.pendingCommands, d.handleEngineEvent(e.Body)...)
+		if d.modelListening && !begun {
+			close(c.modelReady)
 		}
-		if len(c.todo) > 0 {
+		if len(c.pendingCommands) > 0 {
 			select {
 			case c.wake <- struct{}{}:
 			default:
@@ -127,15 +128,15 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// carry executes commands that events require until the client is gone, its connection has failed, or ctx is done.
-func (c *call) carry(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
-	defer c.serve(nil)
+// runCommands executes commands that events require until the client is gone, its connection has failed, or ctx is done.
+func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
+	defer c.setEngine(nil)
 	for {
 		select {
 		case <-c.wake:
-			c.act(nil, "", func(*dialogue) []bridge.Command { return nil })
-		case <-c.late.C:
-			c.act(nil, "", (*dialogue).takeLate)
+			c.decideInOrder(nil, "", func(*dialogue) []bridge.Command { return nil })
+		case <-c.delayTimer.C:
+			c.decideInOrder(nil, "", (*dialogue).takeDelayedCommands)
 		case <-gone:
 			return nil
 		case err := <-failed:
@@ -146,19 +147,19 @@ func (c *call) carry(ctx context.Context, gone <-chan struct{}, failed <-chan er
 	}
 }
 
-// serve sets the engine that executes commands; nil ends that.
-func (c *call) serve(s engine) {
-	c.order.Lock()
-	defer c.order.Unlock()
+// setEngine sets the engine that executes commands; nil ends that.
+func (c *call) setEngine(s engine) {
+	c.commandMu.Lock()
+	defer c.commandMu.Unlock()
 	c.engine = s
 }
 
-// receive handles a message that a client has sent over a connection.
-func (c *call) receive(l *listener, m signaling.Message) {
-	if c.early() { // marks of speech would be rejected
+// handleMessage handles a message that a client has sent over a connection.
+func (c *call) handleMessage(l *listener, m signaling.Message) {
+	if c.isBeforeClientTurns() { // marks of speech would be rejected
 		select {
-		case <-c.begun:
-		case <-c.over:
+		case <-c.modelReady:
+		case <-c.callEnded:
 			return
 		}
 	}
@@ -167,91 +168,91 @@ func (c *call) receive(l *listener, m signaling.Message) {
 	var err error
 	switch {
 	case m.Err != nil:
-		err = refusal("invalid_event", "", "The event is too long: it may have %d bytes.", maxEvent)
+		err = newError("invalid_event", "", "The event is too long: it may have %d bytes.", maxEvent)
 	case !m.Text:
-		err = refusal("invalid_event", "", "Expected a text WebSocket message; binary frames are not supported.")
+		err = newError("invalid_event", "", "Expected a text WebSocket message; binary frames are not supported.")
 	default:
 		e, err = readEvent(m.Data)
 	}
-	c.take(l, e, err)
+	c.handleEvent(l, e, err)
 	if e.Type != "input_audio_buffer.append" || err != nil {
-		l.pace.ChargeTime(time.Since(began))
+		l.rateLimiter.ChargeTime(time.Since(began))
 	}
 }
 
-// early reports whether the model does not use the client's turn-taking mode yet.
-func (c *call) early() bool {
+// isBeforeClientTurns reports whether the model does not use the client's turn-taking mode yet.
+func (c *call) isBeforeClientTurns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.dialogue.begun && c.dialogue.session.turns() != modelsEar
+	return !c.dialogue.modelListening && c.dialogue.session.turnMode() != modelDetectsTurns
 }
 
-// take handles a client event, or reports err if the event is invalid.
-func (c *call) take(l *listener, e clientEvent, err error) {
+// handleEvent handles a client event, or reports err if the event is invalid.
+func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	if err == nil && e.Type == "input_audio_buffer.append" {
-		if err = refusal("invalid_value", "type", "The sound of a call comes by its track."); c.append != nil {
-			err = c.append(e.Audio)
+		if err = newError("invalid_value", "type", "The sound of a call comes by its track."); c.appendAudio != nil {
+			err = c.appendAudio(e.Audio)
 		}
 		if err == nil {
 			return
 		}
 	}
-	c.act(l, e.EventID, func(d *dialogue) (commands []bridge.Command) {
+	c.decideInOrder(l, e.EventID, func(d *dialogue) (commands []bridge.Command) {
 		if err == nil {
-			commands, err = d.take(e)
+			commands, err = d.handleClientEvent(e)
 		}
 		if err != nil {
-			d.fail(e.EventID, err)
+			d.emitError(e.EventID, err)
 		}
 		return commands
 	})
 }
 
-// act calls decide, and executes its commands before any other decision. Audio and events may arrive in different
-// goroutines, and a mark of speech must not overtake an earlier one. Commands in todo are executed first.
-func (c *call) act(from *listener, event string, decide func(*dialogue) []bridge.Command) {
-	c.order.Lock()
-	defer c.order.Unlock()
-	c.run(from, event, decide)
+// decideInOrder calls decide, and executes its commands before any other decision. Audio and events may arrive in different
+// goroutines, and a mark of speech must not overtake an earlier one. pendingCommands are executed first.
+func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue) []bridge.Command) {
+	c.commandMu.Lock()
+	defer c.commandMu.Unlock()
+	c.runDecision(from, event, decide)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dialogue.waits() {
-		c.late.Reset(hold)
+	if c.dialogue.hasDelayedCommands() {
+		c.delayTimer.Reset(maxDelay)
 	} else {
-		c.late.Stop()
+		c.delayTimer.Stop()
 	}
 }
 
-// run is act without the timer for delayed commands. Needs order.
-func (c *call) run(from *listener, event string, decide func(*dialogue) []bridge.Command) {
+// runDecision is decideInOrder without the timer for delayed commands. The caller holds commandMu.
+func (c *call) runDecision(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	if c.engine == nil {
 		return
 	}
 	c.mu.Lock()
-	todo := c.todo
-	c.todo = nil
+	todo := c.pendingCommands
+	c.pendingCommands = nil
 	c.mu.Unlock()
-	c.carryOut(nil, "", todo)
+	c.executeCommands(nil, "", todo)
 	var commands []bridge.Command
-	c.with(from, func(d *dialogue) { commands = decide(d) })
-	c.carryOut(from, event, commands)
+	c.updateDialogue(from, func(d *dialogue) { commands = decide(d) })
+	c.executeCommands(from, event, commands)
 }
 
-func (c *call) carryOut(from *listener, event string, commands []bridge.Command) {
+func (c *call) executeCommands(from *listener, event string, commands []bridge.Command) {
 	for _, command := range commands {
 		err := c.engine.Do(command)
 		if _, mark := command.(bridge.Activity); err != nil && !mark {
 			c.log.Info("not carried out", "call", c.engine.ID(), "event", clip(event), "err", clipLong(err.Error()))
 		}
-		c.with(from, func(d *dialogue) { d.done(event, command, err) })
+		c.updateDialogue(from, func(d *dialogue) { d.onCommandDone(event, command, err) })
 	}
 }
 
-// hear passes audio to the dialogue, and then to mic.
-func (c *call) hear(mic media.Sink, pcm []int16, rate int) error {
-	c.order.Lock()
-	defer c.order.Unlock()
-	c.run(nil, "", func(d *dialogue) []bridge.Command { return d.sound(pcm, rate) })
+// writeAudio passes audio to the dialogue, and then to mic.
+func (c *call) writeAudio(mic media.Sink, pcm []int16, rate int) error {
+	c.commandMu.Lock()
+	defer c.commandMu.Unlock()
+	c.runDecision(nil, "", func(d *dialogue) []bridge.Command { return d.receiveAudio(pcm, rate) })
 	return mic.WritePCM(pcm)
 }
 
@@ -271,22 +272,22 @@ func (c *call) Full() bool {
 
 // WriteFrame implements [media.Output].
 func (c *call) WriteFrame(f media.Frame) error {
-	c.with(nil, func(d *dialogue) {
-		encoded := c.encoder.encode(d.session.Audio.Output.Format.Type, f.PCM)
-		d.voice(encoded, media.Duration(len(f.PCM), bridge.VoiceRate))
+	c.updateDialogue(nil, func(d *dialogue) {
+		encoded := c.encoder.encodeAudio(d.session.Audio.Output.Format.Type, f.PCM)
+		d.addVoice(encoded, media.Duration(len(f.PCM), bridge.VoiceRate))
 	})
 	return nil
 }
 
-// end reports the reason for the end to the connections, if it is an error. own may not have joined.
-func (c *call) end(own *listener, err error) {
-	c.with(nil, func(d *dialogue) {
+// endCall reports the reason for the end to the connections, if it is an error. own may not be a listener yet.
+func (c *call) endCall(own *listener, err error) {
+	c.updateDialogue(nil, func(d *dialogue) {
 		if !slices.Contains(c.listeners, own) {
 			c.listeners = append(c.listeners, own)
 		}
-		if e := ending(err); e != nil {
-			d.fail("", e)
+		if e := clientError(err); e != nil {
+			d.emitError("", e)
 		}
 	})
-	close(c.over)
+	close(c.callEnded)
 }

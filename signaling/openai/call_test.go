@@ -40,33 +40,33 @@ func (e *slowEngine) Do(c bridge.Command) error {
 	return nil
 }
 
-// silent is a microphone that discards its audio.
-type silent struct{}
+// silentMicrophone is a microphone that discards its audio.
+type silentMicrophone struct{}
 
-func (silent) Rate() int              { return 24000 }
-func (silent) WritePCM([]int16) error { return nil }
+func (silentMicrophone) Rate() int              { return 24000 }
+func (silentMicrophone) WritePCM([]int16) error { return nil }
 
 // Over WebRTC, audio and events arrive in two goroutines: the end of speech must not overtake its start.
-func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
-	d := newDialogue("gpt-realtime", true, counted())
-	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":{"create_response":false}}}}`))
+func TestSpeechMarkersKeepTheirOrder(t *testing.T) {
+	d := newDialogue("gpt-realtime", true, newCountingIDs())
+	session, err := d.session.withChange(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":{"create_response":false}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.session, d.ready, d.begun = session, true, true
+	d.session, d.turnModeActive, d.modelListening = session, true, true
 	c := newCall(slog.New(slog.DiscardHandler), d)
 	engine := &slowEngine{begun: make(chan struct{}), next: make(chan struct{}, 1)}
-	c.serve(engine)
+	c.setEngine(engine)
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
-		if err := c.hear(silent{}, mediatest.Tone(time.Second, 24000, 440, 12000), 24000); err != nil {
+		if err := c.writeAudio(silentMicrophone{}, mediatest.Tone(time.Second, 24000, 440, 12000), 24000); err != nil {
 			t.Error(err)
 		}
 	})
 	<-engine.begun
 	for _, kind := range []string{"input_audio_buffer.commit", "response.create"} {
 		e, err := readEvent([]byte(`{"type":"` + kind + `"}`))
-		c.take(nil, e, err)
+		c.handleEvent(nil, e, err)
 	}
 	hearing.Wait()
 	if want := []bridge.Command{bridge.ActivityStart, bridge.ActivityEnd}; !slices.Equal(engine.marks, want) {

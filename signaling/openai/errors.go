@@ -30,28 +30,28 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.Message }
 
-// refusal returns the error for invalid input of a client. param names the field, and may be empty.
-func refusal(code, param, format string, args ...any) error {
+// newError returns the error for invalid input of a client. param names the field, and may be empty.
+func newError(code, param, format string, args ...any) error {
 	return &apiError{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// missing returns the error for a missing field, and invalid for an unsupported value.
-func missing(param string) error {
-	return refusal("missing_required_parameter", param, "%s is missing.", param)
+// missingField returns the error for a missing field, and invalidValue for an unsupported value.
+func missingField(param string) error {
+	return newError("missing_required_parameter", param, "%s is missing.", param)
 }
 
-func invalid(param, format string, args ...any) error {
-	return refusal("invalid_value", param, "%s "+format, append([]any{param}, args...)...)
+func invalidValue(param, format string, args ...any) error {
+	return newError("invalid_value", param, "%s "+format, append([]any{param}, args...)...)
 }
 
 // wrongType returns the error for a field of the wrong type. path is its parent, or empty for an event's own fields.
 func wrongType(err error, path string) error {
 	t := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &t) {
-		return refusal("invalid_type", path, "The event cannot be read: %v.", tools.ExplainJSON(err, ""))
+		return newError("invalid_type", path, "The event cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	param := strings.Trim(path+"."+t.Field, ".")
-	return refusal("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
+	return newError("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
 }
 
 // clip shortens a client's text for an error message; clipLong shortens untrusted text for the log.
@@ -61,8 +61,8 @@ func clipLong(text string) string { return tools.Truncate(text, 300) }
 // inSession removes the prefixes with which the engine locates a config's fields.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
-// ending returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
-func ending(err error) *apiError {
+// clientError returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
+func clientError(err error) *apiError {
 	var own *apiError
 	var limit bridge.Limit
 	switch {
@@ -80,7 +80,7 @@ func ending(err error) *apiError {
 		return &apiError{Code: "session_expired", Message: limit.Error()}
 	}
 	e := bridge.AsError(err)
-	switch code := codes[e.Code]; {
+	switch code := engineCodes[e.Code]; {
 	case e.Field == agents.ErrorField:
 		return &apiError{Code: "invalid_value", Message: e.Message, Param: "session.prompt"}
 	case e.Code == bridge.CodeForbidden && e.Field != "":
@@ -94,8 +94,8 @@ func ending(err error) *apiError {
 	}
 }
 
-// codes maps the engine's codes for client errors to OpenAI's.
-var codes = map[bridge.Code]string{
+// engineCodes maps the engine's codes for client errors to OpenAI's.
+var engineCodes = map[bridge.Code]string{
 	bridge.CodeUnauthorized: "invalid_api_key", bridge.CodeForbidden: "permission_denied", bridge.CodeBusy: "rate_limit_exceeded",
 }
 
@@ -105,13 +105,13 @@ const (
 	closeInvalid      = 4000
 )
 
-// goodbye returns the close code and reason that OpenAI's server would send for an error.
-func goodbye(err error) (code int, reason string) {
+// closeReason returns the close code and reason that OpenAI's server would send for an error.
+func closeReason(err error) (code int, reason string) {
 	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
 		return code, reason
 	}
-	switch e := ending(err); {
+	switch e := clientError(err); {
 	case e.Type == "server_error":
 		return code, reason
 	case e.Code == "invalid_api_key":
@@ -129,9 +129,9 @@ var statuses = map[string]int{
 	"rate_limit_exceeded":      http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable,
 }
 
-// refuse answers a request with an error.
-func refuse(w http.ResponseWriter, err error) {
-	e := ending(err)
+// writeError answers a request with an error.
+func writeError(w http.ResponseWriter, err error) {
+	e := clientError(err)
 	if e == nil { // the conversation ended before it was set up
 		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
 	}

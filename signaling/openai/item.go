@@ -13,8 +13,8 @@ import (
 
 const (
 	// maxItems limits the items that the record keeps; the oldest are dropped. maxKept limits their text, in bytes.
-	maxItems = 256
-	maxKept  = 4 << 20
+	maxItems       = 256
+	maxRecordBytes = 4 << 20
 	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
 	// maxPicture limits a picture, in bytes of base64: 8 MiB, the same for all protocols.
@@ -52,18 +52,18 @@ type item struct {
 	Arguments *string `json:"arguments,omitempty"`
 	Output    *string `json:"output,omitempty"`
 
-	kept int // bytes that the record counts for it
+	countedBytes int // bytes that the record counts for it
 
 	// For spoken answers: the turn, the duration of the voice that was sent, and the position of each piece of text in
 	// it.
-	turn   int
-	voice  time.Duration
-	pieces []piece
+	turn          int
+	voiceDuration time.Duration
+	textPieces    []textPiece
 }
 
-type piece struct {
-	text string
-	at   time.Duration
+type textPiece struct {
+	text          string
+	voicePosition time.Duration
 }
 
 // part is a part of a message. Its type selects exactly one of the other fields.
@@ -110,8 +110,8 @@ func newMessage(id, role, status string, content ...part) *item {
 	return i
 }
 
-// said returns the text of a message.
-func (i *item) said() string {
+// joinText returns the text of a message.
+func (i *item) joinText() string {
 	var texts []string
 	for _, p := range i.Content {
 		switch {
@@ -124,19 +124,19 @@ func (i *item) said() string {
 	return strings.Join(texts, "\n")
 }
 
-// parts returns the item as an array of the engine's parts. It drops the pictures of the item, which are not needed
+// engineParts returns the item as an array of the engine's parts. It drops the pictures of the item, which are not needed
 // again.
-func (i *item) parts() (list []object) {
+func (i *item) engineParts() (list []object) {
 	switch i.Type {
 	case typeCall:
-		return []object{{"text": fmt.Sprintf("[called %s with %s]", i.Name, value(i.Arguments))}}
+		return []object{{"text": fmt.Sprintf("[called %s with %s]", i.Name, stringOrEmpty(i.Arguments))}}
 	case typeOutput:
-		return []object{{"text": fmt.Sprintf("[result of %s: %s]", i.CallID, value(i.Output))}}
+		return []object{{"text": fmt.Sprintf("[result of %s: %s]", i.CallID, stringOrEmpty(i.Output))}}
 	}
 	for n, p := range i.Content {
 		switch {
 		case p.Type == inputImage:
-			kind, data, _ := picture(p.ImageURL)
+			kind, data, _ := parseDataURL(p.ImageURL)
 			i.Content[n].ImageURL = ""
 			list = append(list, object{"inlineData": object{"mimeType": kind, "data": data}})
 		case p.Transcript != nil && *p.Transcript != "":
@@ -148,63 +148,63 @@ func (i *item) parts() (list []object) {
 	return list
 }
 
-// picture splits the data URL of a picture into media type and base64.
-func picture(url string) (mimeType, data string, ok bool) {
+// parseDataURL splits the data URL of a picture into media type and base64.
+func parseDataURL(url string) (mimeType, data string, ok bool) {
 	rest, ok := strings.CutPrefix(url, "data:")
 	if !ok {
 		return "", "", false
 	}
 	about, data, ok := strings.Cut(rest, ";base64,")
 	mimeType, _, err := mime.ParseMediaType(about)
-	known := err == nil && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType)
-	return mimeType, data, ok && known && data != "" && len(data) <= maxPicture
+	isSupported := err == nil && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType)
+	return mimeType, data, ok && isSupported && data != "" && len(data) <= maxPicture
 }
 
 // readItem reads an item that a client creates. Its id may be empty.
 func readItem(raw json.RawMessage) (*item, error) {
-	var given item
+	var input item
 	if len(raw) == 0 {
-		return nil, missing("item")
+		return nil, missingField("item")
 	}
-	if err := json.Unmarshal(raw, &given); err != nil {
+	if err := json.Unmarshal(raw, &input); err != nil {
 		return nil, wrongType(err, "item")
 	}
-	if len(given.ID) > 512 {
-		return nil, invalid("item.id", "is too long.")
+	if len(input.ID) > 512 {
+		return nil, invalidValue("item.id", "is too long.")
 	}
 	size := len(raw)
-	for _, p := range given.Content {
+	for _, p := range input.Content {
 		size -= len(p.ImageURL)
 	}
 	if size > maxItem {
-		return nil, refusal("invalid_value", "item", "The item is too long: without its pictures it may have %d bytes.", maxItem)
+		return nil, newError("invalid_value", "item", "The item is too long: without its pictures it may have %d bytes.", maxItem)
 	}
-	i := newItem(given.ID, given.Type, completed)
-	switch given.Type {
+	i := newItem(input.ID, input.Type, completed)
+	switch input.Type {
 	case typeCall:
-		if i.CallID, i.Name, i.Arguments = given.CallID, given.Name, given.Arguments; i.Arguments == nil {
-			return nil, invalid("item.arguments", "is missing.")
+		if i.CallID, i.Name, i.Arguments = input.CallID, input.Name, input.Arguments; i.Arguments == nil {
+			return nil, invalidValue("item.arguments", "is missing.")
 		}
 		return i, nil
 	case typeOutput:
-		i.CallID, i.Output = given.CallID, given.Output
+		i.CallID, i.Output = input.CallID, input.Output
 		switch {
 		case i.CallID == "":
-			return nil, invalid("item.call_id", "is missing.")
+			return nil, invalidValue("item.call_id", "is missing.")
 		case i.Output == nil:
-			return nil, invalid("item.output", "is missing.")
+			return nil, invalidValue("item.output", "is missing.")
 		}
 		return i, nil
 	case typeMessage:
 	default:
-		return nil, invalid("item.type", "%q is not served; message, function_call and function_call_output are.", clip(given.Type))
+		return nil, invalidValue("item.type", "%q is not served; message, function_call and function_call_output are.", clip(input.Type))
 	}
-	if i.Role = given.Role; i.Role != roleUser && i.Role != roleAssistant && i.Role != roleSystem {
-		return nil, invalid("item.role", "must be user, assistant or system.")
+	if i.Role = input.Role; i.Role != roleUser && i.Role != roleAssistant && i.Role != roleSystem {
+		return nil, invalidValue("item.role", "must be user, assistant or system.")
 	}
 	i.Content = []part{}
-	for n, p := range given.Content {
-		if err := p.check(i.Role, fmt.Sprintf("item.content[%d]", n)); err != nil {
+	for n, p := range input.Content {
+		if err := p.validatePart(i.Role, fmt.Sprintf("item.content[%d]", n)); err != nil {
 			return nil, err
 		}
 		i.Content = append(i.Content, p)
@@ -212,37 +212,37 @@ func readItem(raw json.RawMessage) (*item, error) {
 	return i, nil
 }
 
-// check rejects an invalid part, and clears the fields that do not belong to its type. param is the part's path.
-func (p *part) check(role, param string) error {
+// validatePart rejects an invalid part, and clears the fields that do not belong to its type. param is the part's path.
+func (p *part) validatePart(role, param string) error {
 	switch p.Type {
 	case inputText, outputText:
 	case "text": // the name before the GA API, which SDKs still send
 		p.Type = map[bool]string{true: outputText, false: inputText}[role == roleAssistant]
 	case inputImage:
-		if _, _, ok := picture(p.ImageURL); !ok {
-			return invalid(param+".image_url", "must be a data URL of a JPEG, PNG or WebP in base64, of 8 MiB at most.")
+		if _, _, ok := parseDataURL(p.ImageURL); !ok {
+			return invalidValue(param+".image_url", "must be a data URL of a JPEG, PNG or WebP in base64, of 8 MiB at most.")
 		}
 		*p = part{Type: p.Type, ImageURL: p.ImageURL}
 		return nil
 	case inputAudio, outputAudio:
 		if p.Transcript == nil {
-			return invalid(param+".transcript", "is missing: sound is taken by input_audio_buffer.append alone.")
+			return invalidValue(param+".transcript", "is missing: sound is taken by input_audio_buffer.append alone.")
 		}
 		*p = part{Type: p.Type, Transcript: p.Transcript}
 		return nil
 	default:
-		return invalid(param+".type", "%q is not served.", clip(p.Type))
+		return invalidValue(param+".type", "%q is not served.", clip(p.Type))
 	}
 	*p = part{Type: p.Type, Text: p.Text}
 	return nil
 }
 
-// size returns the size of an item's text and of its pictures, in bytes. Pictures are kept only until the model
+// textAndPictureSize returns the size of an item's text and of its pictures, in bytes. Pictures are kept only until the model
 // receives them.
-func (i *item) size() (text, pictures int) {
-	text = len(value(i.Arguments)) + len(value(i.Output))
+func (i *item) textAndPictureSize() (text, pictures int) {
+	text = len(stringOrEmpty(i.Arguments)) + len(stringOrEmpty(i.Output))
 	for _, p := range i.Content {
-		text += len(p.Text) + len(value(p.Transcript))
+		text += len(p.Text) + len(stringOrEmpty(p.Transcript))
 		pictures += len(p.ImageURL)
 	}
 	return text, pictures

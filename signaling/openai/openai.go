@@ -56,33 +56,33 @@ type Door struct {
 	calls signaling.PeerRegistry[*peerCall]
 }
 
-// Doors returns the endpoints of the API.
-func (d *Door) Doors() (list []signaling.Endpoint) {
+// Endpoints returns the endpoints of the API.
+func (d *Door) Endpoints() (list []signaling.Endpoint) {
 	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
-		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)}
+		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, writeError)}
 	}
 	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's former one
 		at += "/realtime"
 		list = append(list,
-			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
+			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.serveSocket)},
 			door("POST "+at, rejectBetaPath),
-			door("POST "+at+"/calls", d.begin),
-			door("POST "+at+"/calls/{id}/{verb}", d.verb),
-			door("POST "+at+"/client_secrets", d.mint),
+			door("POST "+at+"/calls", d.startCall),
+			door("POST "+at+"/calls/{id}/{verb}", d.handleCallAction),
+			door("POST "+at+"/client_secrets", d.createClientSecret),
 			door("POST "+at+"/sessions", rejectBetaPath),
-			door(at, notServed),
-			door(at+"/{rest...}", notServed),
+			door(at, rejectUnknownPath),
+			door(at+"/{rest...}", rejectUnknownPath),
 		)
 	}
-	return append(list, door("POST /openai/realtimeapi/sessions", rejectBetaPath), door("/openai/", notServed))
+	return append(list, door("POST /openai/realtimeapi/sessions", rejectBetaPath), door("/openai/", rejectUnknownPath))
 }
 
-// notServed rejects a request to an unsupported path of OpenAI's API.
-func notServed(_ http.ResponseWriter, r *http.Request) error {
+// rejectUnknownPath rejects a request to an unsupported path of OpenAI's API.
+func rejectUnknownPath(_ http.ResponseWriter, r *http.Request) error {
 	if strings.HasSuffix(r.URL.Path, "/transcription_sessions") {
-		return refusal("not_found", "", "Sessions that only transcribe are not served.")
+		return newError("not_found", "", "Sessions that only transcribe are not served.")
 	}
-	return refusal("not_found", "", "%s %s is not served.", r.Method, clip(r.URL.Path))
+	return newError("not_found", "", "%s %s is not served.", r.Method, clip(r.URL.Path))
 }
 
 // modelOf returns the model that a request names; Azure's clients call it the deployment.
@@ -108,34 +108,34 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// exchange returns what the token of a request is bound to: a client secret's session and token, or any other token
+// resolveToken returns what the token of a request is bound to: a client secret's session and token, or any other token
 // itself.
-func (d *Door) exchange(r *http.Request) (bound secret, err error) {
+func (d *Door) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
-		return secret{Token: token}, nil
+		return boundToken{Token: token}, nil
 	}
 	err = d.Secrets.LookUp(r.Context(), token, &bound)
 	return bound, err
 }
 
-// guest is a client that was admitted to open a conversation.
-type guest struct {
-	open   *bridge.SessionRequest
-	secret // that the client has presented; its session is nil if it presented none
+// admittedClient is a client that was admitted to open a conversation.
+type admittedClient struct {
+	open       *bridge.SessionRequest
+	boundToken // that the client has presented; its session is nil if it presented none
 }
 
-// admit admits a client that may open a conversation, before it reads anything else of the request.
-func (d *Door) admit(r *http.Request) (g guest, err error) {
-	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, MaxPreRoll: maxHeld}
-	if g.secret, err = d.exchange(r); err != nil {
+// admitClient admits a client that may open a conversation, before it reads anything else of the request.
+func (d *Door) admitClient(r *http.Request) (g admittedClient, err error) {
+	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, MaxPreRoll: maxUncommitted}
+	if g.boundToken, err = d.resolveToken(r); err != nil {
 		return g, err
 	}
 	return g, access.From(r.Context()).Admit(g.open, g.Token)
 }
 
-// agent returns the guest's request with the agent that a session's prompt selects, if the guest may choose it.
-func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.SessionRequest, error) {
+// selectAgent returns the guest's request with the agent that a session's prompt selects, if the guest may choose it.
+func (d *Door) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
 		return bridge.SessionRequest{}, err
@@ -145,9 +145,9 @@ func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.SessionRequest, er
 	return open, d.Agents.Select(&open, values)
 }
 
-// opens returns the request for a conversation. It applies the session of the guest's secret, and then asked, the
+// buildRequest returns the request for a conversation. It applies the session of the guest's secret, and then asked, the
 // session of the request, which may be nil.
-func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
+func (d *Door) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
@@ -155,7 +155,7 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 	}
 	dialogue.session.Model = cmp.Or(dialogue.session.Model, defaultModel)
 	if asked != nil {
-		next, err := dialogue.session.updated(asked)
+		next, err := dialogue.session.withChange(asked)
 		if err != nil {
 			return nil, err
 		}
@@ -164,9 +164,9 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 	if err := dialogue.session.checkModel("model"); err != nil {
 		return nil, err
 	}
-	dialogue.config = dialogue.session.config()
-	dialogue.agent = func(prompt json.RawMessage) (bridge.SessionRequest, error) { return d.agent(g, prompt) }
-	open, err := dialogue.agent(dialogue.session.Prompt)
+	dialogue.config = dialogue.session.engineConfig()
+	dialogue.selectAgent = func(prompt json.RawMessage) (bridge.SessionRequest, error) { return d.selectAgent(g, prompt) }
+	open, err := dialogue.selectAgent(dialogue.session.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -174,23 +174,23 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 	return &open, nil
 }
 
-// find returns the call with an id, if the client may control it. The secret that started the call is accepted even
+// findCall returns the call with an id, if the client may control it. The secret that started the call is accepted even
 // after it has expired.
-func (d *Door) find(r *http.Request, id string) (*call, error) {
+func (d *Door) findCall(r *http.Request, id string) (*call, error) {
 	on := bridge.Origin{Protocol: doorName}
 	c, there := d.calls.FindCall(id)
 	if there {
-		if c.shown == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
+		if c.secretHash == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
 			return c.call, nil
 		}
 		on = c.origin
 	}
-	shown, err := d.exchange(r)
+	shown, err := d.resolveToken(r)
 	if err == nil {
 		err = access.From(r.Context()).AuthorizeControl(on, shown.Token)
 	}
 	if !there && err == nil || access.IsOtherCaller(err) {
-		return nil, errNoCall(id)
+		return nil, callNotFound(id)
 	}
 	if err != nil {
 		return nil, err
@@ -198,25 +198,25 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 	return c.call, nil
 }
 
-// pass proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
-func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
-	shown, _ := d.exchange(r) // without a token, the other gateway checks the request itself
+// proxyToOwner proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
+func (d *Door) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+	shown, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
 	return signaling.ProxyToOwner(w, r, d.Host, id, shown.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
-		refuse(w, errNoCall(id))
+		writeError(w, callNotFound(id))
 	})
 }
 
-func errNoCall(id string) error {
-	return refusal("call_not_found", "call_id", "There is no call %q.", clip(id))
+func callNotFound(id string) error {
+	return newError("call_not_found", "call_id", "There is no call %q.", clip(id))
 }
 
-// begin answers an offer and starts a call.
-func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
+// startCall answers an offer and starts a call.
+func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err := rejectBeta(r); err != nil {
 		return err
 	}
-	guest, err := d.admit(r)
+	guest, err := d.admitClient(r)
 	if err != nil {
 		return err
 	}
@@ -226,22 +226,22 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	offer, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return badOffer(err)
+		return offerError(err)
 	}
 	if !offer.Speaks() && !offer.Listens() { // either is enough: text uses the data channel
-		return refusal("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
+		return newError("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
 	filter, err := readFilter(r)
 	if err != nil {
 		return err
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
-	open, err := d.opens(guest, dialogue, session)
+	open, err := d.buildRequest(guest, dialogue, session)
 	if err != nil {
 		return err
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r)))}
+	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, secretHash: sha256.Sum256([]byte(tokenOf(r)))}
 	c.Offer, c.filtered = offer, filter
 	id := signaling.OwnedID(d.Host, newID("rtc"))
 	if sdp, err = d.calls.StartCall(r, d.Host, id, c, *open); err != nil {
@@ -264,14 +264,14 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	switch {
 	case err == nil && kind == sdpType:
 		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOffer))
-		return string(raw), nil, unread(err)
+		return string(raw), nil, bodyError(err)
 	case err != nil || kind != "multipart/form-data":
-		return "", nil, refusal("unsupported_content_type", "",
+		return "", nil, newError("unsupported_content_type", "",
 			"The body must be application/sdp, or multipart/form-data with the parts sdp and session.")
 	}
 	form, err := r.MultipartReader()
 	if err != nil {
-		return "", nil, unread(err)
+		return "", nil, bodyError(err)
 	}
 	for range 16 { // the two may be anywhere among other parts
 		part, err := form.NextPart()
@@ -279,11 +279,11 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 			break
 		}
 		if err != nil {
-			return "", nil, unread(err)
+			return "", nil, bodyError(err)
 		}
 		raw, err := io.ReadAll(part)
 		if err != nil {
-			return "", nil, unread(err)
+			return "", nil, bodyError(err)
 		}
 		switch part.FormName() {
 		case "sdp":
@@ -295,8 +295,8 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	return sdp, session, nil
 }
 
-// unread returns the error for a body that cannot be read, or nil.
-func unread(err error) error {
+// bodyError returns the error for a body that cannot be read, or nil.
+func bodyError(err error) error {
 	var long *http.MaxBytesError
 	var own *bridge.Error
 	switch {
@@ -305,27 +305,27 @@ func unread(err error) error {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &long):
-		return refusal("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
+		return newError("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
 	}
 	err, field := tools.ExplainJSON(err, ""), ""
 	if place, ok := errors.AsType[*tools.JSONError](err); ok {
 		field = place.Field
 	}
-	return refusal("invalid_body", field, "The body cannot be read: %v.", err)
+	return newError("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
-// verb handles an action on a call. Only hangup is supported: the others are for telephone calls, which use other
+// handleCallAction handles an action on a call. Only hangup is supported: the others are for telephone calls, which use other
 // protocols.
-func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
+func (d *Door) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if d.pass(w, r, id) {
+	if d.proxyToOwner(w, r, id) {
 		return nil
 	}
-	if _, err := d.find(r, id); err != nil {
+	if _, err := d.findCall(r, id); err != nil {
 		return err
 	}
 	if verb := r.PathValue("verb"); verb != "hangup" {
-		return refusal("call_not_found", "", "%q is not served: this is no telephone call.", clip(verb))
+		return newError("call_not_found", "", "%q is not served: this is no telephone call.", clip(verb))
 	}
 	d.calls.HangUp(id)
 	w.WriteHeader(http.StatusOK)

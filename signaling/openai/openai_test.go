@@ -26,16 +26,16 @@ import (
 	"voxgate/tools"
 )
 
-// TestRealtime holds a conversation by voice over a WebSocket, with connections to the model that end, and
+// TestRealtimeConversation holds a conversation by voice over a WebSocket, with connections to the model that end, and
 // interruptions.
-func TestRealtime(t *testing.T) {
+func TestRealtimeConversation(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
 	c.ConfigureSession(`{"instructions":"Be brief."}`)
 	c.AppendAudio(doortest.MakeSentence(440, time.Second, bridge.VoiceRate))
 	r := c.AwaitResponse()
-	if level := mediatest.ToneLevel(voiceOf(c), bridge.VoiceRate, 440); r.Status != "completed" ||
+	if level := mediatest.ToneLevel(receivedVoice(c), bridge.VoiceRate, 440); r.Status != "completed" ||
 		!strings.HasPrefix(r.SpokenText(), "You said") ||
 		level < 0.5 ||
 		r.Usage == nil {
@@ -58,8 +58,8 @@ func TestRealtime(t *testing.T) {
 	}
 }
 
-// TestRealtimeOutlivesConnections ends connections to the model after a second: the client must not notice.
-func TestRealtimeOutlivesConnections(t *testing.T) {
+// TestRealtimeSurvivesUpstreamReconnect ends connections to the model after a second: the client must not notice.
+func TestRealtimeSurvivesUpstreamReconnect(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
 	g := doortest.StartGateway(
@@ -398,14 +398,14 @@ func TestRealtimeSecrets(t *testing.T) {
 			t.Errorf("hang up with %q: %s", hang.token, resp.Status)
 		}
 	}
-	if _, code := refusedRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
+	if _, code := dialRefused(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
 		t.Errorf("an old secret: close %d", code)
 	}
 }
 
 // A key that grants agents by a pattern, or one with variables, accepts clients that name the agent after their
 // token.
-func TestRealtimeAgentsOfAKey(t *testing.T) {
+func TestRealtimeAgentsGrantedToKey(t *testing.T) {
 	t.Parallel()
 	folder := agents.New(&agents.Agent{Name: "desk-1", Prompt: "Call {{guest}}."}, &agents.Agent{Name: "night", Prompt: "Night."})
 	l := doortest.StartLockedGateway(t, func(o *access.Options) { o.Agents = folder },
@@ -507,23 +507,23 @@ func TestBetaIsRejected(t *testing.T) {
 	}
 }
 
-// lostStore is a store that is unavailable while lost is set.
-type lostStore struct {
+// unavailableStore is a store that is unavailable while lost is set.
+type unavailableStore struct {
 	store.Store
-	lost atomic.Bool
+	unavailable atomic.Bool
 }
 
-func (l *lostStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
-	if l.lost.Load() {
+func (l *unavailableStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
+	if l.unavailable.Load() {
 		return nil, 0, store.ErrDown
 	}
 	return l.Store.Get(ctx, name)
 }
 
-func (l *lostStore) CompareAndSwap(
+func (l *unavailableStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
-	if l.lost.Load() {
+	if l.unavailable.Load() {
 		return 0, store.ErrDown
 	}
 	return l.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
@@ -533,7 +533,7 @@ func (l *lostStore) CompareAndSwap(
 // store is unavailable, the page gets a time to retry.
 func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	t.Parallel()
-	shared := &lostStore{Store: store.NewMemory()}
+	shared := &unavailableStore{Store: store.NewMemory()}
 	var gate *access.Gate
 	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAIAt(shared), func(d *doortest.Endpoints, _ *bridge.Options) { gate = d.Access })
 	other := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate }, doortest.WithOpenAIAt(shared))
@@ -563,8 +563,8 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
-	shared.lost.Store(true)
-	if code, _ := refusedRealtime(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != "rate_limit_exceeded" {
+	shared.unavailable.Store(true)
+	if code, _ := dialRefused(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != "rate_limit_exceeded" {
 		t.Errorf("while the store is away: %s", code)
 	}
 	if resp := mint(); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
@@ -572,8 +572,8 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	}
 }
 
-// refusedRealtime returns how a socket is rejected.
-func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header http.Header) (code string, closed int) {
+// dialRefused returns how a socket is rejected.
+func dialRefused(t *testing.T, g *doortest.Gateway, query string, header http.Header) (code string, closed int) {
 	t.Helper()
 	c := doortest.DialRealtime(t, g, query, header)
 	var e struct{ Error struct{ Code string } }
@@ -581,8 +581,8 @@ func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header htt
 	return e.Error.Code, c.CloseCode()
 }
 
-// TestRealtimeRefuses checks that errors are like OpenAI's.
-func TestRealtimeRefuses(t *testing.T) {
+// TestRealtimeRefusals checks that errors are like OpenAI's.
+func TestRealtimeRefusals(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI)
 	for _, test := range []struct {
@@ -600,7 +600,7 @@ func TestRealtimeRefuses(t *testing.T) {
 		if test.token != "" {
 			header.Set("Authorization", "Bearer "+test.token)
 		}
-		if code, closed := refusedRealtime(t, l.Gateway, test.query, header); code != test.code || closed != test.closed {
+		if code, closed := dialRefused(t, l.Gateway, test.query, header); code != test.code || closed != test.closed {
 			t.Errorf("%+v: %s, close %d", test, code, closed)
 		}
 	}
@@ -665,8 +665,8 @@ func FuzzRealtimeCall(f *testing.F) {
 	})
 }
 
-// voiceOf returns the received voice.
-func voiceOf(c *doortest.Realtime) (pcm []int16) {
+// receivedVoice returns the received voice.
+func receivedVoice(c *doortest.Realtime) (pcm []int16) {
 	for _, m := range c.Messages() {
 		var e struct{ Delta []byte }
 		if m.Type == "response.output_audio.delta" {
@@ -677,9 +677,9 @@ func voiceOf(c *doortest.Realtime) (pcm []int16) {
 	return pcm
 }
 
-// TestRealtimeToolsThatAreLost: the client gets an error for a function that the model does not have, and the session
+// TestRealtimeReportsLostTools: the client gets an error for a function that the model does not have, and the session
 // no longer has it. A function that can be declared in another form works without an error.
-func TestRealtimeToolsThatAreLost(t *testing.T) {
+func TestRealtimeReportsLostTools(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)

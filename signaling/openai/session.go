@@ -16,11 +16,11 @@ const (
 	maxSession = 256 << 10
 	// maxTools limits the functions of a session.
 	maxTools = 128
-	// leastSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
+	// minSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
 	// unchanged; with Gemini it interrupts people when they take a breath.
-	leastSilence = 300
-	// maxHeld limits the audio that waits for a commit; the oldest is dropped.
-	maxHeld = 10 * time.Minute
+	minSilence = 300
+	// maxUncommitted limits the audio that waits for a commit; the oldest is dropped.
+	maxUncommitted = 10 * time.Minute
 )
 
 // session is OpenAI's session object: the configuration that the client sets and receives. Decoding JSON into it
@@ -129,7 +129,7 @@ func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*plain)(d))
 }
 
-func value(s *string) string {
+func stringOrEmpty(s *string) string {
 	if s == nil {
 		return ""
 	}
@@ -145,20 +145,20 @@ var (
 func newSession(id, model string) session {
 	detection := newDetection(serverVAD)
 	s := session{
-		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{asAudio}, Tools: []tool{},
+		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{modalityAudio}, Tools: []tool{},
 		ToolChoice: auto, MaxOutputTokens: inf, Truncation: auto,
 	}
 	s.Audio.Input.Format, s.Audio.Output.Format = format{formatPCM, voiceRate}, format{formatPCM, voiceRate}
 	s.Audio.Input.TurnDetection = &detection
-	s.Audio.Output.Voice, s.Audio.Output.Speed = usualVoice, 1
+	s.Audio.Output.Voice, s.Audio.Output.Speed = defaultVoice, 1
 	return s
 }
 
-// usualVoice is the default voice. An agent's own voice takes precedence over it.
-const usualVoice = "marin"
+// defaultVoice is the default voice. An agent's own voice takes precedence over it.
+const defaultVoice = "marin"
 
-// prompted returns a session's prompt as text, or "" if there is none.
-func prompted(raw json.RawMessage) string {
+// promptText returns a session's prompt as text, or "" if there is none.
+func promptText(raw json.RawMessage) string {
 	if string(raw) == "null" {
 		return ""
 	}
@@ -182,7 +182,7 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 		var text string
 		var part struct{ Text *string }
 		if json.Unmarshal(raw, &text) != nil && (json.Unmarshal(raw, &part) != nil || part.Text == nil) {
-			return "", nil, invalid("session.prompt.variables."+name, "must be a text.")
+			return "", nil, invalidValue("session.prompt.variables."+name, "must be a text.")
 		}
 		if part.Text != nil {
 			text = *part.Text
@@ -192,44 +192,45 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 	return p.ID, values, nil
 }
 
-// updated returns the session with a change applied. If anything in it is invalid, the whole change is rejected with an
+// withChange returns the session with a change applied. If anything in it is invalid, the whole change is rejected with an
 // [apiError].
-func (s *session) updated(raw json.RawMessage) (session, error) {
+func (s *session) withChange(raw json.RawMessage) (session, error) {
 	var next session
 	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // a deep copy
 		return next, err
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		return next, refusal("invalid_type", "session", "session must be an object.")
+		return next, newError("invalid_type", "session", "session must be an object.")
 	}
-	if err := unknown(fields, "session."); err != nil {
+	if err := rejectBetaFields(fields, "session."); err != nil {
 		return next, err
 	}
 	if err := json.Unmarshal(raw, &next); err != nil {
 		return next, wrongType(err, "session")
 	}
 	if kind := cmp.Or(next.Type, s.Type); kind != s.Type {
-		return next, refusal("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
+		return next, newError("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
 	}
 	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
 	if string(fields["instructions"]) == "null" { // not a string, and would change nothing
 		next.Instructions = ""
 	}
-	if err := next.check(); err != nil {
+	if err := next.validateSession(); err != nil {
 		return next, err
 	}
 	if len(tools.Encode(next)) > maxSession {
-		return next, refusal("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
+		return next, newError("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
 	}
 	return next, nil
 }
 
-// check rejects invalid values, and normalizes the rest.
-func (s *session) check() error {
+// validateSession rejects invalid values, and normalizes the rest.
+func (s *session) validateSession() error {
 	in := &s.Audio.Input
-	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.check("input"), s.Audio.Output.Format.check("output"),
-		in.TurnDetection.check())
+	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.validateFormat("input"),
+		s.Audio.Output.Format.validateFormat("output"),
+		in.TurnDetection.validateTurnDetection())
 	if err != nil {
 		return err
 	}
@@ -238,17 +239,17 @@ func (s *session) check() error {
 	}
 	var most int
 	if string(s.MaxOutputTokens) != string(inf) && (json.Unmarshal(s.MaxOutputTokens, &most) != nil || most < 1) {
-		return invalid("session.max_output_tokens", `must be a positive number or "inf".`)
+		return invalidValue("session.max_output_tokens", `must be a positive number or "inf".`)
 	}
 	if s.Tools == nil {
 		s.Tools = []tool{}
 	}
 	if len(s.Tools) > maxTools {
-		return invalid("session.tools", "has %d entries; %d are the most.", len(s.Tools), maxTools)
+		return invalidValue("session.tools", "has %d entries; %d are the most.", len(s.Tools), maxTools)
 	}
 	for i, t := range s.Tools {
 		if t.Type == function && t.Name == "" {
-			return invalid(fmt.Sprintf("session.tools[%d].name", i), "is missing.")
+			return invalidValue(fmt.Sprintf("session.tools[%d].name", i), "is missing.")
 		}
 	}
 	return nil
@@ -256,47 +257,47 @@ func (s *session) check() error {
 
 // The output modalities.
 const (
-	asAudio = "audio"
-	asText  = "text"
+	modalityAudio = "audio"
+	modalityText  = "text"
 )
 
 func checkModalities(of string, modalities []string) error {
-	if len(modalities) == 1 && (modalities[0] == asAudio || modalities[0] == asText) {
+	if len(modalities) == 1 && (modalities[0] == modalityAudio || modalities[0] == modalityText) {
 		return nil
 	}
-	return invalid(of+".output_modalities", `must be ["audio"] or ["text"].`)
+	return invalidValue(of+".output_modalities", `must be ["audio"] or ["text"].`)
 }
 
-func (f *format) check(side string) error {
+func (f *format) validateFormat(side string) error {
 	param := "session.audio." + side + ".format"
 	switch f.Type {
 	case formatPCM:
 		if f.Rate = cmp.Or(f.Rate, voiceRate); f.Rate != voiceRate {
-			return invalid(param+".rate", "must be 24000.")
+			return invalidValue(param+".rate", "must be 24000.")
 		}
 	case formatMuLaw, formatALaw:
 		f.Rate = 0
 	default:
-		return invalid(param+".type", "must be audio/pcm, audio/pcmu or audio/pcma.")
+		return invalidValue(param+".type", "must be audio/pcm, audio/pcmu or audio/pcma.")
 	}
 	return nil
 }
 
-func (d *turnDetection) check() error {
+func (d *turnDetection) validateTurnDetection() error {
 	const param = "session.audio.input.turn_detection."
 	ms := func(n *int) bool { return n == nil || *n >= 0 && *n <= 10_000 }
 	switch {
 	case d == nil:
 	case d.Type != serverVAD && d.Type != semanticVAD:
-		return invalid(param+"type", "must be server_vad or semantic_vad.")
+		return invalidValue(param+"type", "must be server_vad or semantic_vad.")
 	case d.Threshold != nil && (*d.Threshold < 0 || *d.Threshold > 1):
-		return invalid(param+"threshold", "must be between 0 and 1.")
+		return invalidValue(param+"threshold", "must be between 0 and 1.")
 	case !ms(d.PrefixPaddingMS):
-		return invalid(param+"prefix_padding_ms", "must be between 0 and 10000.")
+		return invalidValue(param+"prefix_padding_ms", "must be between 0 and 10000.")
 	case d.IdleTimeoutMS != nil && (*d.IdleTimeoutMS < 5000 || *d.IdleTimeoutMS > 30_000):
-		return invalid(param+"idle_timeout_ms", "must be between 5000 and 30000.")
+		return invalidValue(param+"idle_timeout_ms", "must be between 5000 and 30000.")
 	case !ms(d.SilenceDurationMS):
-		return invalid(param+"silence_duration_ms", "must be between 0 and 10000.")
+		return invalidValue(param+"silence_duration_ms", "must be between 0 and 10000.")
 	}
 	return nil
 }
@@ -326,44 +327,44 @@ func (t *tool) UnmarshalJSON(raw []byte) error {
 // MarshalJSON implements json.Marshaler.
 func (t tool) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
-// turns is a turn-taking mode.
-type turns int
+// turnMode is a turn-taking mode.
+type turnMode int
 
 const (
-	modelsEar  turns = iota // the model detects the end of speech, and answers
-	ownEar                  // the gateway detects speech, and the client requests answers (create_response: false)
-	pushToTalk              // the client marks the end of speech (turn_detection: null)
+	modelDetectsTurns   turnMode = iota // the model detects the end of speech, and answers
+	gatewayDetectsTurns                 // the gateway detects speech, and the client requests answers (create_response: false)
+	clientMarksTurns                    // the client marks the end of speech (turn_detection: null)
 )
 
-func (s *session) turns() turns {
+func (s *session) turnMode() turnMode {
 	switch d := s.Audio.Input.TurnDetection; {
 	case d == nil:
-		return pushToTalk
+		return clientMarksTurns
 	case !d.CreateResponse:
-		return ownEar
+		return gatewayDetectsTurns
 	}
-	return modelsEar
+	return modelDetectsTurns
 }
 
-// silence and padding return the durations of the turn detection, in milliseconds.
-func (d *turnDetection) silence() int {
+// silenceMS and padding return the durations of the turn detection, in milliseconds.
+func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
 		return map[string]int{"low": 1200, "high": 400}[d.Eagerness] + map[bool]int{true: 700}[d.Eagerness != "low" && d.Eagerness != "high"]
 	}
 	if d.SilenceDurationMS == nil {
-		return leastSilence
+		return minSilence
 	}
-	return max(leastSilence, *d.SilenceDurationMS)
+	return max(minSilence, *d.SilenceDurationMS)
 }
 
-func (d *turnDetection) padding() int {
+func (d *turnDetection) paddingMS() int {
 	if d == nil || d.PrefixPaddingMS == nil {
 		return 300
 	}
 	return *d.PrefixPaddingMS
 }
 
-func (s *session) writes() bool { return s.OutputModalities[0] == asText }
+func (s *session) isText() bool { return s.OutputModalities[0] == modalityText }
 
 // defaultModel names the gateway's default model, for clients that name none.
 const defaultModel = "gpt-realtime"
@@ -391,16 +392,16 @@ func (s *session) checkModel(param string) error {
 	if _, ok := geminiModel(s.Model); ok {
 		return nil
 	}
-	return refusal("invalid_model", param,
+	return newError("invalid_model", param,
 		"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(s.Model))
 }
 
-// config returns the session as a configuration for the engine.
-func (s *session) config() json.RawMessage {
+// engineConfig returns the session as a configuration for the engine.
+func (s *session) engineConfig() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
 	agent, _, _ := readPrompt(s.Prompt)
-	own := agent != "" && s.Audio.Output.Voice == usualVoice
-	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.writes() && !own {
+	usesAgentVoice := agent != "" && s.Audio.Output.Voice == defaultVoice
+	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.isText() && !usesAgentVoice {
 		generation["speechConfig"] = object{"voiceConfig": object{"prebuiltVoiceConfig": object{"voiceName": name}}}
 	}
 	if string(s.MaxOutputTokens) != string(inf) {
@@ -413,14 +414,15 @@ func (s *session) config() json.RawMessage {
 	if level := levels[s.Reasoning.Effort]; level != "" {
 		generation["thinkingConfig"] = object{"thinkingLevel": level}
 	}
-	heard := object{}
+	inputTranscription := object{}
 	if t := s.Audio.Input.Transcription; t != nil && t.Language != "" {
-		heard["languageCodes"] = []string{t.Language}
+		inputTranscription["languageCodes"] = []string{t.Language}
 	}
 	config := object{
-		"generationConfig": generation, "realtimeInputConfig": s.input(), "inputAudioTranscription": heard, "outputAudioTranscription": object{},
+		"generationConfig": generation, "realtimeInputConfig": s.realtimeInput(), "inputAudioTranscription": inputTranscription,
+		"outputAudioTranscription": object{},
 	}
-	if d := s.Audio.Input.TurnDetection; d != nil && d.IdleTimeoutMS != nil && d.Type == serverVAD && s.turns() == modelsEar {
+	if d := s.Audio.Input.TurnDetection; d != nil && d.IdleTimeoutMS != nil && d.Type == serverVAD && s.turnMode() == modelDetectsTurns {
 		config["voxgate"] = object{"silence": object{"after": fmt.Sprintf("%dms", *d.IdleTimeoutMS), "times": 0}}
 	}
 	if model, _ := geminiModel(s.Model); model != "" {
@@ -429,14 +431,14 @@ func (s *session) config() json.RawMessage {
 	if s.Instructions != "" {
 		config["systemInstruction"] = s.Instructions
 	}
-	if functions := s.functions(); len(functions) > 0 {
+	if functions := s.functionDeclarations(); len(functions) > 0 {
 		config["tools"] = []object{{"functionDeclarations": functions}}
 	}
 	return tools.Encode(config)
 }
 
-// input returns the configuration of speech detection.
-func (s *session) input() object {
+// realtimeInput returns the configuration of speech detection.
+func (s *session) realtimeInput() object {
 	detection, d := object{}, s.Audio.Input.TurnDetection
 	input := object{"automaticActivityDetection": detection}
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
@@ -445,15 +447,15 @@ func (s *session) input() object {
 	// Google's prefixPaddingMs is the duration of speech that starts a turn. Only where the gateway detects speech does
 	// it mean the same as prefix_padding_ms: how much earlier audio belongs to the speech. In push to talk it covers
 	// all audio that waits for a commit.
-	switch s.turns() {
-	case pushToTalk:
-		detection["disabled"], detection["prefixPaddingMs"] = true, maxHeld.Milliseconds()
+	switch s.turnMode() {
+	case clientMarksTurns:
+		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()
 		return input
-	case ownEar:
-		detection["disabled"], detection["prefixPaddingMs"] = true, d.padding()
+	case gatewayDetectsTurns:
+		detection["disabled"], detection["prefixPaddingMs"] = true, d.paddingMS()
 		return input
 	}
-	detection["silenceDurationMs"] = d.silence()
+	detection["silenceDurationMs"] = d.silenceMS()
 	switch {
 	case d.Threshold == nil:
 	case *d.Threshold < 0.4:
@@ -470,8 +472,8 @@ func (s *session) input() object {
 	return input
 }
 
-// functions returns the declarations in OpenAI's sense: the model waits for the results.
-func (s *session) functions() (list []object) {
+// functionDeclarations returns the declarations in OpenAI's sense: the model waits for the results.
+func (s *session) functionDeclarations() (list []object) {
 	if string(s.ToolChoice) == `"none"` {
 		return nil
 	}

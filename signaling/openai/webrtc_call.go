@@ -38,7 +38,7 @@ func readFilter(r *http.Request) (bool, error) {
 	case "", "off", "false":
 		return false, nil
 	default:
-		return false, refusal("invalid_value", "webrtcfilter", "webrtcfilter must be on or off, not %q.", clip(value))
+		return false, newError("invalid_value", "webrtcfilter", "webrtcfilter must be on or off, not %q.", clip(value))
 	}
 }
 
@@ -46,9 +46,9 @@ func readFilter(r *http.Request) (bool, error) {
 type peerCall struct {
 	signaling.HTTPCall
 	*call
-	door   *Door
-	origin bridge.Origin
-	shown  [sha256.Size]byte // hash of the client secret that started the call
+	door       *Door
+	origin     bridge.Origin
+	secretHash [sha256.Size]byte // hash of the client secret that started the call
 
 	filtered bool // the page receives only filteredEvents
 }
@@ -57,69 +57,71 @@ type peerCall struct {
 func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
 	own := &listener{filtered: c.filtered}
-	o := rtc.PeerOptions{Session: &heard{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
+	o := rtc.PeerOptions{Session: &dialogueSession{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
 		m.Text = true // even if the client sent it as binary
-		c.receive(own, m)
+		c.handleMessage(own, m)
 	})
-	own.out, own.pace = channel, channel
+	own.out, own.rateLimiter = channel, channel
 	peer, err := c.AnswerOffer(s, c.door.RTC, o)
 	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
-		return badOffer(err)
+		return offerError(err)
 	}
 	if err != nil {
 		return err
 	}
 	defer peer.Close()
-	c.serve(s)
+	c.setEngine(s)
 	if peer.WantsChannel() {
-		c.join(own)
+		c.addListener(own)
 	}
 	c.StartMedia(peer)
 	if voice := peer.Voice(); voice != nil {
-		s.AttachOutput(&unsaid{voice, c.call})
+		s.AttachOutput(&voiceOutput{voice, c.call})
 	}
-	err = c.carry(ctx, peer.Lost, channel.Failures())
-	c.end(own, err)
+	err = c.runCommands(ctx, peer.Lost, channel.Failures())
+	c.endCall(own, err)
 	channel.Close()
 	return err
 }
 
-// badOffer returns the error for an offer that cannot be answered.
-func badOffer(err error) error { return refusal("invalid_offer", "sdp", "The offer %v.", err) }
+// offerError returns the error for an offer that cannot be answered.
+func offerError(err error) error { return newError("invalid_offer", "sdp", "The offer %v.", err) }
 
-// heard is a peer's session whose audio also goes to the dialogue.
-type heard struct {
+// dialogueSession is a peer's session whose audio also goes to the dialogue.
+type dialogueSession struct {
 	signaling.PeerSession
 	call *call
 }
 
 // Mic implements [rtc.Session].
-func (h *heard) Mic(rate int) (media.Sink, error) {
+func (h *dialogueSession) Mic(rate int) (media.Sink, error) {
 	mic, err := h.Session.NewMicrophone(rate)
-	return &tap{mic, h.call, rate}, err
+	return &dialogueMicrophone{mic, h.call, rate}, err
 }
 
-// tap is a microphone whose audio also goes to the dialogue.
-type tap struct {
+// dialogueMicrophone is a microphone whose audio also goes to the dialogue.
+type dialogueMicrophone struct {
 	media.Sink
 	call *call
 	rate int
 }
 
 // WritePCM implements [media.Sink].
-func (t *tap) WritePCM(pcm []int16) error { return t.call.hear(t.Sink, pcm, t.rate) }
+func (t *dialogueMicrophone) WritePCM(pcm []int16) error {
+	return t.call.writeAudio(t.Sink, pcm, t.rate)
+}
 
-// unsaid is a call's voice, silent while the model's output is text.
-type unsaid struct {
+// voiceOutput is a call's voice, silent while the model's output is text.
+type voiceOutput struct {
 	media.Output
 	call *call
 }
 
 // WriteFrame implements [media.Output].
-func (u *unsaid) WriteFrame(f media.Frame) error {
+func (u *voiceOutput) WriteFrame(f media.Frame) error {
 	u.call.mu.Lock()
-	writes := u.call.dialogue.answer.writes()
+	writes := u.call.dialogue.answer.isText()
 	u.call.mu.Unlock()
 	if writes {
 		f.PCM = make([]int16, len(f.PCM))

@@ -17,13 +17,13 @@ import (
 const (
 	// secretPrefix is the prefix of client secrets.
 	secretPrefix = "ek_"
-	// secretLife is the default validity of a client secret for new conversations; shortestLife and longestLife limit
+	// secretSeconds is the default validity of a client secret for new conversations; shortestLife and longestLife limit
 	// it: https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
-	secretLife, shortestLife, longestLife = 600, 10, 7200 // seconds
+	secretSeconds, minSecretSeconds, maxSecretSeconds = 600, 10, 7200 // seconds
 )
 
-// secret is the data bound to a client secret. It is in the store, so a page may use any gateway that shares the store.
-type secret struct {
+// boundToken is the data bound to a client secret. It is in the store, so a page may use any gateway that shares the store.
+type boundToken struct {
 	Session *session `json:"session"`
 	Token   string   `json:"token"` // for the gateway; empty if it needs none
 }
@@ -37,8 +37,8 @@ type lifetime struct {
 	Seconds int    `json:"seconds"`
 }
 
-// mint creates a client secret for a page, bound to a session.
-func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
+// createClientSecret creates a client secret for a page, bound to a session.
+func (d *Door) createClientSecret(w http.ResponseWriter, r *http.Request) error {
 	var asked struct {
 		ExpiresAfter lifetime        `json:"expires_after"`
 		Session      json.RawMessage `json:"session"`
@@ -46,7 +46,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	if err := rejectBeta(r); err != nil {
 		return err
 	}
-	minter, raw, err := readMint(w, r, &asked)
+	minter, raw, err := readSecretRequest(w, r, &asked)
 	if err != nil {
 		return err
 	}
@@ -54,39 +54,39 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	_ = json.Unmarshal(raw, &fields)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "expires_after" && name != "session" {
-			return refusal("unknown_parameter", clip(name), "Unknown parameter: '%s'. The fields of a session stand in session.", clip(name))
+			return newError("unknown_parameter", clip(name), "Unknown parameter: '%s'. The fields of a session stand in session.", clip(name))
 		}
 	}
-	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, asked.Session)
+	value, expires, made, err := d.bindSecret(r, minter, asked.ExpiresAfter, asked.Session)
 	if err == nil {
 		access.WriteJSON(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}
 	return err
 }
 
-// readMint reads a request for a secret, which may be empty, from a client that may mint tokens.
-func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
+// readSecretRequest reads a request for a secret, which may be empty, from a client that may mint tokens.
+func readSecretRequest(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
 	if minter, err = access.From(r.Context()).RequireMinter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err
 	}
 	if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		return minter, nil, unread(err)
+		return minter, nil, bodyError(err)
 	}
 	raw = tools.TrimBOM(raw)
-	return minter, raw, unread(json.Unmarshal(raw, asked))
+	return minter, raw, bodyError(json.Unmarshal(raw, asked))
 }
 
-// secretFor creates a secret that is bound to a session.
-func (d *Door) secretFor(
+// bindSecret creates a secret that is bound to a session.
+func (d *Door) bindSecret(
 	r *http.Request, minter access.Minter, after lifetime, asked json.RawMessage,
 ) (value string, expires int64, bound *session, err error) {
-	life := cmp.Or(after.Seconds, secretLife)
-	if life < shortestLife || life > longestLife {
-		return "", 0, nil, invalid("expires_after.seconds", "must be between 10 and 7200.")
+	life := cmp.Or(after.Seconds, secretSeconds)
+	if life < minSecretSeconds || life > maxSecretSeconds {
+		return "", 0, nil, invalidValue("expires_after.seconds", "must be between 10 and 7200.")
 	}
 	s := newSession(newID("sess"), "")
 	if asked != nil {
-		if s, err = s.updated(asked); err != nil {
+		if s, err = s.withChange(asked); err != nil {
 			return "", 0, nil, err
 		}
 	}
@@ -102,7 +102,7 @@ func (d *Door) secretFor(
 	}
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
 	expires = time.Now().Add(lasts).Unix()
-	if err := d.Secrets.Bind(r.Context(), minter, value, secret{&s, token.Token}, lasts); err != nil {
+	if err := d.Secrets.Bind(r.Context(), minter, value, boundToken{&s, token.Token}, lasts); err != nil {
 		return "", 0, nil, err
 	}
 	named := s

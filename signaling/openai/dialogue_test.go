@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden compares the output with a file.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares the output with a file.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
@@ -43,8 +43,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// counted returns ids that are the same in each run.
-func counted() func(string) string {
+// newCountingIDs returns ids that are the same in each run.
+func newCountingIDs() func(string) string {
 	counts := map[string]int{}
 	return func(prefix string) string {
 		if prefix == "event" {
@@ -55,9 +55,9 @@ func counted() func(string) string {
 	}
 }
 
-// play passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
+// playSteps passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
 // a client event in JSON, an engine event, or [kindSound].
-func play(b *strings.Builder, d *dialogue, steps ...any) {
+func playSteps(b *strings.Builder, d *dialogue, steps ...any) {
 	for _, step := range steps {
 		event := clientEvent{}
 		var commands []bridge.Command
@@ -66,15 +66,15 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 			fmt.Fprintf(b, "> %s\n", strings.ReplaceAll(s, "\n", " "))
 			var err error
 			if event, err = readEvent([]byte(s)); err == nil {
-				commands, err = d.take(event)
+				commands, err = d.handleClientEvent(event)
 			}
 			if err != nil {
-				d.fail(event.EventID, err)
+				d.emitError(event.EventID, err)
 			}
 		case []int16:
 			fmt.Fprintf(b, "> %v in one piece\n", time.Duration(len(s))*time.Second/16000)
-			commands = d.sound(s, 16000)
-		case sound:
+			commands = d.receiveAudio(s, 16000)
+		case audioStep:
 			fmt.Fprintf(b, "> %v of %v Hz\n", s.lasts, s.hz)
 			pcm := make([]int16, int(s.lasts.Seconds()*16000))
 			if s.hz > 0 {
@@ -82,32 +82,32 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 			}
 			for len(pcm) > 0 {
 				n := min(len(pcm), 1600)
-				commands = append(commands, d.sound(pcm[:n], 16000)...)
+				commands = append(commands, d.receiveAudio(pcm[:n], 16000)...)
 				pcm = pcm[n:]
 			}
 		case time.Duration:
-			d.voice([]byte{1, 2}, s)
+			d.addVoice([]byte{1, 2}, s)
 		case bridge.UserSpeaking:
 			fmt.Fprintf(b, "! %T\n", s)
-			s.At = cmp.Or(s.At, d.ear.heard)
-			commands = d.happen(s)
+			s.At = cmp.Or(s.At, d.userSpeech.received)
+			commands = d.handleEngineEvent(s)
 		default: // an event's body
 			fmt.Fprintf(b, "! %T\n", s)
-			commands = d.happen(s)
+			commands = d.handleEngineEvent(s)
 		}
-		for _, m := range d.drain() {
+		for _, m := range d.drainEvents() {
 			fmt.Fprintf(b, "%s\n", m.data)
 		}
 		for _, c := range commands {
 			raw, _ := json.Marshal(c)
 			fmt.Fprintf(b, "  %T %s\n", c, raw)
-			d.done(event.EventID, c, nil)
+			d.onCommandDone(event.EventID, c, nil)
 		}
 	}
 }
 
-// sound is audio of a client, at 16 kHz.
-type sound struct {
+// audioStep is audio of a client, at 16 kHz.
+type audioStep struct {
 	hz    float64
 	lasts time.Duration
 }
@@ -118,11 +118,11 @@ const (
 	cancel = `{"type":"response.cancel","event_id":"mine"}`
 )
 
-func says(turn int, text string) bridge.EventBody {
+func modelText(turn int, text string) bridge.EventBody {
 	return bridge.AssistantText{Turn: turn, Text: text}
 }
 
-func calls(id, name, args string) bridge.EventBody {
+func modelToolCall(id, name, args string) bridge.EventBody {
 	return bridge.ToolCall{Calls: []tools.Call{{ID: id, Name: name, Args: json.RawMessage(args)}}}
 }
 
@@ -144,8 +144,8 @@ var (
 	}
 )
 
-// TestDialogues plays conversations over a WebSocket, and those of WebRTC calls.
-func TestDialogues(t *testing.T) {
+// TestDialogueEvents plays conversations over a WebSocket, and those of WebRTC calls.
+func TestDialogueEvents(t *testing.T) {
 	for _, file := range []struct {
 		name  string
 		calls bool
@@ -154,9 +154,9 @@ func TestDialogues(t *testing.T) {
 		var b strings.Builder
 		for _, c := range file.cases {
 			fmt.Fprintf(&b, "# %s\n", c.name)
-			d := newDialogue("gpt-realtime", file.calls, counted())
+			d := newDialogue("gpt-realtime", file.calls, newCountingIDs())
 			if c.session != "" {
-				play(
+				playSteps(
 					&strings.Builder{},
 					d,
 					`{"type":"session.update","session":`+c.session+`}`,
@@ -164,9 +164,9 @@ func TestDialogues(t *testing.T) {
 					bridge.SetupComplete{Update: true},
 				)
 			}
-			play(&b, d, c.steps...)
+			playSteps(&b, d, c.steps...)
 		}
-		golden(t, file.name, b.String())
+		compareGolden(t, file.name, b.String())
 	}
 }
 
@@ -180,43 +180,43 @@ const transcribed = `{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}
 
 var socketCases = []dialogueCase{
 	{"spoken to", transcribed, []any{
-		sound{440, time.Second},
+		audioStep{440, time.Second},
 		began,
-		sound{0, time.Second},
+		audioStep{0, time.Second},
 		bridge.UserText{Turn: 1, Text: "Good "},
 		stopped,
 		bridge.UserText{Turn: 1, Text: "day"},
 		bridge.UserText{Turn: 1, Text: "Good day", Final: true},
 		bridge.Speaking{Turn: 1},
-		says(1, "Good "), 100 * time.Millisecond, says(1, "day."),
+		modelText(1, "Good "), 100 * time.Millisecond, modelText(1, "day."),
 		100 * time.Millisecond, spent,
 		bridge.AssistantText{Turn: 1, Text: "Good day.", Final: true},
 		bridge.TurnComplete{Turn: 1},
 	}},
 	{"pieces behind the end", transcribed, []any{
 		bridge.Speaking{Turn: 1},
-		says(1, "Good day"), 100 * time.Millisecond,
+		modelText(1, "Good day"), 100 * time.Millisecond,
 		bridge.TurnComplete{Turn: 1},
-		says(1, "."),
+		modelText(1, "."),
 		bridge.AssistantText{Turn: 1, Text: "Good day.", Final: true},
 		bridge.Thought{Turn: 1, Text: "Hm"},
 		bridge.UserText{Turn: 1, Text: "Hello?"},
 		bridge.UserText{Turn: 1, Text: "Hello?", Final: true},
 		`{"type":"conversation.item.retrieve","item_id":"item1"}`,
 		bridge.Speaking{Turn: 2},
-		says(2, "And you"), 100 * time.Millisecond,
+		modelText(2, "And you"), 100 * time.Millisecond,
 		bridge.Interrupted{Turn: 2, By: bridge.ByVoice},
-		says(2, "?"),
+		modelText(2, "?"),
 	}},
 	{"found late in a burst", "", []any{
-		sound{440, time.Second},
-		sound{0, 2 * time.Second},
+		audioStep{440, time.Second},
+		audioStep{0, 2 * time.Second},
 		bridge.UserSpeaking{Speaking: true, At: 80 * time.Millisecond},
 		bridge.UserSpeaking{At: 1300 * time.Millisecond},
 	}},
 	{"what calls and cuts cost", "", []any{
 		bridge.Speaking{Turn: 1},
-		calls("c1", "weather", `{}`), spent,
+		modelToolCall("c1", "weather", `{}`), spent,
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"1"}}`, create,
 		bridge.Speaking{Turn: 2},
@@ -230,46 +230,46 @@ var socketCases = []dialogueCase{
 	{"one answer in text", "", []any{
 		typed, `{"type":"response.create","response":{"output_modalities":["text"]}}`,
 		bridge.Speaking{Turn: 1},
-		says(1, "Hi"), 100 * time.Millisecond,
+		modelText(1, "Hi"), 100 * time.Millisecond,
 		bridge.TurnComplete{Turn: 1},
 		typed, create,
 		bridge.Speaking{Turn: 2},
-		says(2, "Hi"), 100 * time.Millisecond,
+		modelText(2, "Hi"), 100 * time.Millisecond,
 		bridge.TurnComplete{Turn: 2},
 		`{"type":"response.create","response":{"output_modalities":["audio","text"]}}`,
 	}},
 	{
 		"the model is sooner than our ear",
 		transcribed,
-		[]any{sound{440, time.Second}, began, bridge.UserText{Turn: 1, Text: "Hi", Final: true}, bridge.Speaking{Turn: 1}, stopped},
+		[]any{audioStep{440, time.Second}, began, bridge.UserText{Turn: 1, Text: "Hi", Final: true}, bridge.Speaking{Turn: 1}, stopped},
 	},
 	{"typed", "", []any{
 		typed, `{"type":"response.create","response":{"metadata":{"client_event_id":"7"},"instructions":"Be brief."}}`,
 		bridge.Speaking{Turn: 1},
-		says(1, "Hi"), 100 * time.Millisecond,
+		modelText(1, "Hi"), 100 * time.Millisecond,
 		bridge.TurnComplete{Turn: 1},
 	}},
 	{
 		"asked for an answer that is due",
 		"",
 		[]any{
-			sound{440, time.Second},
+			audioStep{440, time.Second},
 			began,
-			sound{0, time.Second},
+			audioStep{0, time.Second},
 			stopped,
 			create,
 			bridge.Speaking{Turn: 1},
-			says(1, "Hi"),
+			modelText(1, "Hi"),
 			bridge.TurnComplete{Turn: 1},
 		},
 	},
-	{"asked for a beginning", "", []any{create, bridge.Speaking{Turn: 1}, says(1, "Hello"), bridge.TurnComplete{Turn: 1}}},
+	{"asked for a beginning", "", []any{create, bridge.Speaking{Turn: 1}, modelText(1, "Hello"), bridge.TurnComplete{Turn: 1}}},
 	{
 		"interrupted by the voice",
 		"",
 		[]any{
 			bridge.Speaking{Turn: 1},
-			says(1, "A long "),
+			modelText(1, "A long "),
 			time.Second,
 			began,
 			bridge.Interrupted{Turn: 1, By: bridge.ByVoice},
@@ -278,13 +278,13 @@ var socketCases = []dialogueCase{
 	},
 	{"heard in part", "", []any{
 		bridge.Speaking{Turn: 1},
-		says(1, "One "), time.Second, says(1, "two "), time.Second, says(1, "three"), time.Second,
+		modelText(1, "One "), time.Second, modelText(1, "two "), time.Second, modelText(1, "three"), time.Second,
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":1500}`,
 		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":99999}`,
 		`{"type":"conversation.item.retrieve","item_id":"item1"}`,
 	}},
-	{"cancelled", "", []any{typed, create, bridge.Speaking{Turn: 1}, says(1, "Hi"), cancel, cancel}},
+	{"cancelled", "", []any{typed, create, bridge.Speaking{Turn: 1}, modelText(1, "Hi"), cancel, cancel}},
 	{
 		"cancelled before it begins",
 		"",
@@ -297,17 +297,17 @@ var socketCases = []dialogueCase{
 			typed,
 			create,
 			bridge.Speaking{Turn: 2},
-			says(2, "Hi"),
+			modelText(2, "Hi"),
 		},
 	},
 	{"a function", "", []any{
 		bridge.Speaking{Turn: 1},
-		says(1, "Let me see."), 100 * time.Millisecond, calls("c1", "weather", `{"city":"Röm<>"}`),
+		modelText(1, "Let me see."), 100 * time.Millisecond, modelToolCall("c1", "weather", `{"city":"Röm<>"}`),
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"{\"sun\":true}"}}`, create,
 		bridge.TurnComplete{Turn: 2},
 		bridge.Speaking{Turn: 3},
-		says(3, "Sun."),
+		modelText(3, "Sun."),
 		bridge.TurnComplete{Turn: 3},
 	}},
 	{"two functions, and an answer in the same turn", "", []any{
@@ -317,11 +317,11 @@ var socketCases = []dialogueCase{
 		`{"type":"conversation.item.create","item":{"id":"o1","type":"function_call_output","call_id":"c1","output":"1"}}`,
 		`{"type":"conversation.item.create","item":{"id":"o2","type":"function_call_output","call_id":"c2","output":"two"}}`, create,
 		bridge.Speaking{Turn: 1},
-		says(1, "Done."),
+		modelText(1, "Done."),
 		bridge.TurnComplete{Turn: 1},
 	}},
 	{"a function, and nothing to say", "", []any{
-		calls(
+		modelToolCall(
 			"c1",
 			"a",
 			`{}`,
@@ -341,17 +341,17 @@ var socketCases = []dialogueCase{
 			`{"type":"input_image","image_url":"data:image/png;base64,iVBORw=="},{"type":"input_text","text":"What is it?"}]}}`,
 		create,
 	}},
-	{"seeded, and spoken to", "", []any{typed, began, sound{440, time.Second}, stopped}},
+	{"seeded, and spoken to", "", []any{typed, began, audioStep{440, time.Second}, stopped}},
 	{
 		"deleted",
 		"",
 		[]any{typed, `{"type":"conversation.item.delete","item_id":"item1"}`, `{"type":"conversation.item.delete","item_id":"item1"}`, create},
 	},
 	{"push to talk", `{"audio":{"input":{"turn_detection":null}}}`, []any{
-		sound{440, 200 * time.Millisecond},
+		audioStep{440, 200 * time.Millisecond},
 		began, `{"type":"input_audio_buffer.commit"}`, create, stopped,
 		bridge.Speaking{Turn: 1},
-		says(1, "Yes?"),
+		modelText(1, "Yes?"),
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"input_audio_buffer.commit","event_id":"mine"}`, `{"type":"input_audio_buffer.clear"}`,
 	}},
@@ -359,16 +359,16 @@ var socketCases = []dialogueCase{
 		"no answer but on request",
 		`{"audio":{"input":{"turn_detection":{"type":"semantic_vad","eagerness":"high","create_response":false}}}}`,
 		[]any{
-			sound{
+			audioStep{
 				440,
 				time.Second,
 			},
-			sound{0, time.Second},
-			sound{440, time.Second},
-			sound{0, time.Second},
+			audioStep{0, time.Second},
+			audioStep{440, time.Second},
+			audioStep{0, time.Second},
 			create,
 			bridge.Speaking{Turn: 1},
-			says(1, "Yes?"),
+			modelText(1, "Yes?"),
 			bridge.TurnComplete{Turn: 1},
 		},
 	},
@@ -377,11 +377,13 @@ var socketCases = []dialogueCase{
 		`{"audio":{"input":{"turn_detection":{"type":"server_vad","create_response":false}}}}`,
 		[]any{sentence, create},
 	},
-	{"written", `{"output_modalities":["text"]}`, []any{typed, create, says(1, "Hi "), says(1, "you."), bridge.TurnComplete{Turn: 1}}},
+	{"written", `{"output_modalities":["text"]}`, []any{
+		typed, create, modelText(1, "Hi "), modelText(1, "you."), bridge.TurnComplete{Turn: 1},
+	}},
 	{
 		"the connection to the model is lost",
 		"",
-		[]any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByConnectionLoss}},
+		[]any{bridge.Speaking{Turn: 1}, modelText(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByConnectionLoss}},
 	},
 	{"the model does not answer", "", []any{typed, create, bridge.StateChange{Unanswered: true}}},
 	{"a session", "", []any{
@@ -412,27 +414,29 @@ var socketCases = []dialogueCase{
 }
 
 var callCases = []dialogueCase{
-	{"spoken to", "", []any{began, stopped, bridge.Speaking{Turn: 1}, says(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1}}},
+	{"spoken to", "", []any{
+		began, stopped, bridge.Speaking{Turn: 1}, modelText(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1},
+	}},
 	{
 		"interrupted by the voice",
 		"",
 		[]any{
 			bridge.Speaking{Turn: 1},
-			says(1, "A long "),
+			modelText(1, "A long "),
 			began,
 			bridge.Interrupted{Turn: 1, By: bridge.ByVoice, PlayedText: "A", Played: time.Second},
 		},
 	},
-	{"interrupted by the client", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), cancel}},
+	{"interrupted by the client", "", []any{bridge.Speaking{Turn: 1}, modelText(1, "A long "), cancel}},
 	{
 		"its voice cleared",
 		"",
-		[]any{bridge.Speaking{Turn: 1}, says(1, "A long "), `{"type":"output_audio_buffer.clear"}`, `{"type":"output_audio_buffer.clear"}`},
+		[]any{bridge.Speaking{Turn: 1}, modelText(1, "A long "), `{"type":"output_audio_buffer.clear"}`, `{"type":"output_audio_buffer.clear"}`},
 	},
 	{"a call whose voice goes on", "", []any{
 		bridge.Speaking{Turn: 1},
-		says(1, "Let me "), calls("c1", "weather", `{}`), says(1, "see. "),
-		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"x"}}`, create, says(1, "Sun."),
+		modelText(1, "Let me "), modelToolCall("c1", "weather", `{}`), modelText(1, "see. "),
+		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"x"}}`, create, modelText(1, "Sun."),
 		bridge.TurnComplete{Turn: 1},
 	}},
 }
@@ -479,15 +483,15 @@ var refusedCases = []dialogueCase{
 
 // A picture does not evict other items, and is kept until the model receives it; text is limited in all types of
 // items.
-func TestWhatIsKeptOfAConversation(t *testing.T) {
-	d := newDialogue("", false, counted())
+func TestRecordLimits(t *testing.T) {
+	d := newDialogue("", false, newCountingIDs())
 	adds := func(part string) error {
 		item := `{"type":"message","role":"user","content":[` + part + `]}`
-		return d.create(clientEvent{Item: json.RawMessage(item)})
+		return d.createItem(clientEvent{Item: json.RawMessage(item)})
 	}
 	does := func(event string) string {
 		var b strings.Builder
-		play(&b, d, event)
+		playSteps(&b, d, event)
 		return b.String()
 	}
 	data := strings.Repeat("A", 9<<19) // 4.5 MiB
@@ -501,7 +505,7 @@ func TestWhatIsKeptOfAConversation(t *testing.T) {
 	if got := does(retrieve); !strings.Contains(got, `"conversation.item.retrieved"`) {
 		t.Errorf("behind pictures the first item is not there: %s", got)
 	}
-	commands, err := d.take(clientEvent{Type: "response.create"})
+	commands, err := d.handleClientEvent(clientEvent{Type: "response.create"})
 	if err != nil || len(commands) != 1 {
 		t.Fatalf("%d commands, %v", len(commands), err)
 	}
@@ -509,7 +513,7 @@ func TestWhatIsKeptOfAConversation(t *testing.T) {
 		t.Errorf("the model gets %.200s", got)
 	}
 	for _, i := range d.items {
-		if _, pictures := i.size(); pictures > 0 {
+		if _, pictures := i.textAndPictureSize(); pictures > 0 {
 			t.Errorf("%s still has its picture", i.ID)
 		}
 	}
@@ -523,9 +527,9 @@ func TestWhatIsKeptOfAConversation(t *testing.T) {
 	}
 }
 
-// FuzzEvents passes arbitrary client events to a dialogue, which must continue: its output is JSON, and rejections
+// FuzzClientEvents passes arbitrary client events to a dialogue, which must continue: its output is JSON, and rejections
 // are reported.
-func FuzzEvents(f *testing.F) {
+func FuzzClientEvents(f *testing.F) {
 	for _, list := range [][]dialogueCase{socketCases, refusedCases} {
 		for _, c := range list {
 			for _, s := range c.steps {
@@ -536,17 +540,17 @@ func FuzzEvents(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, first, second string) {
-		d := newDialogue("", false, counted())
+		d := newDialogue("", false, newCountingIDs())
 		for _, text := range []string{first, second} {
 			var b strings.Builder
-			play(&b, d, text, bridge.Speaking{Turn: 1}, says(1, "x"), bridge.TurnComplete{Turn: 1}, began, stopped)
+			playSteps(&b, d, text, bridge.Speaking{Turn: 1}, modelText(1, "x"), bridge.TurnComplete{Turn: 1}, began, stopped)
 			for line := range strings.Lines(b.String()) {
 				if line[0] == '{' && !json.Valid([]byte(line)) {
 					t.Fatalf("sent %s", line)
 				}
 			}
 		}
-		if !json.Valid(d.session.config()) || len(tools.Encode(d.session)) > maxSession || len(d.items) > maxItems {
+		if !json.Valid(d.session.engineConfig()) || len(tools.Encode(d.session)) > maxSession || len(d.items) > maxItems {
 			t.Fatalf("the session became %s", tools.Encode(d.session))
 		}
 	})

@@ -12,17 +12,17 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// page is a client of a call that stores its events by type.
-type page struct {
+// pageClient is a client of a call that stores its events by type.
+type pageClient struct {
 	*doortest.Phone
 	channel *webrtc.DataChannel
 	events  chan map[string]any
 }
 
 // dialPage starts a call with a data channel with this label.
-func dialPage(t *testing.T, g *doortest.Gateway, query, label string, o doortest.PhoneOptions) *page {
+func dialPage(t *testing.T, g *doortest.Gateway, query, label string, o doortest.PhoneOptions) *pageClient {
 	t.Helper()
-	p := &page{Phone: doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, o), events: make(chan map[string]any, 1000)}
+	p := &pageClient{Phone: doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, o), events: make(chan map[string]any, 1000)}
 	var err error
 	if p.channel, err = p.PC.CreateDataChannel(label, nil); err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func dialPage(t *testing.T, g *doortest.Gateway, query, label string, o doortest
 	return p
 }
 
-// until returns the types of the events up to one of them.
-func (p *page) until(kind string) (kinds []string, last map[string]any) {
+// awaitEvent returns the types of the events up to one of them.
+func (p *pageClient) awaitEvent(kind string) (kinds []string, last map[string]any) {
 	for e := range p.events {
 		if kinds = append(kinds, e["type"].(string)); e["type"] == kind {
 			return kinds, e
@@ -65,8 +65,8 @@ func (p *page) until(kind string) (kinds []string, last map[string]any) {
 	return kinds, nil
 }
 
-// asks sends text and requests an answer.
-func (p *page) asks(t *testing.T, text string) {
+// requestAnswer sends text and requests an answer.
+func (p *pageClient) requestAnswer(t *testing.T, text string) {
 	t.Helper()
 	for _, event := range []string{
 		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"` + text + `"}]}}`,
@@ -78,9 +78,9 @@ func (p *page) asks(t *testing.T, text string) {
 	}
 }
 
-// TestChannelsOfAnyLabel uses data channels with any label, with a microphone and without: text is accepted, and
+// TestDataChannelLabels uses data channels with any label, with a microphone and without: text is accepted, and
 // events and the voice arrive.
-func TestChannelsOfAnyLabel(t *testing.T) {
+func TestDataChannelLabels(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	directions := []webrtc.RTPTransceiverDirection{
@@ -89,9 +89,9 @@ func TestChannelsOfAnyLabel(t *testing.T) {
 	for i, label := range []string{"realtime-channel", "oai-events", "oai", "", "events", strings.Repeat("long ", 100)} {
 		for _, direction := range directions[i%3 : i%3+1] {
 			p := dialPage(t, g, "", label, doortest.PhoneOptions{Direction: direction})
-			p.until("session.created")
-			p.asks(t, "Tell me something.")
-			kinds, _ := p.until("response.done")
+			p.awaitEvent("session.created")
+			p.requestAnswer(t, "Tell me something.")
+			kinds, _ := p.awaitEvent("response.done")
 			if !slices.Contains(kinds, "response.output_audio_transcript.delta") {
 				t.Errorf("%q, %v: %v", label, direction, kinds)
 			}
@@ -103,9 +103,9 @@ func TestChannelsOfAnyLabel(t *testing.T) {
 	}
 }
 
-// TestAPageWithoutItsPrompt checks that Azure's ?webrtcfilter=on hides from a page all events that may contain the
+// TestWebRTCFilterHidesInstructions checks that Azure's ?webrtcfilter=on hides from a page all events that may contain the
 // session's instructions.
-func TestAPageWithoutItsPrompt(t *testing.T) {
+func TestWebRTCFilterHidesInstructions(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	allowed := strings.Fields(`input_audio_buffer.speech_started input_audio_buffer.speech_stopped output_audio_buffer.started
@@ -119,8 +119,8 @@ func TestAPageWithoutItsPrompt(t *testing.T) {
 		if err := p.channel.SendText(`{"type":"no such event"}`); err != nil {
 			t.Fatal(err)
 		}
-		p.asks(t, "Tell me something.")
-		kinds, _ := p.until("output_audio_buffer.stopped")
+		p.requestAnswer(t, "Tell me something.")
+		kinds, _ := p.awaitEvent("output_audio_buffer.stopped")
 		for _, kind := range kinds {
 			if !slices.Contains(allowed, kind) {
 				t.Errorf("%s: the page gets %s", query, kind)
@@ -132,7 +132,7 @@ func TestAPageWithoutItsPrompt(t *testing.T) {
 		p.HangUp()
 	}
 	p := dialPage(t, g, "?webrtcfilter=off", "x", doortest.PhoneOptions{})
-	p.until("session.created")
+	p.awaitEvent("session.created")
 	p.HangUp()
 	resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/v1/realtime/calls?webrtcfilter=perhaps", doortest.BuildOffer(t),
 		"Content-Type", "application/sdp", "Authorization", "Bearer x")

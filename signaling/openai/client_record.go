@@ -1,0 +1,158 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// clientRecord is the conversation from the client's point of view: its session, its items, and the queued events.
+type clientRecord struct {
+	newID  func(prefix string) string
+	isCall bool // a WebRTC call: the voice has its own track, and events report its playback
+
+	session   session
+	items     []*item // in order
+	itemBytes int     // of text in items, counted when each was added
+	out       []message
+}
+
+// message is a message to the client.
+type message struct {
+	eventType  string // the type of the event
+	data       []byte
+	onlySender bool // only for the connection that caused it
+}
+
+// drainEvents returns the queued messages, and empties the queue.
+func (r *clientRecord) drainEvents() []message {
+	out := r.out
+	r.out = nil
+	return out
+}
+
+// emitEvent sends an event. fields may be nil.
+func (r *clientRecord) emitEvent(kind string, fields object) { r.queueEvent(kind, fields, false) }
+
+func (r *clientRecord) queueEvent(kind string, fields object, onlySender bool) {
+	encoded := []byte("}")
+	if len(fields) > 0 {
+		encoded = tools.Encode(fields)
+		encoded[0] = ','
+	}
+	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q%s`, kind, r.newID("event"), encoded)
+	r.out = append(r.out, message{kind, data, onlySender})
+}
+
+// emitError reports an error; event is the id of the client's event that caused it.
+func (r *clientRecord) emitError(event string, err error) {
+	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
+	var own *apiError
+	var engine *bridge.Error
+	switch {
+	case errors.As(err, &own):
+		e = *own
+		e.Type = cmp.Or(e.Type, "invalid_request_error")
+	case errors.As(err, &engine):
+		e = apiError{Type: "invalid_request_error", Code: string(engine.Code), Message: engine.Message}
+	}
+	e.EventID = event
+	r.queueEvent("error", object{"error": e}, true)
+}
+
+// addItem inserts an item at index at, and reports it; len(items) appends it.
+func (r *clientRecord) addItem(i *item, at int) {
+	r.items = slices.Insert(r.items, at, i)
+	i.countedBytes, _ = i.textAndPictureSize() // an answer has no text yet; it grows by one turn of the model
+	r.itemBytes += i.countedBytes
+	for len(r.items) > maxItems || r.itemBytes > maxRecordBytes && len(r.items) > 1 {
+		r.removeItem(0)
+	}
+	r.emitEvent("conversation.item.added", object{"previous_item_id": r.previousItemID(i), "item": i})
+}
+
+func (r *clientRecord) removeItem(n int) {
+	r.itemBytes -= r.items[n].countedBytes
+	r.items = slices.Delete(r.items, n, n+1)
+}
+
+// emitItemDone reports that an item is complete.
+func (r *clientRecord) emitItemDone(i *item) {
+	r.emitEvent("conversation.item.done", object{"item": i, "previous_item_id": r.previousItemID(i)})
+}
+
+func (r *clientRecord) itemIndex(id string) int {
+	return slices.IndexFunc(r.items, func(i *item) bool { return i.ID == id })
+}
+
+// findItem returns the item with an id, or nil.
+func (r *clientRecord) findItem(id string) *item {
+	if n := r.itemIndex(id); n >= 0 {
+		return r.items[n]
+	}
+	return nil
+}
+
+// previousItemID returns the id of the item before i. It is nil if i is the first item or was dropped.
+func (r *clientRecord) previousItemID(i *item) *string {
+	if n := r.itemIndex(i.ID); n > 0 {
+		return &r.items[n-1].ID
+	}
+	return nil
+}
+
+// lastItemID returns the id of the newest item, or nil.
+func (r *clientRecord) lastItemID() *string {
+	if n := len(r.items); n > 0 {
+		return &r.items[n-1].ID
+	}
+	return nil
+}
+
+// clientEvent is an event of a client. Fields that only one type of event has stay raw.
+type clientEvent struct {
+	Type     string          `json:"type"`
+	EventID  string          `json:"event_id"`
+	Session  json.RawMessage `json:"session"`
+	Item     json.RawMessage `json:"item"`
+	Response json.RawMessage `json:"response"`
+	Audio    base64Audio     `json:"audio"`
+
+	ItemID         string  `json:"item_id"`
+	PreviousItemID *string `json:"previous_item_id"`
+	ContentIndex   int     `json:"content_index"`
+	AudioEndMS     int     `json:"audio_end_ms"`
+	ResponseID     string  `json:"response_id"`
+}
+
+// readEvent reads a client event. With an error, the event still has its id if that can be read.
+func readEvent(raw []byte) (e clientEvent, err error) {
+	if err := json.Unmarshal(raw, &e); err != nil {
+		var id struct {
+			EventID string `json:"event_id"`
+		}
+		_ = json.Unmarshal(raw, &id)
+		e.EventID = clip(id.EventID)
+		var base base64.CorruptInputError
+		switch {
+		case errors.As(err, &base):
+			return e, newError("invalid_value", "audio", "audio is no base64.")
+		case !json.Valid(raw):
+			return e, newError("invalid_json", "", "We could not parse the JSON of your event.")
+		}
+		return e, wrongType(err, "")
+	}
+	if len(e.EventID) > 512 {
+		return clientEvent{}, newError("invalid_value", "event_id", "event_id is too long: it may have 512 characters.")
+	}
+	if e.Type == "" {
+		return e, missingField("type")
+	}
+	return e, nil
+}

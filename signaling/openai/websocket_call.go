@@ -1,0 +1,118 @@
+package openai
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+)
+
+// socketCall is a conversation with its audio in events.
+type socketCall struct {
+	*call
+	listener *listener
+	socket   *signaling.Socket
+
+	decoder audioDecoder
+	mic     *bridge.Microphone // nil until needed
+}
+
+// Serve implements [bridge.Caller].
+func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
+	c.log.Info("client connected", "call", s.ID())
+	c.appendAudio = func(sound []byte) error { return c.receiveAudio(s, sound) }
+	c.setEngine(s)
+	c.addListener(c.listener)
+	s.AttachOutput(c)
+	s.HoldVoice(false)
+	return c.runCommands(ctx, c.socket.StartReading(func(m signaling.Message) { c.handleMessage(c.listener, m) }), nil)
+}
+
+// receiveAudio handles audio of the client.
+func (c *socketCall) receiveAudio(s *bridge.Session, sound []byte) error {
+	c.mu.Lock()
+	format := c.dialogue.session.Audio.Input.Format.Type
+	c.mu.Unlock()
+	pcm, rate := c.decoder.decodeAudio(format, sound)
+	if len(pcm) == 0 {
+		return nil
+	}
+	if c.mic == nil || c.mic.Rate() != rate {
+		mic, err := s.NewMicrophone(rate)
+		if err != nil {
+			return err
+		}
+		c.mic = mic
+	}
+	return c.writeAudio(c.mic, pcm, rate)
+}
+
+// serveListener keeps a second connection to a call until the connection is lost or the call has ended.
+func (c *call) serveListener(ctx context.Context, own *listener, socket *signaling.Socket) error {
+	c.addListener(own)
+	defer c.removeListener(own)
+	gone := socket.StartReading(func(m signaling.Message) { c.handleMessage(own, m) })
+	select {
+	case <-gone:
+	case <-c.callEnded:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// serveSocket serves a WebSocket: a new conversation, or with call_id a second connection to a call.
+func (d *Door) serveSocket(w http.ResponseWriter, r *http.Request) {
+	if d.proxyToOwner(w, r, r.URL.Query().Get("call_id")) {
+		return
+	}
+	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: closeReason, Subprotocol: subprotocol}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
+		s.MarkOpened() // a client need not send anything first
+		log := d.Logger.With("door", doorName, "remote", s.Remote())
+		to, open, err := d.openSocketCall(r, log)
+		own := &listener{out: s, rateLimiter: s}
+		switch {
+		case err != nil:
+			to.endCall(own, err)
+		case open == nil:
+			err = to.serveListener(ctx, own, s)
+		default:
+			err = d.Host.Serve(ctx, &socketCall{call: to, listener: own, socket: s}, *open)
+			to.endCall(own, err)
+		}
+		if code, _ := closeReason(err); code != signaling.CloseNormal {
+			log.Info("client refused or lost", "close", code, "err", clipLong(err.Error()))
+		}
+		return err
+	})
+}
+
+// openSocketCall returns the call of a socket, and the request for its conversation, or nil if the socket is a second connection
+// to an existing call. The call is set even with an error.
+func (d *Door) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
+	if err := rejectBeta(r); err != nil {
+		return newCall(log, newDialogue("", false, newID)), nil, err
+	}
+	query := r.URL.Query()
+	if id := query.Get("call_id"); id != "" {
+		if to, err = d.findCall(r, id); err == nil {
+			return to, nil, nil
+		}
+		return newCall(log, newDialogue("", false, newID)), nil, err
+	}
+	dialogue := newDialogue(modelOf(r), false, newID)
+	guest, err := d.admitClient(r)
+	if err == nil && query.Get("intent") == "transcription" {
+		err = newError("invalid_value", "intent", "Sessions that only transcribe are not served.")
+	}
+	if err == nil {
+		open, err = d.buildRequest(guest, dialogue, nil)
+	}
+	if err == nil {
+		open.NoCues = true // the client gets only the model's voice
+	}
+	return newCall(log, dialogue), open, err
+}
