@@ -110,7 +110,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{
-		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, OnQuality: webrtc.Heard,
+		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, OnQuality: webrtc.ReportQuality,
 		Refused: s.access.OnRefused, Tell: tell, Logger: log,
 	})
 	if err != nil {

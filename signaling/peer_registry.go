@@ -128,7 +128,7 @@ func (NullOutput) WriteFrame(media.Frame) error { return nil }
 
 // Output returns the output for the model's voice: the client, or a null output if its offer accepts no audio.
 func (p *Peer) Output() media.Output {
-	if voice := p.Voice(); voice != nil {
+	if voice := p.VoiceOutput(); voice != nil {
 		return voice
 	}
 	return NullOutput{}

@@ -228,7 +228,7 @@ func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return offerError(err)
 	}
-	if !offer.Speaks() && !offer.Listens() { // either is enough: text uses the data channel
+	if !offer.SendsAudio() && !offer.ReceivesAudio() { // either is enough: text uses the data channel
 		return newError("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
 	filter, err := readFilter(r)

@@ -76,7 +76,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 		c.addListener(own)
 	}
 	c.StartMedia(peer)
-	if voice := peer.Voice(); voice != nil {
+	if voice := peer.VoiceOutput(); voice != nil {
 		s.AttachOutput(&voiceOutput{voice, c.call})
 	}
 	err = c.runCommands(ctx, peer.Lost, channel.Failures())

@@ -21,7 +21,7 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 	pion := map[string]*mediaDescription{}
 	var candidates attributes // Pion writes them into its first section
 	for _, m := range d.media {
-		mid, _ := m.attributes.get("mid")
+		mid, _ := m.attributes.value("mid")
 		pion[mid] = m
 		for _, a := range m.attributes {
 			if a.key == "candidate" && isFirstComponent(a.value) || a.key == "end-of-candidates" {
@@ -32,9 +32,9 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 	var b strings.Builder
 	d.writeSession(&b, version)
 	if o.group != nil {
-		fmt.Fprintf(&b, "a=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
+		fmt.Fprintf(&b, "a=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
 	}
-	tag := o.tag()
+	tag := o.transportSection()
 	ours := attributes{{"setup", role}} // our side of the transport
 	if m := pion[tag.mid]; m != nil {
 		for _, a := range m.attributes {
@@ -48,11 +48,11 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 		m := pion[s.mid]
 		switch {
 		case !s.accepted:
-			m = s.refused(ours)
+			m = s.buildRejection(ours)
 		case m == nil || m.port == 0:
-			return "", fmt.Errorf("its %s section %q has no answer", s.kind, clip(s.mid))
+			return "", fmt.Errorf("its %s section %q has no answer", s.kind, clipText(s.mid))
 		default:
-			o.edit(m, s, voice, role)
+			o.buildAnswerSection(m, s, voice, role)
 			if s == tag {
 				m.attributes = append(m.attributes, candidates...)
 			}
@@ -86,9 +86,9 @@ func isFirstComponent(candidate string) bool {
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// refused returns the rejection of a section. Its transport is allowed by RFC 8829 section 5.3.1, and aiortc requires
+// buildRejection returns the rejection of a section. Its transport is allowed by RFC 8829 section 5.3.1, and aiortc requires
 // it.
-func (s *section) refused(ours attributes) *mediaDescription {
+func (s *section) buildRejection(ours attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {
 		m.attributes = append(m.attributes, attribute{"mid", s.mid})
@@ -104,13 +104,13 @@ func (s *section) refused(ours attributes) *mediaDescription {
 // videoBandwidth is the b= line of a video section (RFC 3890).
 var videoBandwidth = "TIAS:" + strconv.Itoa(videoBits)
 
-// edit turns Pion's answer to an accepted section into the one for the client.
-func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
+// buildAnswerSection turns Pion's answer to an accepted section into the one for the client.
+func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role string) {
 	m.proto = s.proto
 	d := direction{sends: s.mid == voice && s.client.receives, receives: s.client.sends}
 	as := attributes{{"setup", role}}
 	for _, a := range m.attributes {
-		if o.keeps(a, s, d) && !slices.Contains(as, a) {
+		if o.keepsAttribute(a, s, d) && !slices.Contains(as, a) {
 			as = append(as, a)
 		}
 	}
@@ -122,7 +122,7 @@ func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
 	} else {
 		as = append(as, attribute{key: d.String()})
 	}
-	if s.kind == "video" && s.attributes.has("simulcast") {
+	if s.kind == "video" && s.attributes.hasKey("simulcast") {
 		as = append(as, s.streamIDs()...)
 	}
 	if s.kind == "video" && d.receives {
@@ -135,7 +135,7 @@ func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
 // declined and Pion does not read it. Chromium offers simulcast in each further offer, but the extension only if it was
 // accepted, and otherwise rejects its own offer.
 func (s *section) streamIDs() (list attributes) {
-	for _, value := range s.attributes.all("extmap") {
+	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)
 		if len(fields) == 2 && fields[1] == "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id" && isExtensionNumber(fields[0]) {
 			return attributes{{"extmap", value}}
@@ -144,8 +144,8 @@ func (s *section) streamIDs() (list attributes) {
 	return nil
 }
 
-// keeps reports whether an attribute of Pion's answer stays in the client's answer, for a section with our direction d.
-func (o *Offer) keeps(a attribute, s *section, d direction) bool {
+// keepsAttribute reports whether an attribute of Pion's answer stays in the client's answer, for a section with our direction d.
+func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	switch a.key {
 	case "mid":
 		return s.hasMid
@@ -158,9 +158,9 @@ func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 		// uses Web Audio gets none when the source returns. RFC 5576 allows a source that sends nothing.
 		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
-		return s.attributes.has(a.key)
+		return s.attributes.hasKey(a.key)
 	case "extmap":
-		return slices.Contains(s.attributes.all("extmap"), strings.TrimSpace(a.value))
+		return slices.Contains(s.attributes.values("extmap"), strings.TrimSpace(a.value))
 	case "sctp-port":
 		return !s.isOldChannel()
 	}
@@ -173,7 +173,7 @@ func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	d, _ := readDescription(local) // cannot fail: Pion wrote it
 	d.writeSession(&b, version)
 	for i := range o.sections {
-		o.sections[i].refused(nil).write(&b)
+		o.sections[i].buildRejection(nil).write(&b)
 	}
 	return b.String()
 }
@@ -188,7 +188,7 @@ func (o *Offer) checkAnswer(text string) error {
 	case len(d.media) != len(o.sections):
 		return fmt.Errorf("it has %d sections for the offer's %d", len(d.media), len(o.sections))
 	}
-	groups := bundles(d)
+	groups := readBundles(d)
 	if len(groups) > 1 || (len(groups) == 1) != (o.group != nil) {
 		return fmt.Errorf("it has %d BUNDLE groups", len(groups))
 	}
@@ -202,7 +202,7 @@ func (o *Offer) checkAnswer(text string) error {
 			accepted++
 		}
 	}
-	if len(groups) == 1 && (!slices.Equal(groups[0], o.bundled()) || len(groups[0]) != accepted) {
+	if len(groups) == 1 && (!slices.Equal(groups[0], o.bundledMids()) || len(groups[0]) != accepted) {
 		return fmt.Errorf("its BUNDLE group is %v, and %d sections are accepted", groups[0], accepted)
 	}
 	if o.codec != nil && !slices.ContainsFunc(d.media, func(m *mediaDescription) bool { return m.kind == "audio" && m.port != 0 }) {
@@ -213,7 +213,7 @@ func (o *Offer) checkAnswer(text string) error {
 
 // checkSection validates one section of an answer.
 func (o *Offer) checkSection(m *mediaDescription, s *section) error {
-	mid, hasMid := m.attributes.get("mid")
+	mid, hasMid := m.attributes.value("mid")
 	switch {
 	case m.kind != s.kind || m.proto != s.proto || len(m.formats) == 0:
 		return fmt.Errorf("it is of %s over %s", m.kind, m.proto)
@@ -237,7 +237,7 @@ func (o *Offer) checkSection(m *mediaDescription, s *section) error {
 				return fmt.Errorf("it has a=%s twice", a.key)
 			}
 		case "candidate", "end-of-candidates":
-			if s != o.tag() {
+			if s != o.transportSection() {
 				return errors.New("it has candidates, and does not carry the transport")
 			}
 		case "rid", "simulcast":

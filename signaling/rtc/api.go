@@ -81,13 +81,13 @@ func New(o Options) (*API, error) {
 	settings.SetSCTPMaxReceiveBufferSize(1 << 20)
 	settings.SetSCTPMaxMessageSize(maxChannelMessage)
 	settings.SetSCTPRTOMax(channelRTO)
-	loopback, err := a.open(o, &settings)
+	loopback, err := a.openPorts(o, &settings)
 	if err != nil {
 		a.Close()
 		return nil, err
 	}
 	settings.SetIncludeLoopbackCandidate(loopback)
-	settings.SetRemoteIPFilter(reachable(loopback))
+	settings.SetRemoteIPFilter(addressFilter(loopback))
 	if len(o.PublicIPs) > 0 {
 		err := settings.SetICEAddressRewriteRules(webrtc.ICEAddressRewriteRule{
 			External: o.PublicIPs, AsCandidateType: webrtc.ICECandidateTypeHost, Mode: webrtc.ICEAddressRewriteReplace,
@@ -104,8 +104,8 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// open opens the ports that all peers share, and reports whether one of them is on the loopback.
-func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
+// openPorts opens the ports that all peers share, and reports whether one of them is on the loopback.
+func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
 	logger := settings.LoggerFactory.NewLogger("ice")
 	var networks []webrtc.NetworkType
 	if o.UDPAddr != "" {
@@ -233,16 +233,16 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 			return nil, fmt.Errorf("register %s: %w", c.capability.MimeType, err)
 		}
 	}
-	registry, err := interceptors(codecs)
+	registry, err := newInterceptors(codecs)
 	if err != nil {
 		return nil, err
 	}
 	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry)), nil
 }
 
-// interceptors handle the RTCP that voice and Receiver do not handle: answers to NACK, reports, and transport-cc, with
+// newInterceptors handle the RTCP that voice and Receiver do not handle: answers to NACK, reports, and transport-cc, with
 // which browsers estimate their bandwidth. The first is the nearest to the network.
-func interceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
+func newInterceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
 	registry.Add(resenders{})
 	if err := webrtc.ConfigureRTCPReports(registry); err != nil {

@@ -19,30 +19,30 @@ var ErrTooManyCandidates = errors.New("too many candidates")
 // Alibaba, and Azure.
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
-// reachable returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to
+// addressFilter returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to
 // any address. It excludes internal addresses of this machine, its link and its cloud, in any form (net.IP recognizes
 // ::ffff:127.0.0.1). With loopback, the gateway listens on the loopback, so clients may be there as well.
-func reachable(loopback bool) func(net.IP) bool {
+func addressFilter(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
 		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&
 			!ip.Equal(net.IPv4bcast) && !slices.ContainsFunc(metadata, ip.Equal)
 	}
 }
 
-// announces reports whether one of our candidates is sent to clients. If public addresses are configured, no others are
+// isAnnounced reports whether one of our candidates is sent to clients. If public addresses are configured, no others are
 // sent: Pion replaces local addresses only in the families that have a public one.
-func (a *API) announces(candidate string) bool {
+func (a *API) isAnnounced(candidate string) bool {
 	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
 	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {
 		return net.ParseIP(ip).Equal(net.ParseIP(fields[4]))
 	})
 }
 
-// filtered returns an answer with only the announced candidates.
-func (a *API) filtered(answer string) string {
+// filterCandidates returns an answer with only the announced candidates.
+func (a *API) filterCandidates(answer string) string {
 	var b strings.Builder
 	for line := range strings.Lines(answer) {
-		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); !ok || a.announces(candidate) {
+		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); !ok || a.isAnnounced(candidate) {
 			b.WriteString(line)
 		}
 	}

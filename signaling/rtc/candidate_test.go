@@ -21,7 +21,7 @@ func TestReachable(t *testing.T) {
 	} {
 		loopback := net.ParseIP(ip).IsLoopback()
 		for _, here := range []bool{false, true} {
-			if got := reachable(here)(net.ParseIP(ip)); got != (want || here && loopback) {
+			if got := addressFilter(here)(net.ParseIP(ip)); got != (want || here && loopback) {
 				t.Errorf("%s, if we listen on the loopback (%v): %v", ip, here, got)
 			}
 		}

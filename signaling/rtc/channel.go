@@ -48,15 +48,17 @@ func (c *Channel) Limit() int { return c.maxMessage }
 func (c *Channel) Write(message []byte) error { return c.dc.SendText(string(message)) }
 
 // Ready blocks until the channel accepts more. It returns [ErrSlow] after slowChannel.
-func (c *Channel) Ready(ctx context.Context) error { return c.below(ctx, maxBuffered, slowChannel) }
+func (c *Channel) Ready(ctx context.Context) error {
+	return c.waitForBuffer(ctx, maxBuffered, slowChannel)
+}
 
 // Flush blocks until everything was sent. It returns [ErrSlow] after patience.
 func (c *Channel) Flush(ctx context.Context, patience time.Duration) error {
-	return c.below(ctx, 0, patience)
+	return c.waitForBuffer(ctx, 0, patience)
 }
 
-// below blocks until at most n bytes are buffered.
-func (c *Channel) below(ctx context.Context, n uint64, patience time.Duration) error {
+// waitForBuffer blocks until at most n bytes are buffered.
+func (c *Channel) waitForBuffer(ctx context.Context, n uint64, patience time.Duration) error {
 	if c.dc.BufferedAmount() <= n {
 		return nil
 	}

@@ -38,8 +38,8 @@ func (a attribute) String() string {
 
 type attributes []attribute
 
-// get returns the value of the first attribute with a name, without surrounding spaces.
-func (as attributes) get(key string) (value string, ok bool) {
+// value returns the value of the first attribute with a name, without surrounding spaces.
+func (as attributes) value(key string) (value string, ok bool) {
 	i := slices.IndexFunc(as, func(a attribute) bool { return a.key == key })
 	if i < 0 {
 		return "", false
@@ -47,8 +47,8 @@ func (as attributes) get(key string) (value string, ok bool) {
 	return strings.TrimSpace(as[i].value), true
 }
 
-// all returns the values of all attributes with a name.
-func (as attributes) all(key string) (values []string) {
+// values returns the values of all attributes with a name.
+func (as attributes) values(key string) (values []string) {
 	for _, a := range as {
 		if a.key == key {
 			values = append(values, strings.TrimSpace(a.value))
@@ -57,8 +57,8 @@ func (as attributes) all(key string) (values []string) {
 	return values
 }
 
-func (as attributes) has(key string) bool {
-	_, ok := as.get(key)
+func (as attributes) hasKey(key string) bool {
+	_, ok := as.value(key)
 	return ok
 }
 
@@ -111,7 +111,7 @@ func readDescription(text string) (d description, err error) {
 			continue
 		}
 		if first && line != "v=0" {
-			return d, fmt.Errorf("it begins with %q, not with v=0", clip(line))
+			return d, fmt.Errorf("it begins with %q, not with v=0", clipText(line))
 		}
 		first = false
 		if len(line) < 2 || line[1] != '=' {
@@ -145,7 +145,7 @@ func readDescription(text string) (d description, err error) {
 func readMediaLine(value string) (*mediaDescription, error) {
 	fields := strings.Fields(value)
 	bad := func(problem string) (*mediaDescription, error) {
-		return nil, fmt.Errorf("the line %q has %s", clip("m="+value), problem)
+		return nil, fmt.Errorf("the line %q has %s", clipText("m="+value), problem)
 	}
 	if len(fields) < 4 {
 		return bad("fewer than four fields")
@@ -158,8 +158,8 @@ func readMediaLine(value string) (*mediaDescription, error) {
 	return &mediaDescription{kind: fields[0], port: int(port), proto: fields[2], formats: fields[3:]}, nil
 }
 
-// clip shortens a client's text.
-func clip(s string) string {
+// clipText shortens a client's text.
+func clipText(s string) string {
 	const most = 80
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "…"

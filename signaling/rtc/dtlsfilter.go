@@ -13,7 +13,7 @@ type sifted struct{ *net.UDPConn }
 func (s sifted) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 	for {
 		n, from, err = s.UDPConn.ReadFrom(p)
-		if err != nil || harmless(p[:n]) {
+		if err != nil || isHarmlessDTLS(p[:n]) {
 			return n, from, err
 		}
 	}
@@ -28,8 +28,8 @@ const (
 	recordHeader           = 13
 )
 
-// harmless checks the DTLS records of a datagram; other datagrams (RFC 7983) are harmless.
-func harmless(datagram []byte) bool {
+// isHarmlessDTLS checks the DTLS records of a datagram; other datagrams (RFC 7983) are harmless.
+func isHarmlessDTLS(datagram []byte) bool {
 	if len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
 		return true
 	}

@@ -47,7 +47,7 @@ func changeDirections(t *testing.T, directions ...string) {
 		} else {
 			o, err := ParseOffer(offer)
 			must(t, err)
-			if !p.Made(o) {
+			if !p.IsSameClient(o) {
 				t.Fatal("the offer is of another peer")
 			}
 			answer, err = p.Answer(o)
@@ -72,10 +72,10 @@ func changeDirections(t *testing.T, directions ...string) {
 func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direction string) {
 	t.Helper()
 	sends, receives := direction == "sendrecv" || direction == "sendonly", direction == "sendrecv" || direction == "recvonly"
-	if got := p.Voice() != nil; got != receives {
+	if got := p.VoiceOutput() != nil; got != receives {
 		t.Fatalf("%s: there is a voice: %v", direction, got)
 	}
-	if _, got := p.Microphone(); got && !sends {
+	if _, got := p.MicrophoneSilence(); got && !sends {
 		t.Errorf("%s: there is a microphone", direction)
 	}
 	for len(phone.came) > 0 {
@@ -104,7 +104,7 @@ func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direc
 				0xfe,
 			},
 		}))
-		if voice := p.Voice(); voice != nil {
+		if voice := p.VoiceOutput(); voice != nil {
 			must(t, voice.WriteFrame(media.Frame{PCM: down[:480], PTS: time.Duration(phone.sequence) * media.FrameDuration, Start: i == 0}))
 		}
 		<-frame.C
@@ -184,7 +184,7 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 		}
 		o, err := ParseOffer(offer)
 		must(t, err)
-		if !p.Made(o) {
+		if !p.IsSameClient(o) {
 			t.Fatalf("the offer %d is of another peer", i)
 		}
 		last := answer
@@ -254,7 +254,7 @@ func talk(t *testing.T, phone *client, p *Peer, session *conversation) {
 			Header: rtp.Header{Version: 2, SequenceNumber: phone.sequence, Timestamp: uint32(phone.sequence) * 960}, Payload: buf[:n],
 		}))
 		at := time.Duration(phone.sequence) * media.FrameDuration
-		must(t, p.Voice().WriteFrame(media.Frame{PCM: down[480*i:][:480], PTS: at, Start: i == 0}))
+		must(t, p.VoiceOutput().WriteFrame(media.Frame{PCM: down[480*i:][:480], PTS: at, Start: i == 0}))
 		for len(phone.came) > 0 {
 			n, err := decoder.Decode(<-phone.came, pcm)
 			must(t, err)
@@ -380,7 +380,7 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 			for i, text := range c.offers {
 				o, err := ParseOffer(text)
 				must(t, err)
-				if gone := i > 0 && !p.Made(o); gone != (c.voices[i] == "gone") {
+				if gone := i > 0 && !p.IsSameClient(o); gone != (c.voices[i] == "gone") {
 					t.Fatalf("offer %d is of another peer: %v", i, gone)
 				} else if gone {
 					continue
@@ -403,8 +403,8 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 						}
 					}
 				}
-				if voice != c.voices[i] || (p.Voice() != nil) != (voice != "") {
-					t.Errorf("offer %d: the voice goes by section %q (%v), want %q\n%s", i, voice, p.Voice(), c.voices[i], answer)
+				if voice != c.voices[i] || (p.VoiceOutput() != nil) != (voice != "") {
+					t.Errorf("offer %d: the voice goes by section %q (%v), want %q\n%s", i, voice, p.VoiceOutput(), c.voices[i], answer)
 				}
 			}
 		})

@@ -23,30 +23,30 @@ const quietMicrophone = time.Second
 
 // microphone is a track being received.
 type microphone struct {
-	number   int32        // of the track; newer tracks have higher numbers
-	came     atomic.Int64 // arrival of the newest packet: Unix time in ns
-	cancel   context.CancelFunc
-	done     chan struct{}
-	receiver *rtpaudio.Receiver
+	number     int32        // of the track; newer tracks have higher numbers
+	lastPacket atomic.Int64 // arrival of the newest packet: Unix time in ns
+	cancel     context.CancelFunc
+	done       chan struct{}
+	receiver   *rtpaudio.Receiver
 }
 
-// receive feeds a track to the session until it ends. A newer track replaces an older one, which is used again while
+// receiveTrack feeds a track to the session until it ends. A newer track replaces an older one, which is used again while
 // the newer one is quiet: an exchange returns to the first SSRC after its music on hold, and a late packet of an old
 // SSRC may look like a new track.
-func (p *Peer) receive(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	if p.codec == nil { // Pion has found a section that was not negotiated: nothing here can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
 		return
 	}
-	go p.do("rtcp", func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
-	p.listen(ctx, number, track, from)
-	for p.await(ctx, number, track) {
-		p.listen(ctx, number, track, from)
+	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
+	p.feedSession(ctx, number, track, from)
+	for p.awaitTurn(ctx, number, track) {
+		p.feedSession(ctx, number, track, from)
 	}
 }
 
-// await discards a track's packets until the track may be used; it returns false if the track ends first.
-func (p *Peer) await(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
+// awaitTurn discards a track's packets until the track may be used; it returns false if the track ends first.
+func (p *Peer) awaitTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 1500)
@@ -55,14 +55,14 @@ func (p *Peer) await(ctx context.Context, number int32, track *webrtc.TrackRemot
 			return false
 		}
 		m := p.microphone.Load()
-		if m == nil || m.number < number || time.Since(time.Unix(0, m.came.Load())) > quietMicrophone {
+		if m == nil || m.number < number || time.Since(time.Unix(0, m.lastPacket.Load())) > quietMicrophone {
 			return ctx.Err() == nil
 		}
 	}
 }
 
-// listen feeds a track to the session until it ends or another one takes over.
-func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+// feedSession feeds a track to the session until it ends or another one takes over.
+func (p *Peer) feedSession(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	sink, err := p.session.Mic(p.codec.DecodedRate(uplinkRate))
 	if err != nil {
 		p.log.Error("microphone", "err", err)
@@ -71,18 +71,18 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &microphone{number: number, cancel: cancel, done: make(chan struct{})}
-	m.came.Store(time.Now().UnixNano())
+	m.lastPacket.Store(time.Now().UnixNano())
 	m.receiver = rtpaudio.NewReceiver(sink, p.receiverOptions(from))
 	defer close(m.done)
 	if old := p.microphone.Swap(m); old != nil {
 		old.cancel()
 		<-old.done
 	}
-	err = m.receiver.Run(ctx, trackReader{track, &m.came})
+	err = m.receiver.Run(ctx, trackReader{track, &m.lastPacket})
 	stats := m.receiver.Stats()
 	p.log.Info("microphone ended", "track", number, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 		"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
-	p.api.Heard(Quality{
+	p.api.ReportQuality(Quality{
 		Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Concealed: stats.Concealed, Jitter: stats.Jitter,
 	})
 }

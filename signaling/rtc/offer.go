@@ -60,8 +60,8 @@ type Offer struct {
 	maxMessage int    // of the data channel, in bytes
 }
 
-// kept returns what is needed after an offer was answered, without its text of 20 KB.
-func (o Offer) kept() Offer {
+// withoutText returns what is needed after an offer was answered, without its text of 20 KB.
+func (o Offer) withoutText() Offer {
 	o.from, o.sections, o.group, o.transport.candidates = description{}, nil, nil, nil
 	o.transport.fingerprint, o.transport.ufrag, o.transport.pwd = strings.Clone(o.transport.fingerprint),
 		strings.Clone(o.transport.ufrag), ""
@@ -89,10 +89,10 @@ type section struct {
 	encodings []webrtc.RTPCodecParameters
 }
 
-// Speaks reports whether the client may send audio, Listens whether it receives audio, and Talks whether both.
-func (o Offer) Speaks() bool  { return o.microphone }
-func (o Offer) Listens() bool { return o.voice }
-func (o Offer) Talks() bool   { return o.Speaks() && o.Listens() }
+// SendsAudio reports whether the client may send audio, Listens whether it receives audio, and Talks whether both.
+func (o Offer) SendsAudio() bool    { return o.microphone }
+func (o Offer) ReceivesAudio() bool { return o.voice }
+func (o Offer) IsTwoWay() bool      { return o.SendsAudio() && o.ReceivesAudio() }
 
 // Channel reports whether the client opens data channels.
 func (o Offer) Channel() bool { return o.channel }
@@ -142,11 +142,11 @@ func ParseOffer(text string) (Offer, error) {
 // newOffer decides how to answer an offer. chosen is the codec of the connection so far, which it keeps if it is still
 // offered, or nil.
 func newOffer(d description, chosen *codec) (Offer, error) {
-	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.has("extmap-allow-mixed")}
-	groups := bundles(d)
+	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.hasKey("extmap-allow-mixed")}
+	groups := readBundles(d)
 	err := o.readSections(d, groups)
 	if err == nil {
-		err = o.accept(groups, chosen)
+		err = o.acceptSections(groups, chosen)
 	}
 	if err == nil {
 		err = o.readTransport(d)
@@ -157,9 +157,9 @@ func newOffer(d description, chosen *codec) (Offer, error) {
 	return o, nil
 }
 
-// bundles returns the mids of each BUNDLE group (RFC 9143 section 7).
-func bundles(d description) (groups [][]string) {
-	for _, value := range d.attributes.all("group") {
+// readBundles returns the mids of each BUNDLE group (RFC 9143 section 7).
+func readBundles(d description) (groups [][]string) {
+	for _, value := range d.attributes.values("group") {
 		if fields := strings.Fields(value); len(fields) > 0 && fields[0] == "BUNDLE" {
 			groups = append(groups, fields[1:])
 		}
@@ -170,19 +170,19 @@ func bundles(d description) (groups [][]string) {
 // isOffered reports whether a client offers a section. Port 0 withdraws it, except for a bundle-only section of a
 // BUNDLE group, which always has port 0 (RFC 9143 section 6, RFC 8829 section 5.2.1).
 func isOffered(m *mediaDescription, grouped bool) bool {
-	return m.port != 0 || grouped && m.attributes.has("bundle-only")
+	return m.port != 0 || grouped && m.attributes.hasKey("bundle-only")
 }
 
 // readSections parses the sections, and fills in defaults.
 func (o *Offer) readSections(d description, groups [][]string) error {
 	taken := map[string]bool{}
 	for _, m := range d.media {
-		if mid, _ := m.attributes.get("mid"); mid != "" {
+		if mid, _ := m.attributes.value("mid"); mid != "" {
 			if strings.ContainsAny(mid, " \t") {
-				return fmt.Errorf("has a media section with the mid %q, which is no token", clip(mid))
+				return fmt.Errorf("has a media section with the mid %q, which is no token", clipText(mid))
 			}
 			if taken[mid] {
-				return fmt.Errorf("has two media sections with the mid %q", clip(mid))
+				return fmt.Errorf("has two media sections with the mid %q", clipText(mid))
 			}
 			taken[mid] = true
 		}
@@ -193,7 +193,7 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 	}
 	for i, m := range d.media {
 		s := section{mediaDescription: m, client: byDefault}
-		if s.mid, _ = m.attributes.get("mid"); s.mid != "" {
+		if s.mid, _ = m.attributes.value("mid"); s.mid != "" {
 			s.hasMid = true
 		} else {
 			for s.mid = strconv.Itoa(i); taken[s.mid]; {
@@ -220,13 +220,13 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	if m.kind == "video" {
 		clear(names)
 	}
-	for _, value := range m.attributes.all("rtpmap") {
+	for _, value := range m.attributes.values("rtpmap") {
 		if pt, name, ok := strings.Cut(value, " "); ok {
 			names[pt] = plainName(name)
 		}
 	}
 	parameters := map[string]string{}
-	for _, value := range m.attributes.all("fmtp") {
+	for _, value := range m.attributes.values("fmtp") {
 		if pt, line, ok := strings.Cut(value, " "); ok && parameters[pt] == "" {
 			parameters[pt] = strings.TrimSpace(line)
 		}
@@ -238,7 +238,7 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 		}
 		f := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(number)}
 		f.MimeType, f.SDPFmtpLine = m.kind+"/"+names[pt], parameters[pt]
-		for _, value := range m.attributes.all("rtcp-fb") {
+		for _, value := range m.attributes.values("rtcp-fb") {
 			if of, feedback, ok := strings.Cut(value, " "); ok && (of == pt || of == "*") {
 				kind, parameter, _ := strings.Cut(strings.TrimSpace(feedback), " ")
 				f.RTCPFeedback = append(f.RTCPFeedback, webrtc.RTCPFeedback{Type: kind, Parameter: parameter})
@@ -252,13 +252,13 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 // plainName returns an encoding name without the default of one audio channel (RFC 8866 section 6.6).
 func plainName(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
 
-// has reports whether a list contains an encoding name, ignoring case (RFC 8866 section 6.6).
-func has(names []string, name string) bool {
+// containsName reports whether a list contains an encoding name, ignoring case (RFC 8866 section 6.6).
+func containsName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// find returns the first format with a name.
-func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
+// findFormat returns the first format with a name.
+func (s *section) findFormat(name string) (f webrtc.RTPCodecParameters, ok bool) {
 	i := slices.IndexFunc(s.encodings, func(f webrtc.RTPCodecParameters) bool { return strings.EqualFold(f.MimeType, s.kind+"/"+name) })
 	if i < 0 {
 		return f, false
@@ -266,26 +266,26 @@ func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
 	return s.encodings[i], true
 }
 
-// audio returns the formats for the answer to an audio section: plain for the codec, and red for Opus with RED, if offered.
+// audioFormats returns the formats for the answer to an audio section: plain for the codec, and red for Opus with RED, if offered.
 // ok is false if the section does not have the codec.
-func (s *section) audio(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
-	if plain, ok = s.find(c.name); !ok {
+func (s *section) audioFormats(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
+	if plain, ok = s.findFormat(c.name); !ok {
 		return plain, red, false, false
 	}
 	plain.MimeType = c.mimeType
 	plain.ClockRate = 8000
 	if c.mimeType == webrtc.MimeTypeOpus {
 		plain.ClockRate, plain.Channels = 48000, 2
-		if red, hasRED = s.find(redName); hasRED {
+		if red, hasRED = s.findFormat(redName); hasRED {
 			red.MimeType, red.ClockRate, red.Channels = mimeTypeRED, 48000, 2
 		}
 	}
 	return plain, red, hasRED, true
 }
 
-// video returns the format for the answer to a video section.
-func (s *section) video() (f webrtc.RTPCodecParameters, ok bool) {
-	f, ok = s.find(vp8Name)
+// videoFormat returns the format for the answer to a video section.
+func (s *section) videoFormat() (f webrtc.RTPCodecParameters, ok bool) {
+	f, ok = s.findFormat(vp8Name)
 	f.MimeType, f.ClockRate = webrtc.MimeTypeVP8, 90000
 	return f, ok
 }
@@ -303,17 +303,17 @@ var (
 // isOldChannel reports whether a section for data channels has the form of the drafts of RFC 8841: "DTLS/SCTP 5000".
 func (s *section) isOldChannel() bool { return s.proto == "DTLS/SCTP" }
 
-// usable reports whether a section's kind and one of its formats are supported.
-func (s *section) usable(c *codec) bool {
+// isUsable reports whether a section's kind and one of its formats are supported.
+func (s *section) isUsable(c *codec) bool {
 	switch s.kind {
 	case "audio":
 		if c == nil {
 			return false
 		}
-		_, ok := s.find(c.name)
+		_, ok := s.findFormat(c.name)
 		return ok && slices.Contains(mediaProtocols, s.proto)
 	case "video":
-		_, ok := s.video()
+		_, ok := s.videoFormat()
 		return ok && slices.Contains(mediaProtocols, s.proto)
 	case "application":
 		return slices.Contains(channelProtocols, s.proto) && (s.formats[0] == "webrtc-datachannel" || s.isOldChannel())
@@ -321,23 +321,23 @@ func (s *section) usable(c *codec) bool {
 	return false
 }
 
-// accept decides which sections are accepted: the supported ones that share one transport. Without a BUNDLE group each
+// acceptSections decides which sections are accepted: the supported ones that share one transport. Without a BUNDLE group each
 // section has its own transport, and only the first audio section is accepted (RFC 9143 section 7.3).
-func (o *Offer) accept(groups [][]string, chosen *codec) error {
+func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
 	for i := range o.sections {
 		s := &o.sections[i]
 		offered = offered || s.offered
 		if s.kind == "audio" && s.offered {
-			audio = append(audio, names(s.encodings)...)
+			audio = append(audio, encodingNames(s.encodings)...)
 			if len(s.encodings) == 0 {
 				audio = append(audio, "none")
 			}
 		}
 		if s.kind == "video" && s.offered && s.client.sends {
-			if _, ok := s.video(); !ok {
-				o.Unseen = cmp.Or(strings.Join(unseen(s.encodings), ", "), "nothing that has a name")
+			if _, ok := s.videoFormat(); !ok {
+				o.Unseen = cmp.Or(strings.Join(unsupportedVideo(s.encodings), ", "), "nothing that has a name")
 			}
 		}
 	}
@@ -345,16 +345,16 @@ func (o *Offer) accept(groups [][]string, chosen *codec) error {
 		return nil
 	}
 	for i := range codecs {
-		if c := &codecs[i]; o.codec == nil && has(audio, c.name) || c == chosen && has(audio, c.name) {
+		if c := &codecs[i]; o.codec == nil && containsName(audio, c.name) || c == chosen && containsName(audio, c.name) {
 			o.codec = c
 		}
 	}
 	if o.codec == nil && len(audio) > 0 {
 		return fmt.Errorf("offers no codec that is served here; Opus, PCMU and PCMA are, and the offer has %s", strings.Join(audio, ", "))
 	}
-	first := o.first("audio")
+	first := o.firstUsable("audio")
 	if first < 0 {
-		first = o.first("")
+		first = o.firstUsable("")
 	}
 	if first < 0 || o.codec != nil && o.sections[first].kind != "audio" {
 		return errNothingServed
@@ -371,9 +371,9 @@ func (o *Offer) accept(groups [][]string, chosen *codec) error {
 
 var errNothingServed = errors.New("has no media section that is served here: of sound, of video as VP8, or of data channels")
 
-// first returns the index of the first usable section of a kind, or of any kind if it is empty; -1 without one.
-func (o *Offer) first(kind string) int {
-	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.usable(o.codec) })
+// firstUsable returns the index of the first usable section of a kind, or of any kind if it is empty; -1 without one.
+func (o *Offer) firstUsable(kind string) int {
+	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.isUsable(o.codec) })
 }
 
 // acceptBundled accepts the first section, and the usable ones that share its transport.
@@ -382,7 +382,7 @@ func (o *Offer) acceptBundled(first int) {
 	types := map[webrtc.PayloadType]string{} // format of each payload type, the same in a whole BUNDLE group (RFC 9143 section 10.1.2)
 	for i := range o.sections {
 		s := &o.sections[i]
-		if !s.offered || !s.usable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {
+		if !s.offered || !s.isUsable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {
 			continue
 		}
 		switch s.kind {
@@ -391,7 +391,7 @@ func (o *Offer) acceptBundled(first int) {
 				continue
 			}
 			o.channel = true
-			if text, ok := s.attributes.get("max-message-size"); ok {
+			if text, ok := s.attributes.value("max-message-size"); ok {
 				if n, err := strconv.Atoi(text); err == nil {
 					o.maxMessage = n
 				}
@@ -400,7 +400,7 @@ func (o *Offer) acceptBundled(first int) {
 				}
 			}
 		default:
-			formats := o.answered(s)
+			formats := o.answerFormats(s)
 			if media == maxAccepted || slices.ContainsFunc(formats, func(f webrtc.RTPCodecParameters) bool {
 				return types[f.PayloadType] != "" && types[f.PayloadType] != f.MimeType
 			}) {
@@ -419,33 +419,33 @@ func (o *Offer) acceptBundled(first int) {
 	}
 }
 
-// answered returns the formats for the answer to a section, the preferred one first.
-func (o *Offer) answered(s *section) (formats []webrtc.RTPCodecParameters) {
+// answerFormats returns the formats for the answer to a section, the preferred one first.
+func (o *Offer) answerFormats(s *section) (formats []webrtc.RTPCodecParameters) {
 	if s.kind == "video" {
-		f, _ := s.video()
+		f, _ := s.videoFormat()
 		return []webrtc.RTPCodecParameters{f}
 	}
-	plain, red, hasRED, _ := s.audio(o.codec)
+	plain, red, hasRED, _ := s.audioFormats(o.codec)
 	if hasRED {
 		formats = append(formats, red)
 	}
 	return append(formats, plain)
 }
 
-// tag returns the section that carries the transport, or nil if none is accepted. It is the first accepted one in the
+// transportSection returns the section that carries the transport, or nil if none is accepted. It is the first accepted one in the
 // offer's BUNDLE group (RFC 9143 section 7.3.1).
-func (o *Offer) tag() *section {
-	for _, mid := range o.bundled() {
+func (o *Offer) transportSection() *section {
+	for _, mid := range o.bundledMids() {
 		i := slices.IndexFunc(o.sections, func(s section) bool { return s.mid == mid })
 		return &o.sections[i]
 	}
 	return nil
 }
 
-// bundled returns the mids of the accepted sections, starting with the tag.
-func (o *Offer) bundled() (mids []string) {
+// bundledMids returns the mids of the accepted sections, starting with the tag.
+func (o *Offer) bundledMids() (mids []string) {
 	for _, mid := range o.group {
-		if s := o.section(mid); s != nil && s.hasMid && !slices.Contains(mids, mid) {
+		if s := o.sectionByMid(mid); s != nil && s.hasMid && !slices.Contains(mids, mid) {
 			mids = append(mids, mid)
 		}
 	}
@@ -461,7 +461,7 @@ func (o *Offer) bundled() (mids []string) {
 // bundled sections need not repeat it (RFC 8829 section 5.2.1).
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
-	tag := o.tag()
+	tag := o.transportSection()
 	if tag != nil {
 		places = []attributes{tag.attributes, d.attributes}
 	}
@@ -475,21 +475,21 @@ func (o *Offer) readTransport(d description) error {
 	}
 	t := &o.transport
 	for _, a := range places {
-		if ufrag, _ := a.get("ice-ufrag"); ufrag != "" && t.ufrag == "" {
+		if ufrag, _ := a.value("ice-ufrag"); ufrag != "" && t.ufrag == "" {
 			t.ufrag = ufrag
-			t.pwd, _ = a.get("ice-pwd")
+			t.pwd, _ = a.value("ice-pwd")
 		}
-		if setup, _ := a.get("setup"); setup != "" && t.setup == "" {
+		if setup, _ := a.value("setup"); setup != "" && t.setup == "" {
 			t.setup = strings.ToLower(setup)
 		}
 		if t.fingerprint == "" {
-			t.fingerprint = strongest(a.all("fingerprint"))
+			t.fingerprint = strongestFingerprint(a.values("fingerprint"))
 		}
 	}
 	if t.setup != "active" && t.setup != "passive" {
 		t.setup = "actpass"
 	}
-	t.lite = d.attributes.has("ice-lite")
+	t.lite = d.attributes.hasKey("ice-lite")
 	switch {
 	case tag == nil: // everything was stopped, including the section with the transport
 	case t.fingerprint == "":
@@ -501,17 +501,17 @@ func (o *Offer) readTransport(d description) error {
 	return nil
 }
 
-// role returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials, except
+// answerSetup returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials, except
 // with an ICE lite client.
-func (t transport) role() string {
+func (t transport) answerSetup() string {
 	if t.setup == "active" || t.setup == "actpass" && t.lite {
 		return "passive"
 	}
 	return "active"
 }
 
-// strongest returns the fingerprint with the strongest known hash (RFC 8122 section 5), or "".
-func strongest(fingerprints []string) string {
+// strongestFingerprint returns the fingerprint with the strongest known hash (RFC 8122 section 5), or "".
+func strongestFingerprint(fingerprints []string) string {
 	for _, hash := range []string{"sha-256", "sha-384", "sha-512", "sha-224", "sha-1", ""} {
 		for _, f := range fingerprints {
 			fields := strings.Fields(f)
@@ -528,13 +528,13 @@ func (o *Offer) readCandidates(d description) (candidates []string) {
 	places := []attributes{d.attributes}
 	for i := range o.sections {
 		s := &o.sections[i]
-		ufrag, _ := s.attributes.get("ice-ufrag")
-		if s == o.tag() || ufrag == o.transport.ufrag && (s.accepted || len(o.group) > 0 && slices.Contains(o.group, s.mid)) {
+		ufrag, _ := s.attributes.value("ice-ufrag")
+		if s == o.transportSection() || ufrag == o.transport.ufrag && (s.accepted || len(o.group) > 0 && slices.Contains(o.group, s.mid)) {
 			places = append(places, s.attributes)
 		}
 	}
 	for _, a := range places {
-		for _, line := range a.all("candidate") {
+		for _, line := range a.values("candidate") {
 			if len(candidates) == MaxCandidates {
 				return candidates
 			}
@@ -546,8 +546,8 @@ func (o *Offer) readCandidates(d description) (candidates []string) {
 	return candidates
 }
 
-// names returns the encoding names of formats, for example "opus/48000/2".
-func names(formats []webrtc.RTPCodecParameters) (list []string) {
+// encodingNames returns the encoding names of formats, for example "opus/48000/2".
+func encodingNames(formats []webrtc.RTPCodecParameters) (list []string) {
 	for _, f := range formats {
 		_, name, _ := strings.Cut(f.MimeType, "/")
 		list = append(list, name)
@@ -555,9 +555,9 @@ func names(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// unseen returns the video codecs among formats, without retransmission and error correction formats.
-func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
-	for _, name := range names(formats) {
+// unsupportedVideo returns the video codecs among formats, without retransmission and error correction formats.
+func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
+	for _, name := range encodingNames(formats) {
 		switch codec, _, _ := strings.Cut(name, "/"); strings.ToLower(codec) {
 		case "rtx", "red", "ulpfec", "flexfec-03":
 		default:
@@ -567,8 +567,8 @@ func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// Stopped reports whether the client has stopped all sections.
-func (o Offer) Stopped() bool { return o.tag() == nil }
+// IsStopped reports whether the client has stopped all sections.
+func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
 // voiceSection returns the mid of the section for the model's voice, or "". The current section is kept if the client
 // still receives on it; otherwise it is the first that receives.
@@ -581,8 +581,8 @@ func (o *Offer) voiceSection(current string) (mid string) {
 	return mid
 }
 
-// section returns the accepted section with a mid, or nil.
-func (o *Offer) section(mid string) *section {
+// sectionByMid returns the accepted section with a mid, or nil.
+func (o *Offer) sectionByMid(mid string) *section {
 	i := slices.IndexFunc(o.sections, func(s section) bool { return s.accepted && s.mid == mid })
 	if i < 0 {
 		return nil
@@ -590,15 +590,15 @@ func (o *Offer) section(mid string) *section {
 	return &o.sections[i]
 }
 
-// regular returns the offer for Pion. It has only the accepted sections, in one BUNDLE group with one transport. Each
+// buildPionOffer returns the offer for Pion. It has only the accepted sections, in one BUNDLE group with one transport. Each
 // has a mid, the formats of the answer, and a direction that never stops it, because Pion cannot resume a stopped
 // section; wireAnswer sets the actual directions. Simulcast and the SSRCs of audio are left out: Pion would drop
 // packets with other SSRCs, and a sender may change its SSRC at any time (RFC 3550 section 8.2), as telephone exchanges
 // do for music on hold. Candidates are passed to Pion separately, so an offer without changes for Pion has the same
 // text as the one before. voice is the mid of the only section for which Pion may create a sender.
-func (o *Offer) regular(voice, setup string) string {
+func (o *Offer) buildPionOffer(voice, setup string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
+	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
 	fmt.Fprintf(&b, "a=fingerprint:%s\r\na=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", o.transport.fingerprint, o.transport.ufrag, o.transport.pwd)
 	if o.transport.lite {
 		b.WriteString("a=ice-lite\r\n")
@@ -629,7 +629,7 @@ func (o *Offer) regular(voice, setup string) string {
 func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
-	for _, f := range o.answered(s) {
+	for _, f := range o.answerFormats(s) {
 		pt := strconv.Itoa(int(f.PayloadType))
 		m.formats = append(m.formats, pt)
 		_, name, _ := strings.Cut(f.MimeType, "/")
@@ -645,7 +645,7 @@ func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, exte
 			m.attributes = append(m.attributes, attribute{"rtcp-fb", strings.TrimSpace(pt + " " + feedback.Type + " " + feedback.Parameter)})
 		}
 	}
-	for _, value := range s.attributes.all("extmap") {
+	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)
 		if len(fields) != 2 || !isExtensionNumber(fields[0]) || extensions[fields[1]] != "" && extensions[fields[1]] != fields[0] {
 			continue
@@ -653,8 +653,8 @@ func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, exte
 		extensions[fields[1]] = fields[0]
 		m.attributes = append(m.attributes, attribute{"extmap", value})
 	}
-	if s.kind == "video" && s.client.sends && !s.attributes.has("simulcast") {
-		m.attributes = append(m.attributes, s.sources()...)
+	if s.kind == "video" && s.client.sends && !s.attributes.hasKey("simulcast") {
+		m.attributes = append(m.attributes, s.videoSource()...)
 	}
 }
 
@@ -665,18 +665,18 @@ func isExtensionNumber(text string) bool {
 	return err == nil && n >= 1 && n <= 14
 }
 
-// sources returns the SSRC of a video section. It is nil for several SSRCs (old simulcast), because Pion would take the
+// videoSource returns the SSRC of a video section. It is nil for several SSRCs (old simulcast), because Pion would take the
 // offer for Plan B.
-func (s *section) sources() (list attributes) {
+func (s *section) videoSource() (list attributes) {
 	primary, repair := map[string]bool{}, map[string]bool{}
-	for _, value := range s.attributes.all("ssrc-group") {
+	for _, value := range s.attributes.values("ssrc-group") {
 		fields := strings.Fields(value)
 		if len(fields) == 3 && fields[0] == "FID" {
 			repair[fields[2]] = true
 			list = append(list, attribute{"ssrc-group", strings.Join(fields, " ")})
 		}
 	}
-	for _, value := range s.attributes.all("ssrc") {
+	for _, value := range s.attributes.values("ssrc") {
 		ssrc, _, _ := strings.Cut(value, " ")
 		if _, err := strconv.ParseUint(ssrc, 10, 32); err != nil {
 			return nil

@@ -153,9 +153,9 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			return
 		}
 		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			p.do("microphone", func() { p.receive(ctx, number, t, from) })
+			p.runGuarded("microphone", func() { p.receiveTrack(ctx, number, t, from) })
 		} else {
-			p.do("camera", func() { o.Cameras.look(ctx, p, t) })
+			p.runGuarded("camera", func() { o.Cameras.decodePictures(ctx, p, t) })
 		}
 	})
 	var served atomic.Bool
@@ -174,10 +174,10 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	return p, nil
 }
 
-// Made reports whether an offer comes from the same client connection as this peer. It is false before the first
+// IsSameClient reports whether an offer comes from the same client connection as this peer. It is false before the first
 // Answer.
-func (p *Peer) Made(o Offer) bool {
-	if p.stopped || p.setup == "" || o.Stopped() {
+func (p *Peer) IsSameClient(o Offer) bool {
+	if p.stopped || p.setup == "" || o.IsStopped() {
 		return !p.stopped && p.setup != ""
 	}
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
@@ -187,18 +187,18 @@ func (p *Peer) Made(o Offer) bool {
 // transport ends with its last section (RFC 9143 section 7.5): a browser then restarts ICE and DTLS with the same
 // certificate.
 func (p *Peer) startsTransport(o Offer) bool {
-	return p.Restarts(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.section(mid) != nil })
+	return p.RestartsICE(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.sectionByMid(mid) != nil })
 }
 
 // replacesTransport reports whether an offer stops the section that carries the transport, and moves the others to a
 // new one. Chromium and Firefox then end DTLS, and start on other ports with the same ufrag and certificate. A client
 // that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
 func (p *Peer) replacesTransport(o Offer) bool {
-	if p.tag == "" || len(p.candidates) == 0 || p.Restarts(o) ||
+	if p.tag == "" || len(p.candidates) == 0 || p.RestartsICE(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
 		return false
 	}
-	return !slices.ContainsFunc(o.tag().attributes.all("candidate"), func(line string) bool {
+	return !slices.ContainsFunc(o.transportSection().attributes.values("candidate"), func(line string) bool {
 		return slices.Contains(p.candidates, candidateAddress(line))
 	})
 }
@@ -213,47 +213,47 @@ func candidateAddress(line string) string {
 	return strings.ToLower(fields[2]) + " " + fields[4] + " " + fields[5]
 }
 
-// Restarts reports whether an offer restarts ICE, which interrupts the connection until the client has the answer.
-func (p *Peer) Restarts(o Offer) bool {
-	return !o.Stopped() && p.offer.transport.ufrag != o.transport.ufrag
+// RestartsICE reports whether an offer restarts ICE, which interrupts the connection until the client has the answer.
+func (p *Peer) RestartsICE(o Offer) bool {
+	return !o.IsStopped() && p.offer.transport.ufrag != o.transport.ufrag
 }
 
-// Connecting reports whether the peer is connecting, initially or after a restart of ICE.
-func (p *Peer) Connecting() bool {
+// IsConnecting reports whether the peer is connecting, initially or after a restart of ICE.
+func (p *Peer) IsConnecting() bool {
 	s := p.pc.ConnectionState()
 	return s == webrtc.PeerConnectionStateNew || s == webrtc.PeerConnectionStateConnecting
 }
 
-// Voice returns the output for the model's voice, or nil if the last offer does not receive audio.
-func (p *Peer) Voice() media.Output {
+// VoiceOutput returns the output for the model's voice, or nil if the last offer does not receive audio.
+func (p *Peer) VoiceOutput() media.Output {
 	if !p.offer.voice {
 		return nil
 	}
 	return p.output
 }
 
-// Microphone reports whether this peer receives the client's microphone, and how long it has been quiet.
-func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
+// MicrophoneSilence reports whether this peer receives the client's microphone, and how long it has been quiet.
+func (p *Peer) MicrophoneSilence() (quiet time.Duration, ok bool) {
 	m := p.microphone.Load()
 	if m == nil || !p.offer.microphone {
 		return 0, false
 	}
-	return time.Since(time.Unix(0, m.came.Load())), true
+	return time.Since(time.Unix(0, m.lastPacket.Load())), true
 }
 
 // WantsChannel reports whether the last offer has a section for data channels.
 func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
-// Tag returns the mid and the index of the media section that carries the transport; candidates belong to it. The mid
+// TransportSection returns the mid and the index of the media section that carries the transport; candidates belong to it. The mid
 // is "" if the offer has none, and before the first Answer.
-func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
+func (p *Peer) TransportSection() (mid string, index int) { return p.tag, p.index }
 
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// do runs f like containPanic, and makes Close wait for it: Pion's own Close returns while a track's handler still
+// runGuarded runs f like containPanic, and makes Close wait for it: Pion's own Close returns while a track's handler still
 // runs.
-func (p *Peer) do(place string, f func()) {
+func (p *Peer) runGuarded(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing
 	if ok {
@@ -280,59 +280,59 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.name, p.chosen.name, errOtherCodec))
 		}
 	}
-	if o.Stopped() {
+	if o.IsStopped() {
 		if p.setup == "" {
 			return bad(errNothingServed)
 		}
-		p.stopped, p.offer = true, o.kept()
+		p.stopped, p.offer = true, o.withoutText()
 		p.repeats++
 		return o.stoppedAnswer(p.pc.LocalDescription().SDP, p.repeats), nil
 	}
 	switch {
 	case p.setup == "":
-		p.setup, p.role = o.transport.setup, o.transport.role()
+		p.setup, p.role = o.transport.setup, o.transport.answerSetup()
 	case o.transport.setup == p.role:
 		return bad(errOtherRole)
 	}
 	if o.codec != nil && p.chosen == nil {
 		p.chosen, p.codec = o.codec, o.codec.new(p.decoder)
 	}
-	if p.Restarts(o) {
+	if p.RestartsICE(o) {
 		p.tried, p.candidates = 0, nil
 	}
-	for _, line := range o.tag().attributes.all("candidate") {
+	for _, line := range o.transportSection().attributes.values("candidate") {
 		p.noteCandidate(line)
 	}
 	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats the candidates of the first
 	p.mayCome.Add(moreTracks)
 	voice := o.voiceSection(p.voiceAt)
-	if err := p.negotiate(&o, voice); err != nil {
+	if err := p.negotiateWithPion(&o, voice); err != nil {
 		return bad(err)
 	}
-	if err := p.gather(); err != nil {
+	if err := p.waitForCandidates(); err != nil {
 		return "", err
 	}
-	if sdp, err = o.wireAnswer(p.api.filtered(p.pc.LocalDescription().SDP), voice, p.role, p.repeats); err == nil {
+	if sdp, err = o.wireAnswer(p.api.filterCandidates(p.pc.LocalDescription().SDP), voice, p.role, p.repeats); err == nil {
 		err = o.checkAnswer(sdp)
 	}
 	if err != nil {
-		p.log.Error("bad answer", "err", err, "offer", clip(fmt.Sprint(o.from.media)), "answer", sdp)
+		p.log.Error("bad answer", "err", err, "offer", clipText(fmt.Sprint(o.from.media)), "answer", sdp)
 		return bad(fmt.Errorf("the answer would be wrong: %w", err))
 	}
-	p.index = slices.IndexFunc(o.sections, func(s section) bool { return s.mid == o.tag().mid })
-	if p.tag = ""; o.tag().hasMid {
-		p.tag = strings.Clone(o.tag().mid)
+	p.index = slices.IndexFunc(o.sections, func(s section) bool { return s.mid == o.transportSection().mid })
+	if p.tag = ""; o.transportSection().hasMid {
+		p.tag = strings.Clone(o.transportSection().mid)
 	}
 	p.mids = nil
-	for _, mid := range o.bundled() {
+	for _, mid := range o.bundledMids() {
 		p.mids = append(p.mids, strings.Clone(mid))
 	}
-	p.offer = o.kept()
+	p.offer = o.withoutText()
 	return sdp, nil
 }
 
-// negotiate passes an offer to Pion and creates the answer. voice is the mid of the section for the voice, or "".
-func (p *Peer) negotiate(o *Offer, voice string) error {
+// negotiateWithPion passes an offer to Pion and creates the answer. voice is the mid of the section for the voice, or "".
+func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section that had it was stopped, or takes none any more
 		if err := p.pc.RemoveTrack(p.sender); err != nil {
 			return fmt.Errorf("voice track: %w", err)
@@ -343,11 +343,11 @@ func (p *Peer) negotiate(o *Offer, voice string) error {
 	if carries == "" {
 		carries = p.voiceAt // on hold: Pion keeps its sender, and nothing is sent
 	}
-	if regular := o.regular(carries, p.setup); regular == p.pionOffer {
+	if regular := o.buildPionOffer(carries, p.setup); regular == p.pionOffer {
 		p.repeats++
 	} else {
 		p.pionOffer = ""
-		if err := p.renegotiate(o, voice, regular); err != nil {
+		if err := p.updatePion(o, voice, regular); err != nil {
 			return err
 		}
 		p.pionOffer = regular
@@ -360,13 +360,13 @@ func (p *Peer) negotiate(o *Offer, voice string) error {
 	return nil
 }
 
-// renegotiate passes a changed offer to Pion. Unchanged ones, such as a hold, are not passed: Pion ends the tracks of
+// updatePion passes a changed offer to Pion. Unchanged ones, such as a hold, are not passed: Pion ends the tracks of
 // all sources that an offer does not name, which interrupts audio and costs a transceiver each time.
-func (p *Peer) renegotiate(o *Offer, voice, regular string) error {
+func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
 	}
-	if err := p.prefer(o); err != nil {
+	if err := p.setCodecPreferences(o); err != nil {
 		return err
 	}
 	if voice != "" {
@@ -395,15 +395,15 @@ func (p *Peer) watchCandidates(send func(line string)) {
 			default:
 			}
 		}
-		if send != nil && (i == nil || p.api.announces(line)) {
+		if send != nil && (i == nil || p.api.isAnnounced(line)) {
 			send(line)
 		}
 	})
 }
 
-// gather waits for our candidates. It does not use Pion's GatheringCompletePromise: a promise that is created while
+// waitForCandidates waits for our candidates. It does not use Pion's GatheringCompletePromise: a promise that is created while
 // Pion finishes may never be fulfilled, because Pion reads its callback before it changes its state.
-func (p *Peer) gather() error {
+func (p *Peer) waitForCandidates() error {
 	wait := gatherWait
 	if !p.trickles {
 		wait = gatherAll
@@ -423,8 +423,8 @@ func (p *Peer) gather() error {
 	return nil
 }
 
-// transceiver returns Pion's transceiver of a section.
-func (p *Peer) transceiver(mid string) *webrtc.RTPTransceiver {
+// transceiverByMid returns Pion's transceiver of a section.
+func (p *Peer) transceiverByMid(mid string) *webrtc.RTPTransceiver {
 	all := p.pc.GetTransceivers()
 	if i := slices.IndexFunc(all, func(t *webrtc.RTPTransceiver) bool { return t.Mid() == mid }); i >= 0 {
 		return all[i]
@@ -432,19 +432,19 @@ func (p *Peer) transceiver(mid string) *webrtc.RTPTransceiver {
 	return nil
 }
 
-// prefer makes the answer list only the offer's formats; otherwise the sender could choose others in each packet. Opus
+// setCodecPreferences makes the answer list only the offer's formats; otherwise the sender could choose others in each packet. Opus
 // with RED precedes plain Opus if offered: browsers send the first format.
-func (p *Peer) prefer(o *Offer) error {
+func (p *Peer) setCodecPreferences(o *Offer) error {
 	for i := range o.sections {
 		s := &o.sections[i]
 		if !s.accepted || s.kind == "application" {
 			continue
 		}
-		t := p.transceiver(s.mid)
+		t := p.transceiverByMid(s.mid)
 		if t == nil {
-			return fmt.Errorf("the %s section %q is not known", s.kind, clip(s.mid))
+			return fmt.Errorf("the %s section %q is not known", s.kind, clipText(s.mid))
 		}
-		if err := t.SetCodecPreferences(o.answered(s)); err != nil {
+		if err := t.SetCodecPreferences(o.answerFormats(s)); err != nil {
 			return err
 		}
 	}
@@ -463,7 +463,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 		}
 		p.output = output
 	}
-	plain, red, hasRED, _ := o.section(mid).audio(p.chosen)
+	plain, red, hasRED, _ := o.sectionByMid(mid).audioFormats(p.chosen)
 	if !hasRED {
 		red.PayloadType = 0
 	}
@@ -471,7 +471,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	if p.voiceAt == mid {
 		return nil
 	}
-	t := p.transceiver(mid)
+	t := p.transceiverByMid(mid)
 	var sender *webrtc.RTPSender
 	var err error
 	if sender = t.Sender(); sender != nil { // of a source that appeared without an offer
@@ -484,7 +484,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	}
 	p.sender, p.voiceAt = sender, strings.Clone(mid)
 	output := p.output
-	go p.do("rtcp", func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
+	go p.runGuarded("rtcp", func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
 	return nil
 }
 
@@ -537,8 +537,8 @@ func (p *Peer) noteCandidate(line string) {
 	}
 }
 
-// Mute stops the microphone permanently and waits for its end.
-func (p *Peer) Mute() {
+// StopMicrophone stops the microphone permanently and waits for its end.
+func (p *Peer) StopMicrophone() {
 	p.stop()
 	if m := p.microphone.Load(); m != nil {
 		<-m.done
@@ -556,6 +556,6 @@ func (p *Peer) Close() {
 	}
 	p.running.Wait()
 	if p.output != nil {
-		p.api.Heard(p.output.quality)
+		p.api.ReportQuality(p.output.quality)
 	}
 }

@@ -109,10 +109,10 @@ func FuzzAnswer(f *testing.F) {
 		for _, text := range []string{first, second} {
 			o, err := ParseOffer(text)
 			if err == nil {
-				if !o.Stopped() && o.transport.fingerprint == "" || o.maxMessage <= 0 || o.maxMessage > maxChannelMessage {
+				if !o.IsStopped() && o.transport.fingerprint == "" || o.maxMessage <= 0 || o.maxMessage > maxChannelMessage {
 					t.Errorf("%+v", o)
 				}
-				if peer == nil || !peer.Made(o) {
+				if peer == nil || !peer.IsSameClient(o) {
 					peer = newSealedPeer(t, api)
 				}
 				var answer string
@@ -210,7 +210,7 @@ func FuzzDatagram(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		if !harmless(datagram) || len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
+		if !isHarmlessDTLS(datagram) || len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
 			return
 		}
 		records, err := recordlayer.UnpackDatagram(datagram)

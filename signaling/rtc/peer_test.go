@@ -232,7 +232,7 @@ func TestCodecs(t *testing.T) {
 			}
 			must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 			<-connected
-			voice := p.Voice()
+			voice := p.VoiceOutput()
 			encoder, err := c.codec.NewEncoder(24000)
 			must(t, err)
 			decodedRate := c.codec.DecodedRate(24000)

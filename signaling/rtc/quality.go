@@ -13,9 +13,9 @@ type Quality struct {
 	Concealed time.Duration
 }
 
-// Reported adds a peer's RTCP report about our packets: loss since the previous report, lost of total, and jitter in
+// AddReport adds a peer's RTCP report about our packets: loss since the previous report, lost of total, and jitter in
 // units of the codec's clock.
-func (q *Quality) Reported(lost, of int, jitter uint32, clockRate int) {
+func (q *Quality) AddReport(lost, of int, jitter uint32, clockRate int) {
 	q.Packets += uint64(of)
 	q.Lost += uint64(lost)
 	q.Jitter = time.Duration(jitter) * time.Second / time.Duration(clockRate)
@@ -25,8 +25,8 @@ func (q *Quality) Reported(lost, of int, jitter uint32, clockRate int) {
 // not block.
 func (a *API) Observe(f func(Quality)) { a.observe = f }
 
-// Heard reports a stream that has ended, from a peer or from other RTP code. A nil API ignores it.
-func (a *API) Heard(q Quality) {
+// ReportQuality reports a stream that has ended, from a peer or from other RTP code. A nil API ignores it.
+func (a *API) ReportQuality(q Quality) {
 	if a != nil && a.observe != nil && q.Packets > 0 {
 		a.observe(q)
 	}

@@ -36,7 +36,7 @@ const (
 // number, would reveal the authentication key (RFC 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
-	kept atomic.Pointer[kept] // nil if the peer has not negotiated retransmission
+	history atomic.Pointer[sentPackets] // nil if the peer has not negotiated retransmission
 }
 
 // resenders is the [interceptor.Factory] that creates resenders.
@@ -50,18 +50,18 @@ func (r *resender) BindLocalStream(info *interceptor.StreamInfo, to interceptor.
 	if !slices.Contains(info.RTCPFeedback, interceptor.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK}) {
 		return to
 	}
-	k := &kept{ssrc: info.SSRC, to: to, limit: rate.NewLimiter(resendRate, resendBurst)}
-	r.kept.Store(k)
+	k := &sentPackets{ssrc: info.SSRC, to: to, limit: rate.NewLimiter(resendRate, resendBurst)}
+	r.history.Store(k)
 	return interceptor.RTPWriterFunc(func(h *rtp.Header, payload []byte, a interceptor.Attributes) (int, error) {
-		k.keep(h, payload)
+		k.storePacket(h, payload)
 		return to.Write(h, payload, a)
 	})
 }
 
 // UnbindLocalStream implements [interceptor.Interceptor].
 func (r *resender) UnbindLocalStream(info *interceptor.StreamInfo) {
-	if k := r.kept.Load(); k != nil && k.ssrc == info.SSRC {
-		r.kept.CompareAndSwap(k, nil)
+	if k := r.history.Load(); k != nil && k.ssrc == info.SSRC {
+		r.history.CompareAndSwap(k, nil)
 	}
 }
 
@@ -69,7 +69,7 @@ func (r *resender) UnbindLocalStream(info *interceptor.StreamInfo) {
 func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPReader {
 	return interceptor.RTCPReaderFunc(func(b []byte, a interceptor.Attributes) (int, interceptor.Attributes, error) {
 		n, a, err := from.Read(b, a)
-		k := r.kept.Load()
+		k := r.history.Load()
 		if err != nil || k == nil {
 			return n, a, err
 		}
@@ -82,15 +82,15 @@ func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPR
 		}
 		for _, p := range packets {
 			if nack, ok := p.(*rtcp.TransportLayerNack); ok && nack.MediaSSRC == k.ssrc {
-				k.resend(nack.Nacks, time.Now())
+				k.resendPackets(nack.Nacks, time.Now())
 			}
 		}
 		return n, a, nil
 	})
 }
 
-// kept holds the packets of a stream that can be retransmitted.
-type kept struct {
+// sentPackets holds the packets of a stream that can be retransmitted.
+type sentPackets struct {
 	ssrc uint32
 	to   interceptor.RTPWriter
 
@@ -110,29 +110,29 @@ type slot struct {
 	resent     time.Time // time of the last retransmission
 }
 
-func (s *slot) set(h *rtp.Header, payload []byte) {
+func (s *slot) store(h *rtp.Header, payload []byte) {
 	s.extensions = append(s.extensions[:0], h.Extensions...) // the writer reuses the list, but not the payloads in it
 	s.payload = append(s.payload[:0], payload...)
 	s.header = *h
 	s.header.Extensions = s.extensions
 }
 
-// keep stores a copy of a packet that is about to be sent.
-func (k *kept) keep(h *rtp.Header, payload []byte) {
+// storePacket stores a copy of a packet that is about to be sent.
+func (k *sentPackets) storePacket(h *rtp.Header, payload []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.slots[h.SequenceNumber%nackPackets]
-	s.set(h, payload)
+	s.store(h, payload)
 	s.resent = time.Time{}
 }
 
-// resend retransmits packets. Errors are ignored: the peer requests the packet again, or conceals the loss.
-func (k *kept) resend(nacks []rtcp.NackPair, now time.Time) {
+// resendPackets retransmits packets. Errors are ignored: the peer requests the packet again, or conceals the loss.
+func (k *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	k.answering.Lock()
 	defer k.answering.Unlock()
 	for i := range nacks {
 		nacks[i].Range(func(sequence uint16) bool {
-			if k.find(sequence, now) {
+			if k.findPacket(sequence, now) {
 				_, _ = k.to.Write(&k.out.header, k.out.payload, interceptor.Attributes{})
 			}
 			return true
@@ -140,8 +140,8 @@ func (k *kept) resend(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// find copies a packet to out, if it is stored and may be sent now. Needs answering.
-func (k *kept) find(sequence uint16, now time.Time) bool {
+// findPacket copies a packet to out, if it is stored and may be sent now. Needs answering.
+func (k *sentPackets) findPacket(sequence uint16, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.slots[sequence%nackPackets]
@@ -149,6 +149,6 @@ func (k *kept) find(sequence uint16, now time.Time) bool {
 		return false
 	}
 	s.resent = now
-	k.out.set(&s.header, s.payload)
+	k.out.store(&s.header, s.payload)
 	return true
 }

@@ -37,17 +37,17 @@ type camera struct {
 	done    chan struct{}
 }
 
-// look decodes pictures of a track for the peer's session until the track ends. A newer track, on any peer, replaces
+// decodePictures decodes pictures of a track for the peer's session until the track ends. A newer track, on any peer, replaces
 // it.
-func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) {
+func (c *Cameras) decodePictures(ctx context.Context, p *Peer, track *webrtc.TrackRemote) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	mine := &camera{session: p.session, cancel: cancel, done: make(chan struct{})}
-	defer close(mine.done)
+	current := &camera{session: p.session, cancel: cancel, done: make(chan struct{})}
+	defer close(current.done)
 	c.mu.Lock()
 	old, stopped := c.newest, c.stopped
 	if !stopped {
-		c.newest = mine
+		c.newest = current
 	}
 	c.mu.Unlock()
 	if stopped {
@@ -62,16 +62,16 @@ func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) 
 			p.session.SetFrame("image/jpeg", jpeg, changed)
 		}
 	})
-	err := p.watch(ctx, track, viewer)
-	c.forget(mine)
+	err := p.readVideo(ctx, track, viewer)
+	c.clearPicture(current)
 	stats := viewer.Stats()
 	p.log.Info("video track ended", "pictures", stats.Shown, "changed", stats.Changed,
 		"incomplete", stats.Incomplete, "broken", stats.Broken, "err", err)
 }
 
-// forget clears a camera's picture, unless another camera has replaced it. After Stop the picture may be the next
+// clearPicture clears a camera's picture, unless another camera has replaced it. After Stop the picture may be the next
 // caller's.
-func (c *Cameras) forget(was *camera) {
+func (c *Cameras) clearPicture(was *camera) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.newest == was {
@@ -95,9 +95,9 @@ func (c *Cameras) Stop() {
 	}
 }
 
-// watch reads a track until it ends or ctx is done, and requests key frames and their missing packets. It sends no
+// readVideo reads a track until it ends or ctx is done, and requests key frames and their missing packets. It sends no
 // requests while a track delivers nothing, for example while it is muted.
-func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
+func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	again := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
 	var asked time.Time

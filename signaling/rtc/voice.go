@@ -144,7 +144,7 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 		v.ReportLoss(lost, of)
 	}
 	v.onLoss(lost, of)
-	v.quality.Reported(lost, of, r.Jitter, v.clockRate)
+	v.quality.AddReport(lost, of, r.Jitter, v.clockRate)
 }
 
 // roundTrip returns the time between our report and the peer's answer to it, without the peer's delay (DLSR; RFC 3550,

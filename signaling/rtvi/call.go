@@ -121,7 +121,7 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 	if !c.offers.Allow() {
 		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
 	}
-	if !anew && c.peer.Made(offer) {
+	if !anew && c.peer.IsSameClient(offer) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
 			return "", badOffer(err)
 		}

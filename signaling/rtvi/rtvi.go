@@ -220,7 +220,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badOffer(err)
 	}
-	if !there && !offer.Speaks() && !offer.Listens() {
+	if !there && !offer.SendsAudio() && !offer.ReceivesAudio() {
 		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that sends or receives."}
 	}
 	id, sdp := body.ID, ""

@@ -429,7 +429,7 @@ func (s *stream) readControl() {
 			if of == 0 {
 				continue
 			}
-			s.outgoingQuality.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
+			s.outgoingQuality.AddReport(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
 			if v := s.sender.Load(); v != nil {
 				v.ReportLoss(lost, of)
 				v.session.RecordLoss(false, lost, of)

@@ -155,7 +155,7 @@ const deadMicrophone = time.Second
 // sending audio here, long before ICE detects the loss.
 func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.isConnected {
-		switch quiet, ok := p.Microphone(); {
+		switch quiet, ok := p.MicrophoneSilence(); {
 		case ok && quiet < deadMicrophone:
 			c.warnOnce("microphones", "Audio by socket is dropped while a WebRTC microphone is live.")
 			return nil

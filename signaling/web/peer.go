@@ -76,15 +76,15 @@ func (c *webClient) onOffer(w route, sdp string) error {
 		return offerError("payload.sdp", err)
 	}
 	p := c.nextPeer
-	if p == nil || !p.Made(o) {
+	if p == nil || !p.IsSameClient(o) {
 		p = c.peer
 	}
-	fresh, restarts := p == nil || !p.Made(o), false
+	fresh, restarts := p == nil || !p.IsSameClient(o), false
 	if fresh {
 		if p, err = c.newPeer(); err != nil {
 			return err
 		}
-	} else if restarts = p.Restarts(o); restarts && w == routeChannel {
+	} else if restarts = p.RestartsICE(o); restarts && w == routeChannel {
 		// The restart cuts the connection under the channel before the answer can use it.
 		if c.socket == nil {
 			return &bridge.Error{
@@ -145,7 +145,7 @@ func (c *webClient) limitConnectTime(p *peer) {
 	var late *time.Timer
 	late = time.AfterFunc(connectTimeout, func() {
 		c.postToLoop(func() {
-			if p.connectTimer == late && (!p.isConnected || p.Connecting()) {
+			if p.connectTimer == late && (!p.isConnected || p.IsConnecting()) {
 				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v", connectTimeout))
 			}
 		})
@@ -239,6 +239,6 @@ func (c *webClient) sendCandidate(p *peer, line string) {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())
 		return
 	}
-	mid, index := p.Tag()
+	mid, index := p.TransportSection()
 	c.router.sendMessage(p.offerRoute, protocol.CandidateMessage(line, mid, index))
 }

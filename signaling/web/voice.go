@@ -21,10 +21,10 @@ const (
 func (c *webClient) routeVoice() {
 	to, by := voiceToSocket, (*peer)(nil)
 	switch p := c.peer; {
-	case p != nil && p.isConnected && p.Voice() != nil:
+	case p != nil && p.isConnected && p.VoiceOutput() != nil:
 		to, by = voiceToPeer, p
 	case c.audioBySocket:
-	case p != nil && p.Voice() != nil || c.nextPeer != nil && c.nextPeer.Voice() != nil:
+	case p != nil && p.VoiceOutput() != nil || c.nextPeer != nil && c.nextPeer.VoiceOutput() != nil:
 		to = voiceHeld
 	}
 	if to == c.voiceTo && by == c.voice {
@@ -33,7 +33,7 @@ func (c *webClient) routeVoice() {
 	c.voiceTo, c.voice = to, by
 	switch to {
 	case voiceToPeer:
-		c.session.AttachOutput(by.Voice())
+		c.session.AttachOutput(by.VoiceOutput())
 	case voiceToSocket:
 		c.session.AttachOutput(&chunkOutput{out: c.router})
 	}

@@ -284,7 +284,7 @@ func (c *webClient) runQueued() {
 // as [rtc.Cameras.Stop] takes, but for nothing else.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
-		p.Mute()
+		p.StopMicrophone()
 	}
 	c.cameras.Stop()
 }

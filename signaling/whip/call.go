@@ -57,7 +57,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.session, c.encoder = s, newConnection(peer, c.text)
 	c.StartMedia(peer)
 	defer c.dismiss()
-	if c.heard = peer.Connected; peer.Voice() == nil {
+	if c.heard = peer.Connected; peer.VoiceOutput() == nil {
 		c.heard = nil
 	}
 	for {
@@ -101,7 +101,7 @@ func (c *call) Notify(bridge.Event) {}
 
 // listen answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
 func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err error) {
-	if c.encoder.Voice() != nil {
+	if c.encoder.VoiceOutput() != nil {
 		return 0, "", no(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
 	}
 	if err := slow(c.listens); err != nil {
@@ -114,7 +114,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 	}
 	c.dismiss()
 	c.listener, c.heard = newConnection(peer, text), peer.Connected
-	c.session.AttachOutput(peer.Voice())
+	c.session.AttachOutput(peer.VoiceOutput())
 	c.listened++
 	return c.listened, peer.SDP, nil
 }

@@ -164,7 +164,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !offer.Speaks() {
+	if !offer.SendsAudio() {
 		return no(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
@@ -194,7 +194,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !offer.Listens() || offer.Speaks() {
+	if !offer.ReceivesAudio() || offer.SendsAudio() {
 		return no(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly: WHIP is for speaking.")
 	}
 	var number int
