@@ -28,7 +28,7 @@ export const errors = {
   authentication_failed: '{who} ist hier nicht verfügbar.',
   api_key_missing: '{who} ist hier nicht verfügbar.',
   project_id_missing: '{who} ist hier nicht verfügbar.',
-  unknown_error: 'Am Gateway ist etwas schiefgegangen.',
+  unknown_error: 'Im Gateway ist ein Fehler aufgetreten.',
 };
 
 /** @type {Record<string, string>} */

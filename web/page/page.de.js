@@ -42,7 +42,7 @@ export const page = {
   websocket_error: 'Die Verbindung zu {who} ist abgebrochen.',
   unauthorized: 'Sie sind hier nicht oder nicht mehr angemeldet. Öffnen Sie diese Seite noch einmal von dort, wo Sie herkamen.',
   replaced: 'Dieses Gespräch geht in einem anderen Fenster weiter.',
-  unknown_error: 'Am Gateway ist etwas schiefgegangen.',
+  unknown_error: 'Im Gateway ist ein Fehler aufgetreten.',
   'not available': '{who} ist hier nicht verfügbar.',
   'camera asking': 'Warten auf Ihre Kamera. Erlauben Sie sie, wenn der Browser fragt.',
   'camera live': '{who} sieht Ihre Kamera.',

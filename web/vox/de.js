@@ -23,7 +23,7 @@ export const vox = {
   busy: 'VOX ist belegt. Versuchen Sie es in einer Minute noch einmal.',
   'busy for': 'VOX ist belegt. Versuchen Sie es in {seconds} s noch einmal.',
   'ended here': 'Das Gespräch wurde beendet.',
-  unknown_error: 'Am Gateway ist etwas schiefgegangen.',
+  unknown_error: 'Im Gateway ist ein Fehler aufgetreten.',
   'call lost': 'die Verbindung brach ab, bevor das Ergebnis kam',
   'call over': 'das Gespräch ist beendet',
   settings: 'Einstellungen',
