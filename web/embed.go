@@ -1,5 +1,5 @@
-// Package web holds the pages and the JavaScript clients as they are written: no build, no third party. The gateway bundles them at its
-// start.
+// Package web holds the pages and the JavaScript clients as they are written, without a build step or third-party code. The gateway bundles
+// them at its start.
 //
 //	library   the JavaScript client: exactly what is in the npm package voxgate
 //	page      the gateway's own page
@@ -8,8 +8,8 @@
 //	operator  the operator's page, at the private address
 //	test      the browser tests
 //
-// The first three are served from one root, so a script there imports "./voxgate.js" wherever that lies; tsconfig.json's
-// rootDirs says the same to the type checker.
+// The first three are served from one root, so a script there imports "./voxgate.js" from whichever folder has it. rootDirs in
+// tsconfig.json tells the type checker the same.
 package web
 
 import (
@@ -32,7 +32,7 @@ var (
 func LibraryFiles() fs.FS {
 	folder, err := fs.Sub(library, "library")
 	if err != nil {
-		panic(err) // it is embedded above
+		panic(err) // cannot fail: it is embedded above
 	}
 	return folder
 }
@@ -40,7 +40,7 @@ func LibraryFiles() fs.FS {
 // SiteFolders returns the folders that make up the site; the root of each is the root of the site.
 func SiteFolders() []fs.FS { return append(subFolders(root, "library", "page", "button"), vox) }
 
-// ScriptBundles says which scripts travel in one file, so that the page asks 8 times and not 24: by its name, those that it brings along.
+// ScriptBundles maps each bundle to the scripts that are joined into it. The page then sends 8 requests in place of 24.
 func ScriptBundles() map[string][]string {
 	return map[string][]string{
 		"strings.js":  {"en.js"},
@@ -51,14 +51,14 @@ func ScriptBundles() map[string][]string {
 	}
 }
 
-// OperatorFolders returns the folders of the operator's page, likewise.
+// OperatorFolders returns the folders that make up the operator's page.
 func OperatorFolders() []fs.FS { return subFolders(operator, "operator", "library", "page") }
 
 func subFolders(root fs.FS, names ...string) (folders []fs.FS) {
 	for _, name := range names {
 		folder, err := fs.Sub(root, name)
 		if err != nil {
-			panic(err) // the names are embedded above
+			panic(err) // cannot fail: the names are embedded above
 		}
 		folders = append(folders, folder)
 	}

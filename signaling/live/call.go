@@ -52,7 +52,7 @@ type call struct {
 	heldMessages [][]byte // messages that wait for setupComplete
 }
 
-// requestedConfig is what this endpoint stores with a conversation: the newest config that a client requested.
+// requestedConfig holds the newest config that a client requested. It is stored with the conversation.
 type requestedConfig struct {
 	mu     sync.Mutex
 	config []byte

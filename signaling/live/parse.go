@@ -300,9 +300,9 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		turns = append(turns, bridge.PrefillTurn{Model: t.Role == "model", Parts: typed.Parts})
 		seeds = seeds || t.Role == "model"
 	}
-	asks := p.TurnComplete && !r.expectsHistory
+	wantsAnswer := p.TurnComplete && !r.expectsHistory
 	last := bridge.Message{Parts: json.RawMessage("[]"), TurnComplete: true}
-	if n := len(turns); asks && n > 0 && !turns[n-1].Model {
+	if n := len(turns); wantsAnswer && n > 0 && !turns[n-1].Model {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
 	r.expectsHistory = r.expectsHistory && !p.TurnComplete
@@ -313,7 +313,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	for _, t := range turns {
 		q.commands = append(q.commands, bridge.Message{Parts: t.Parts})
 	}
-	if asks {
+	if wantsAnswer {
 		q.commands = append(q.commands, last)
 	}
 	return q, nil

@@ -136,9 +136,9 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 			return data, err
 		}
 	}
-	known := []string{"uses", "expireTime", "newSessionExpireTime", "bidiGenerateContentSetup", "fieldMask", "name"}
+	fieldNames := []string{"uses", "expireTime", "newSessionExpireTime", "bidiGenerateContentSetup", "fieldMask", "name"}
 	for name := range fields {
-		if !slices.Contains(known, name) { // a misspelt limit would otherwise have no effect
+		if !slices.Contains(fieldNames, name) { // a misspelt limit would otherwise have no effect
 			return data, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", name))
 		}
 	}

@@ -190,7 +190,7 @@ func BadField(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: field + " " + problem}
 }
 
-// badJSON converts a JSON error to one that names the field.
+// badJSON converts a JSON error to a [bridge.Error] that names the field.
 func badJSON(path string, err error) *bridge.Error {
 	var wrongType *json.UnmarshalTypeError
 	var syntax *json.SyntaxError

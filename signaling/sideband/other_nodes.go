@@ -37,10 +37,10 @@ func (d *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int
 	var wg sync.WaitGroup
 	for node := range nodes {
 		wg.Go(func() {
-			theirs, err := fetchList(r, access.From(r.Context()).NodeURL(node))
+			others, err := fetchList(r, access.From(r.Context()).NodeURL(node))
 			mu.Lock()
 			defer mu.Unlock()
-			if list = append(list, theirs...); err != nil {
+			if list = append(list, others...); err != nil {
 				silent++
 			}
 		})
@@ -49,7 +49,7 @@ func (d *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int
 	return list, silent
 }
 
-var errNoURL = errors.New("it does not say where it is reached")
+var errNoURL = errors.New("the URL of the gateway is unknown")
 
 // fetchList requests the conversations of a gateway.
 func fetchList(r *http.Request, at *url.URL) ([]sessionInfo, error) {

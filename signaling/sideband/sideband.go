@@ -105,8 +105,8 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 			})
 		}
 	}
-	theirs, silent := d.listOtherNodes(r)
-	sessions = append(sessions, theirs...)
+	others, silent := d.listOtherNodes(r)
+	sessions = append(sessions, others...)
 	slices.SortFunc(sessions, func(a, b sessionInfo) int { return a.StartedAt.Compare(b.StartedAt) })
 	answer := map[string]any{"sessions": sessions}
 	if silent > 0 {

@@ -23,7 +23,7 @@ const (
 	maxMessage = 128 << 10
 	// maxPrelude limits the messages before the start message. A loaded provider may send sound too early; this allows for 5 s of it.
 	maxPrelude = 250
-	// playbackReportWait is how long we wait for playback reports after the voice should have ended. It covers the buffers of the networks.
+	// playbackReportWait limits the wait for playback reports after the voice should have ended. It covers the buffers of the networks.
 	playbackReportWait = 2 * time.Second
 	// messagesPerKeepAlive is the number of messages with sound between two keep-alives: 20 s. Sinch disconnects after a minute without one.
 	messagesPerKeepAlive = 1000

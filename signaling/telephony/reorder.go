@@ -46,9 +46,9 @@ func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	o.lateMessages = o.lateMessages[:0]
 	o.pending = append(o.pending, m)
 	slices.SortStableFunc(o.pending, func(a, b message) int { return a.chunk - b.chunk })
-	taken := 0
-	for ; taken < len(o.pending) && (o.pending[taken].chunk <= o.nextChunk || len(o.pending)-taken > maxPending); taken++ {
-		first := o.pending[taken]
+	released := 0
+	for ; released < len(o.pending) && (o.pending[released].chunk <= o.nextChunk || len(o.pending)-released > maxPending); released++ {
+		first := o.pending[released]
 		if first.chunk < o.nextChunk { // duplicate
 			continue
 		}
@@ -59,7 +59,7 @@ func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 		o.ready = append(o.ready, first.sound)
 		o.nextChunk = first.chunk + 1
 	}
-	o.pending = slices.Delete(o.pending, 0, taken)
+	o.pending = slices.Delete(o.pending, 0, released)
 	if o.consecutiveGaps >= maxIrregular {
 		o.ignoresCounter = true
 		o.releasePending(0)
@@ -79,9 +79,9 @@ func (o *reorderBuffer) releasePending(next int) {
 // on.
 func (o *reorderBuffer) resyncCounter() {
 	o.ignoresCounter = !slices.IsSortedFunc(o.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
-	late := o.lateMessages
-	o.releasePending(late[len(late)-1].chunk + 1)
-	for _, m := range late {
+	batch := o.lateMessages
+	o.releasePending(batch[len(batch)-1].chunk + 1)
+	for _, m := range batch {
 		o.ready = append(o.ready, m.sound)
 	}
 }

@@ -157,8 +157,8 @@ func (d *Server) checkCapacityLocked(p *Provider) error {
 	return nil
 }
 
-// countCall counts a new call, or returns an error if the limits do not permit it. Call leave when the call has ended.
-func (d *Server) countCall(p *Provider) (leave func(), err error) {
+// countCall counts a new call, or returns an error if the limits do not permit it. Call release when the call has ended.
+func (d *Server) countCall(p *Provider) (release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.checkCapacityLocked(p); err != nil {
@@ -193,12 +193,12 @@ func (d *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		d.rejectRequest(w, r, http.StatusForbidden, rule, err)
 		return
 	}
-	leave, err := d.countCall(p)
+	release, err := d.countCall(p)
 	if err != nil {
 		d.rejectRequest(w, r, http.StatusServiceUnavailable, "calls", err)
 		return
 	}
-	defer leave()
+	defer release()
 	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.recordRoundTrip}, c.run)
 }

@@ -196,16 +196,16 @@ func verifyAudioHook(secret, public string, r *http.Request, now time.Time) erro
 		names = append(names, name)
 		base += part + ": " + value + "\n"
 	}
-	given := map[string]string{}
+	signatureParams := map[string]string{}
 	for _, one := range strings.Split(parameters, ";") {
 		name, value, _ := strings.Cut(one, "=")
-		given[name] = strings.Trim(value, `"`)
+		signatureParams[name] = strings.Trim(value, `"`)
 	}
-	created, err := strconv.ParseInt(given["created"], 10, 64)
+	created, err := strconv.ParseInt(signatureParams["created"], 10, 64)
 	switch age := now.Sub(time.Unix(created, 0)).Abs(); {
 	case err != nil || age > maxAudioHookAge:
 		return errors.New("the signature is too old or has no valid time")
-	case given["keyid"] != r.Header.Get("X-API-KEY"):
+	case signatureParams["keyid"] != r.Header.Get("X-API-KEY"):
 		return errors.New("keyid is not the X-API-KEY of the request")
 	case slices.ContainsFunc(requiredAudioHookParts, func(name string) bool { return !slices.Contains(names, name) }):
 		return errors.New("the signature does not cover all required parts")

@@ -82,7 +82,7 @@ func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
 	return nil
 }
 
-// unquoteSimple returns the content of a JSON string. ok is false if the string contains escapes, or b is no string.
+// unquoteSimple returns the content of a JSON string. ok is false if the string contains escapes, or b is not a string.
 func unquoteSimple(b []byte) (inner []byte, ok bool) {
 	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
 		return nil, false

@@ -57,11 +57,11 @@ func (c *call) waitUntilSilent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxSentenceWait)
 	defer cancel()
 	for {
-		left := c.voice.remainingPlayout()
-		if left <= 0 {
+		remaining := c.voice.remainingPlayout()
+		if remaining <= 0 {
 			return nil
 		}
-		timer := time.NewTimer(left)
+		timer := time.NewTimer(remaining)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

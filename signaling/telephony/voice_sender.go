@@ -273,16 +273,16 @@ func (s *voiceSender) waitUntilPlayed(more time.Duration, gone, written <-chan s
 		return
 	}
 	marked := s.sendMark()
-	wanted, left := s.sentMarks, time.Until(s.playoutEnd)
+	awaitedMark, remaining := s.sentMarks, time.Until(s.playoutEnd)
 	s.mu.Unlock()
 	if marked {
-		left = max(0, left) + more
+		remaining = max(0, remaining) + more
 	}
-	timeout := time.NewTimer(left)
+	timeout := time.NewTimer(remaining)
 	defer timeout.Stop()
 	for {
 		s.mu.Lock()
-		done, echo := marked && s.playedMark >= wanted, s.markPlayed
+		done, echo := marked && s.playedMark >= awaitedMark, s.markPlayed
 		s.mu.Unlock()
 		if done {
 			return

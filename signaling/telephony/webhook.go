@@ -80,7 +80,7 @@ func (d *Server) candidateURLs(public string, r *http.Request) (list []string) {
 	} else if ":"+u.Port() == port {
 		hosts = append(hosts, strings.TrimSuffix(u.Host, port))
 	}
-	for _, host := range hosts { // the signed URL may have the host as it was configured, or as a URL parser writes it
+	for _, host := range hosts { // the host of the signed URL may be as configured, or in lower case
 		if lower := strings.ToLower(host); lower != host {
 			hosts = append(hosts, lower)
 		}

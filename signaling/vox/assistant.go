@@ -69,8 +69,8 @@ func (a *assistant) attachClient(v *clientConn) {
 		return
 	}
 	a.client = v
-	for _, made := range a.desk.ReplayActions() {
-		v.sendMessage(uiAction(made))
+	for _, action := range a.desk.ReplayActions() {
+		v.sendMessage(uiAction(action))
 	}
 }
 
@@ -116,8 +116,8 @@ func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(s
 	if most := a.server.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {
 		return bridge.ErrTokenLimit
 	}
-	asked := map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}
-	request := tools.Encode(map[string]any{"contents": []any{asked}})
+	userTurn := map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}
+	request := tools.Encode(map[string]any{"contents": []any{userTurn}})
 	var reply wire.Reply
 	cost, err := a.server.Generate(ctx, a.account, a.server.AppModel, request, func(raw json.RawMessage) error {
 		text, err := reply.AddText(raw)

@@ -21,7 +21,7 @@ type translator struct {
 	splitter    phraseSplitter // the heard text of vox's turn, not sent yet
 	playingText string         // the newest text of vox's turn, whose voice is playing
 
-	isTextModel   bool // the model is a text model, so there is no playback to wait for
+	isTextModel   bool // the model is a text model: there is no playback
 	readySent     bool // ready was sent
 	isResumed     bool // another client had this conversation before, and this one has received nothing yet
 	state         stateFrame

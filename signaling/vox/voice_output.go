@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// voiceLead is how far the voice may be ahead of real time: the same as for the web client.
+	// voiceLead limits how far the voice is ahead of real time, as for the web client.
 	voiceLead = 200 * time.Millisecond
 
 	// frameDuration is the length of a frame to the client. Simple players use a buffer per frame and crackle between two.

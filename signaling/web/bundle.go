@@ -41,7 +41,7 @@ func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	}
 	for name, script := range sources {
 		if len(b) > 0 && path.Ext(name) == ".js" && mutableExport.Match(script) {
-			return fmt.Errorf("%s: a bundle cannot hand on what changes", name)
+			return fmt.Errorf("%s: a bundle cannot export a variable that changes (export let)", name)
 		}
 	}
 	joined := map[string][]byte{}
@@ -57,7 +57,7 @@ func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	}
 	for name, into := range r.bundleOf {
 		if sources[name] == nil || sources[into] == nil || path.Dir(name) != path.Dir(into) {
-			return fmt.Errorf("%s: a bundle is of scripts that there are, in its own folder: %s", into, name)
+			return fmt.Errorf("%s: the bundle and its scripts must exist and lie in the same folder: %s", into, name)
 		}
 		joined[name] = fmt.Appendf(nil, "import {%s} from './%s';\nexport const {%s} = %[1]s;\n",
 			scriptVariable(name), path.Base(into), strings.Join(exportedNames(sources[name]), ", "))
@@ -79,7 +79,7 @@ func (r *bundler) joinScripts(into string, members []string) ([]byte, error) {
 		names := exportedNames(r.sources[name])
 		body = exportLine.ReplaceAllString(body, "$1")
 		if odd := moduleKeyword.FindStringIndex(body); odd != nil {
-			return nil, fmt.Errorf("%s: a bundle cannot have %.60q", name, body[odd[0]:])
+			return nil, fmt.Errorf("%s: unsupported statement in a bundled script: %.60q", name, body[odd[0]:])
 		}
 		fmt.Fprintf(&text, "const %s = (() => {\n%s\nreturn {%s};\n})();\n", scriptVariable(name), body, strings.Join(names, ", "))
 		before = append(before, name)

@@ -49,12 +49,14 @@ func TestBundles(t *testing.T) {
 		}
 	}
 	for wrong, scripts := range map[string]map[string]string{
-		"comes after it":     {"part.js": "import { e } from './main.js';"},
-		"cannot have":        {"part.js": "export default 1;"},
-		"what changes":       {"part.js": "export let a = 1;"},
-		"in its own folder":  {"main.js": "export const a = 1;"},
-		`have "import x fro`: {"part.js": "import x from './main.js';"},
-		"it imports c twice": {"part.js": "export const a = 1;", "main.js": "import { b, c } from './x.js';\nimport { d as c } from './y.js';"},
+		"comes after it":        {"part.js": "import { e } from './main.js';"},
+		"unsupported statement": {"part.js": "export default 1;"},
+		"export let":            {"part.js": "export let a = 1;"},
+		"in the same folder":    {"main.js": "export const a = 1;"},
+		`script: "import x fro`: {"part.js": "import x from './main.js';"},
+		"it imports c twice": {
+			"part.js": "export const a = 1;", "main.js": "import { b, c } from './x.js';\nimport { d as c } from './y.js';",
+		},
 	} {
 		if scripts["main.js"] == "" {
 			scripts["main.js"] = "export const e = 1;"

@@ -36,7 +36,7 @@ func BuildPackage(files fs.FS, version string) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the npm package cannot be made: %w", err)
+		return nil, fmt.Errorf("building the npm package: %w", err)
 	}
 	for _, c := range []io.Closer{w, z} {
 		if err := c.Close(); err != nil {

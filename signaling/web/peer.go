@@ -142,15 +142,15 @@ func (c *webClient) limitConnectTime(p *peer) {
 	if p.connectTimer != nil {
 		p.connectTimer.Stop()
 	}
-	var late *time.Timer
-	late = time.AfterFunc(connectTimeout, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(connectTimeout, func() {
 		c.postToLoop(func() {
-			if p.connectTimer == late && (!p.isConnected || p.IsConnecting()) {
+			if p.connectTimer == timer && (!p.isConnected || p.IsConnecting()) {
 				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v", connectTimeout))
 			}
 		})
 	})
-	p.connectTimer = late
+	p.connectTimer = timer
 }
 
 // onCandidate handles one of the client's candidates, for the newest peer. Candidates before the offer are kept.

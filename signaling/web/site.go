@@ -111,7 +111,7 @@ func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 			sources[name], err = fs.ReadFile(folder, name)
 			return err
 		}); err != nil {
-			return nil, fmt.Errorf("the files of the page cannot be read: %w", err)
+			return nil, fmt.Errorf("reading the files of the page: %w", err)
 		}
 	}
 	joinStyles(sources)
@@ -151,17 +151,17 @@ func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 // withBackend returns a copy of the site whose pages contain the name of the backend, so that they need not wait for
 // /status.
 func (s *Site) withBackend(backend string) *Site {
-	known := &Site{maps.Clone(s.files), s.version}
+	site := &Site{maps.Clone(s.files), s.version}
 	z := newCompressor()
 	for name, f := range s.files {
 		if path.Ext(name) == ".html" {
-			told := *f
-			told.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
-			told.compressContent(z)
-			known.files[name] = &told
+			page := *f
+			page.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
+			page.compressContent(z)
+			site.files[name] = &page
 		}
 	}
-	return known
+	return site
 }
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
@@ -209,7 +209,8 @@ func (f *file) serveFile(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.mediaType)
 	h.Add("Vary", "Accept-Encoding")
 	if strings.HasPrefix(f.mediaType, "text/javascript") {
-		h.Set("Access-Control-Allow-Origin", "*") // a page that may not talk can still say why; there is nothing secret in them
+		// Pages of other origins can load the scripts, and show why a call is refused. Scripts hold no secrets.
+		h.Set("Access-Control-Allow-Origin", "*")
 	}
 	if strings.HasPrefix(f.mediaType, "text/javascript") || strings.HasPrefix(f.mediaType, "text/css") {
 		for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "Permissions-Policy"} {
