@@ -77,10 +77,10 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	var encoders []signaling.Endpoint
 	if s.agents != "" {
 		door := whip.Door{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
-		encoders = door.Doors()
+		encoders = door.Endpoints()
 	}
 	doors = slices.Concat(
-		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Endpoints(), pipecat.Doors(), assistant.Endpoints(), phones,
+		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Endpoints(), pipecat.Endpoints(), assistant.Endpoints(), phones,
 		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},

@@ -268,7 +268,7 @@ func FormRequest(session string) func(string) (string, io.Reader) {
 func WithRTVI(d *Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
-		return door.Doors()
+		return door.Endpoints()
 	})
 }
 
@@ -573,7 +573,7 @@ func WithWHIP(d *Endpoints, _ *bridge.Options) {
 			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
 		}
-		return door.Doors()
+		return door.Endpoints()
 	})
 }
 

@@ -22,77 +22,77 @@ import (
 const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// comeBack is the time after which a conversation without messages of its client ends; the client pings every
+	// reconnectTimeout is the time after which a conversation without messages of its client ends; the client pings every
 	// second. It also limits the wait for a new peer after the loss of the last one. The client then tries three times,
 	// first after 5 s, and then every 2 s (SmallWebRTCTransport).
-	comeBack = 20 * time.Second
+	reconnectTimeout = 20 * time.Second
 )
 
 // call is a client's conversation, which may continue on another peer. It implements [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
-	door   *Door
-	log    *slog.Logger
-	offers *rate.Limiter
-	came   atomic.Int64 // time of the newest message in ns since 1970; 0 before the first
+	door         *Door
+	log          *slog.Logger
+	offerLimiter *rate.Limiter
+	lastMessage  atomic.Int64 // time of the newest message in ns since 1970; 0 before the first
 
 	// Owned by Serve.
-	session *bridge.Session
-	peer    *signaling.Peer
-	channel *signaling.DataChannel
-	closing sync.WaitGroup // earlier peers
+	session      *bridge.Session
+	peer         *signaling.Peer
+	channel      *signaling.DataChannel
+	closingPeers sync.WaitGroup // earlier peers
 
-	mu    sync.Mutex
-	words words
-	out   *signaling.DataChannel // of the newest peer
+	mu         sync.Mutex
+	events     eventWriter
+	outChannel *signaling.DataChannel // of the newest peer
 }
 
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
 	c.session = s
-	if err := c.connect(); err != nil {
+	if err := c.connectPeer(); err != nil {
 		return err
 	}
 	c.StartMedia(c.peer)
-	err := c.carry(ctx)
-	c.with(func(w *words) {
+	err := c.handleRequests(ctx)
+	c.sendEvents(func(w *eventWriter) {
 		if code := bridge.Reason(err); code != "" {
-			w.fail(err, true)
+			w.reportError(err, true)
 		}
-		w.signal("peerLeft")
+		w.queueTransportMessage("peerLeft")
 	})
 	c.channel.Close()
 	c.peer.Close()
-	c.closing.Wait()
+	c.closingPeers.Wait()
 	return err
 }
 
-// connect creates a peer for the newest offer.
-func (c *call) connect() error {
+// connectPeer creates a peer for the newest offer.
+func (c *call) connectPeer() error {
 	o := rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
-	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.receive(m.Data) })
+	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.handleMessage(m.Data) })
 	peer, err := c.AnswerOffer(c.session, c.door.RTC, o)
 	if err != nil {
-		return badOffer(err)
+		return offerError(err)
 	}
 	c.peer, c.channel = peer, channel
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out = channel
+	c.outChannel = channel
 	return nil
 }
 
-// carry handles requests until the client has left or ctx is done.
-func (c *call) carry(ctx context.Context) error {
+// handleRequests handles requests until the client has left or ctx is done.
+func (c *call) handleRequests(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	lost := c.peer.Lost
 	for {
 		select {
 		case do := <-c.Requests():
-			was := c.peer
-			if do(); c.peer != was {
+			previous := c.peer
+			if do(); c.peer != previous {
 				lost = c.peer.Lost
 			}
 		case <-lost:
@@ -101,9 +101,9 @@ func (c *call) carry(ctx context.Context) error {
 			}
 			lost = nil
 			c.session.HoldVoice(true)
-			c.came.CompareAndSwap(0, time.Now().UnixNano())
+			c.lastMessage.CompareAndSwap(0, time.Now().UnixNano())
 		case now := <-tick.C:
-			if came := c.came.Load(); came != 0 && now.Sub(time.Unix(0, came)) > comeBack {
+			if last := c.lastMessage.Load(); last != 0 && now.Sub(time.Unix(0, last)) > reconnectTimeout {
 				return nil
 			}
 		case err := <-c.channel.Failures():
@@ -116,51 +116,51 @@ func (c *call) carry(ctx context.Context) error {
 	}
 }
 
-// answer answers a further offer, either of the same peer or of a new peer that replaces it.
-func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
-	if !c.offers.Allow() {
+// answerOffer answers a further offer, either of the same peer or of a new peer that replaces it.
+func (c *call) answerOffer(offer rtc.Offer, replacePeer bool) (sdp string, err error) {
+	if !c.offerLimiter.Allow() {
 		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
 	}
-	if !anew && c.peer.IsSameClient(offer) {
+	if !replacePeer && c.peer.IsSameClient(offer) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
-			return "", badOffer(err)
+			return "", offerError(err)
 		}
 		c.session.AttachOutput(c.peer.Output())
 		return sdp, nil
 	}
-	was, channel := c.peer, c.channel
+	previous, channel := c.peer, c.channel
 	c.session.HoldVoice(true) // until the new peer is connected
 	c.Offer = offer
-	if err := c.connect(); err != nil {
+	if err := c.connectPeer(); err != nil {
 		c.session.HoldVoice(false)
 		return "", err
 	}
 	c.session.AttachOutput(c.peer.Output())
-	c.came.Store(0) // the new peer has sent nothing yet
-	c.closing.Go(func() {
+	c.lastMessage.Store(0) // the new peer has sent nothing yet
+	c.closingPeers.Go(func() {
 		channel.Close()
-		was.Close()
+		previous.Close()
 	})
 	return c.peer.SDP, nil
 }
 
-// add passes candidates to the peer.
-func (c *call) add(candidates []candidate) error {
+// addCandidates passes candidates to the peer.
+func (c *call) addCandidates(candidates []candidate) error {
 	for _, one := range candidates {
 		if err := c.peer.AddCandidate(one.Candidate); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
-			return refusal("A candidate %v.", err)
+			return badMessage("A candidate %v.", err)
 		}
 	}
 	return nil
 }
 
-// with calls do, which queues messages for the client, and sends them.
-func (c *call) with(do func(w *words)) {
+// sendEvents calls do, which queues messages for the client, and sends them.
+func (c *call) sendEvents(do func(w *eventWriter)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	do(&c.words)
-	for _, m := range c.words.drain() {
-		c.out.PutText(m)
+	do(&c.events)
+	for _, m := range c.events.drainQueue() {
+		c.outChannel.PutText(m)
 	}
 }
 
@@ -172,7 +172,7 @@ func (c *call) Notify(e bridge.Event) {
 		}
 		return
 	}
-	c.with(func(w *words) { w.happen(e.Time, e.Body) })
+	c.sendEvents(func(w *eventWriter) { w.handleEvent(e.Time, e.Body) })
 }
 
 // message is a message of a client: of RTVI, or of the transport.
@@ -186,9 +186,9 @@ type message struct {
 	}
 }
 
-// receive handles a message from the data channel.
-func (c *call) receive(raw []byte) {
-	c.came.Store(time.Now().UnixNano())
+// handleMessage handles a message from the data channel.
+func (c *call) handleMessage(raw []byte) {
+	c.lastMessage.Store(time.Now().UnixNano())
 	if strings.HasPrefix(string(raw), "ping") { // it keeps the connection alive
 		return
 	}
@@ -196,22 +196,22 @@ func (c *call) receive(raw []byte) {
 	err := json.Unmarshal(raw, &m)
 	switch {
 	case err != nil:
-		err = refusal("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
+		err = badMessage("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
 	case m.Type == "signalling":
-		c.track(m)
+		c.handleTrackStatus(m)
 	case m.Label != label:
-		err = refusal("A message without the label %q.", label)
+		err = badMessage("A message without the label %q.", label)
 	default:
-		err = c.take(m)
+		err = c.handleRTVIMessage(m)
 	}
 	if err != nil {
 		text := bridge.AsError(err).Message
-		c.with(func(w *words) { w.tell("error-response", m.ID, object{"error": text}) })
+		c.sendEvents(func(w *eventWriter) { w.queueMessage("error-response", m.ID, object{"error": text}) })
 	}
 }
 
-// track handles the switching of a microphone or a camera; switching off the microphone ends the person's turn.
-func (c *call) track(m message) {
+// handleTrackStatus handles the switching of a microphone or a camera; switching off the microphone ends the person's turn.
+func (c *call) handleTrackStatus(m message) {
 	if m.Message.Type != "trackStatus" || m.Message.Enabled {
 		return
 	}
@@ -222,8 +222,8 @@ func (c *call) track(m message) {
 	}
 }
 
-// take handles an RTVI message.
-func (c *call) take(m message) error {
+// handleRTVIMessage handles an RTVI message.
+func (c *call) handleRTVIMessage(m message) error {
 	var d struct {
 		Content any // for send-text, a string
 		Role    string
@@ -241,45 +241,45 @@ func (c *call) take(m message) error {
 	}
 	if len(m.Data) > 0 {
 		if err := json.Unmarshal(m.Data, &d); err != nil {
-			return refusal("The data of %s cannot be read: %v.", phone.ClipField(m.Type), tools.ExplainJSON(err, "data"))
+			return badMessage("The data of %s cannot be read: %v.", phone.ClipField(m.Type), tools.ExplainJSON(err, "data"))
 		}
 	}
 	switch m.Type {
 	case "client-ready":
-		c.with(func(w *words) { w.greet(true, false) })
+		c.sendEvents(func(w *eventWriter) { w.reportReady(true, false) })
 		return c.session.Greet()
 	case "disconnect-bot":
 		return c.session.Do(bridge.Goodbye{})
 	case "send-text":
 		text, ok := d.Content.(string)
 		if !ok {
-			return refusal("The content of send-text must be a text.")
+			return badMessage("The content of send-text must be a text.")
 		}
 		run := d.Options.RunImmediately == nil || *d.Options.RunImmediately
 		return c.session.Do(bridge.Message{Text: text, TurnComplete: run})
 	case "append-to-context":
-		return c.append(m.ID, d.Role, d.Content, d.Run)
+		return c.appendToContext(m.ID, d.Role, d.Content, d.Run)
 	case "dtmf":
 		return c.session.Do(phone.KeysMessage(d.Button + strings.Join(d.Buttons, "")))
 	case "llm-function-call-result":
 		err := c.session.Do(bridge.ToolResponse{ID: d.ToolCallID, Name: d.FunctionName, Response: d.Result})
-		c.with(func(w *words) {
-			if name, open := w.calls[d.ToolCallID]; open && err == nil {
-				w.returned(d.ToolCallID, name, d.Result, false)
-				delete(w.calls, d.ToolCallID)
+		c.sendEvents(func(w *eventWriter) {
+			if name, open := w.pendingCalls[d.ToolCallID]; open && err == nil {
+				w.reportCallEnd(d.ToolCallID, name, d.Result, false)
+				delete(w.pendingCalls, d.ToolCallID)
 			}
 		})
 		return err
 	case "client-message":
-		return c.ask(m.ID, d.T, d.D)
+		return c.handleClientRequest(m.ID, d.T, d.D)
 	case "ui-snapshot": // the page is not watched
 		return nil
 	}
-	return refusal("Messages of the type %q are not served.", phone.ClipField(m.Type))
+	return badMessage("Messages of the type %q are not served.", phone.ClipField(m.Type))
 }
 
-// append adds text of the person, or of the model, to the conversation.
-func (c *call) append(id, role string, content any, run bool) (err error) {
+// appendToContext adds text of the person, or of the model, to the conversation.
+func (c *call) appendToContext(id, role string, content any, run bool) (err error) {
 	text, ok := content.(string)
 	if !ok {
 		raw, _ := json.Marshal(content) // cannot fail: it was parsed from JSON
@@ -292,23 +292,25 @@ func (c *call) append(id, role string, content any, run bool) (err error) {
 		err = c.session.Do(bridge.Message{Text: text, TurnComplete: run})
 	}
 	if err == nil {
-		c.with(func(w *words) { w.tell("append-to-context-result", id, object{"result": "ok"}) })
+		c.sendEvents(func(w *eventWriter) { w.queueMessage("append-to-context-result", id, object{"result": "ok"}) })
 	}
 	return err
 }
 
-// ask handles a request to the server itself, and answers it.
-func (c *call) ask(id, what string, data json.RawMessage) (err error) {
+// handleClientRequest handles a request to the server itself, and answers it.
+func (c *call) handleClientRequest(id, what string, data json.RawMessage) (err error) {
 	switch what {
 	case "interrupt":
 		err = c.session.Do(bridge.Interrupt{})
 	case "config":
 		err = c.session.Do(bridge.UpdateConfig{Config: data})
 	default:
-		return refusal(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.ClipField(what))
+		return badMessage(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.ClipField(what))
 	}
 	if err == nil {
-		c.with(func(w *words) { w.tell("server-response", id, object{"t": what, "d": object{"success": true}}) })
+		c.sendEvents(func(w *eventWriter) {
+			w.queueMessage("server-response", id, object{"t": what, "d": object{"success": true}})
+		})
 	}
 	return err
 }

@@ -30,9 +30,9 @@ const (
 	doorName = "rtvi"
 	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
-	// maxKept limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers
+	// maxSessionData limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers
 	// accept.
-	maxKept = 4 << 10
+	maxSessionData = 4 << 10
 )
 
 // Door serves Pipecat's clients.
@@ -46,27 +46,27 @@ type Door struct {
 	calls signaling.PeerRegistry[*call]
 }
 
-// Doors returns the endpoints of the protocol.
-func (d *Door) Doors() (list []signaling.Endpoint) {
+// Endpoints returns the endpoints of the protocol.
+func (d *Door) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /start":                         d.start,
-		"POST /api/offer":                     d.offer,
-		"PATCH /api/offer":                    d.patch,
-		"POST /sessions/{session}/api/offer":  d.offer,
-		"PATCH /sessions/{session}/api/offer": d.patch,
+		"POST /start":                         d.createSession,
+		"POST /api/offer":                     d.handleOffer,
+		"PATCH /api/offer":                    d.handleCandidates,
+		"POST /sessions/{session}/api/offer":  d.handleOffer,
+		"PATCH /sessions/{session}/api/offer": d.handleCandidates,
 	} {
-		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)})
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, writeError)})
 	}
 	return list
 }
 
-// refusal returns the error for invalid input of a client.
-func refusal(format string, args ...any) error {
+// badMessage returns the error for invalid input of a client.
+func badMessage(format string, args ...any) error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
 }
 
-// badOffer returns the error for an offer that cannot be answered.
-func badOffer(err error) error {
+// offerError returns the error for an offer that cannot be answered.
+func offerError(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
 		return &bridge.Error{Code: bridge.CodeBadOffer, Message: fmt.Sprintf("The offer %v.", bad)}
@@ -74,13 +74,13 @@ func badOffer(err error) error {
 	return err
 }
 
-// errNoCall reports that a call has ended; clients do not retry after a status from 400 to 499.
-var errNoCall = &bridge.Error{
+// errCallNotFound reports that a call has ended; clients do not retry after a status from 400 to 499.
+var errCallNotFound = &bridge.Error{
 	Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound,
 }
 
-// refuse sends an error in the format of FastAPI, the framework of Pipecat's servers: its clients show "detail".
-func refuse(w http.ResponseWriter, err error) {
+// writeError sends an error in the format of FastAPI, the framework of Pipecat's servers: its clients show "detail".
+func writeError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
 	status := cmp.Or(access.HTTPStatus(e), e.Status)
 	switch {
@@ -117,14 +117,14 @@ type candidate struct {
 	Candidate string `json:"candidate"`
 }
 
-// wanted holds the settings that a client may choose for its conversation.
-type wanted struct {
+// callSettings holds the settings that a client may choose for its conversation.
+type callSettings struct {
 	Agent  string          `json:"agent"`  // an agent of the operator, or empty
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 
-// read reads a request, and leaves its body readable for another gateway.
-func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
+// readRequest reads a request, and leaves its body readable for another gateway.
+func readRequest(w http.ResponseWriter, r *http.Request) (body request, err error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var long *http.MaxBytesError
 	if errors.As(err, &long) {
@@ -138,23 +138,23 @@ func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 		err = json.Unmarshal(bytes.TrimPrefix(raw, []byte("\ufeff")), &body)
 	}
 	if err != nil {
-		return body, refusal("The body cannot be read: %v.", tools.ExplainJSON(err, ""))
+		return body, badMessage("The body cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	return body, nil
 }
 
-// start handles /start, for clients that request a session first.
-func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
-	body, bad := read(w, r)
-	said, unclear := data(r, request{Data: body.Body})
-	if _, err := admit(r, said); err != nil {
+// createSession handles /start, for clients that request a session first.
+func (d *Door) createSession(w http.ResponseWriter, r *http.Request) error {
+	body, bad := readRequest(w, r)
+	settings, unclear := readSettings(r, request{Data: body.Body})
+	if _, err := admitClient(r, settings); err != nil {
 		return err
 	}
 	if err := cmp.Or(bad, unclear); err != nil {
 		return err
 	}
-	if len(body.Body) > maxKept {
-		return refusal("body has %d bytes; %d are the most. Send it as requestData with the offer.", len(body.Body), maxKept)
+	if len(body.Body) > maxSessionData {
+		return badMessage("body has %d bytes; %d are the most. Send it as requestData with the offer.", len(body.Body), maxSessionData)
 	}
 	name := rand.Text()[:8] + "." + base64.RawURLEncoding.EncodeToString(body.Body)
 	servers := d.ICEServers()
@@ -165,73 +165,73 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// admit checks that a client may begin a conversation.
-func admit(r *http.Request, said wanted) (open bridge.SessionRequest, err error) {
-	open.Origin, open.Config = bridge.Origin{Protocol: doorName, Agent: said.Agent}, said.Config
+// admitClient checks that a client may begin a conversation.
+func admitClient(r *http.Request, settings callSettings) (open bridge.SessionRequest, err error) {
+	open.Origin, open.Config = bridge.Origin{Protocol: doorName, Agent: settings.Agent}, settings.Config
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
 
-// data returns the client's settings for the conversation, from /start and from the offer.
-func data(r *http.Request, body request) (said wanted, err error) {
-	var kept []byte
+// readSettings returns the client's settings for the conversation, from /start and from the offer.
+func readSettings(r *http.Request, body request) (settings callSettings, err error) {
+	var sessionData []byte
 	if _, text, ok := strings.Cut(r.PathValue("session"), "."); ok {
-		if kept, err = base64.RawURLEncoding.DecodeString(text); err != nil {
-			return said, errNoCall
+		if sessionData, err = base64.RawURLEncoding.DecodeString(text); err != nil {
+			return settings, errCallNotFound
 		}
 	}
-	for _, raw := range [][]byte{kept, body.Data, body.Camel} {
+	for _, raw := range [][]byte{sessionData, body.Data, body.Camel} {
 		if len(raw) == 0 {
 			continue
 		}
-		if err := json.Unmarshal(raw, &said); err != nil {
-			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", tools.ExplainJSON(err, ""))
+		if err := json.Unmarshal(raw, &settings); err != nil {
+			return settings, badMessage("What is said of the conversation is no object like {\"config\": {…}}: %v.", tools.ExplainJSON(err, ""))
 		}
 	}
-	return said, nil
+	return settings, nil
 }
 
-// offer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
+// handleOffer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
 // client.
-func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
-	body, bad := read(w, r)
-	if bad == nil && d.passed(w, r, body.ID) {
+func (d *Door) handleOffer(w http.ResponseWriter, r *http.Request) error {
+	body, bad := readRequest(w, r)
+	if bad == nil && d.proxyToOwner(w, r, body.ID) {
 		return nil
 	}
-	c, there := d.calls.FindCall(body.ID)
-	if !there && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call here: nothing new begins
-		return errNoCall
+	c, exists := d.calls.FindCall(body.ID)
+	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call here: nothing new begins
+		return errCallNotFound
 	}
 	var open bridge.SessionRequest
-	said, unclear := data(r, body)
-	if !there {
+	settings, unclear := readSettings(r, body)
+	if !exists {
 		var err error
-		if open, err = admit(r, said); err != nil {
+		if open, err = admitClient(r, settings); err != nil {
 			return err
 		}
 	}
 	switch err := cmp.Or(bad, unclear); {
 	case err != nil:
 		return err
-	case !there && d.calls.HasEnded(body.ID):
-		return errNoCall
+	case !exists && d.calls.HasEnded(body.ID):
+		return errCallNotFound
 	}
 	offer, err := rtc.ParseOffer(body.SDP)
 	if err != nil {
-		return badOffer(err)
+		return offerError(err)
 	}
-	if !there && !offer.SendsAudio() && !offer.ReceivesAudio() {
+	if !exists && !offer.SendsAudio() && !offer.ReceivesAudio() {
 		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that sends or receives."}
 	}
 	id, sdp := body.ID, ""
-	if there {
-		err = c.RunInCall(r.Context(), errNoCall, func() (err error) {
-			sdp, err = c.answer(offer, body.Restart)
+	if exists {
+		err = c.RunInCall(r.Context(), errCallNotFound, func() (err error) {
+			sdp, err = c.answerOffer(offer, body.Restart)
 			return err
 		})
 	} else {
 		id = signaling.OwnedID(d.Host, rand.Text())
-		sdp, err = d.begin(r, id, offer, open)
+		sdp, err = d.startCall(r, id, offer, open)
 	}
 	if err != nil {
 		return err
@@ -240,35 +240,36 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
+func (d *Door) startCall(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, offers: rtc.NewOfferLimiter(),
-		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},
+		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, offerLimiter: rtc.NewOfferLimiter(),
+		log:    d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()),
+		events: eventWriter{pendingCalls: map[string]string{}},
 	}
 	return d.calls.StartCall(r, d.Host, id, c, open)
 }
 
-// patch adds the client's candidates.
-func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
-	body, err := read(w, r)
-	if err != nil || d.passed(w, r, body.ID) {
+// handleCandidates adds the client's candidates.
+func (d *Door) handleCandidates(w http.ResponseWriter, r *http.Request) error {
+	body, err := readRequest(w, r)
+	if err != nil || d.proxyToOwner(w, r, body.ID) {
 		return err
 	}
 	c, ok := d.calls.FindCall(body.ID)
 	if !ok {
-		return errNoCall
+		return errCallNotFound
 	}
-	if err := c.RunInCall(r.Context(), errNoCall, func() error { return c.add(body.Candidates) }); err != nil {
+	if err := c.RunInCall(r.Context(), errCallNotFound, func() error { return c.addCandidates(body.Candidates) }); err != nil {
 		return err
 	}
 	access.WriteJSON(w, http.StatusOK, object{"status": "success"})
 	return nil
 }
 
-// passed proxies a request to the gateway that owns the call, if that is another one.
-func (d *Door) passed(w http.ResponseWriter, r *http.Request, id string) bool {
+// proxyToOwner proxies a request to the gateway that owns the call, if that is another one.
+func (d *Door) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	return signaling.ProxyToOwner(w, r, d.Host, id, "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
-		refuse(w, errNoCall)
+		writeError(w, errCallNotFound)
 	})
 }

@@ -18,47 +18,49 @@ import (
 // call is an encoder's connection with its conversation. It is a [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
-	door      *Door
-	log       *slog.Logger
-	agent, id string // both are parts of its URL
-	text      string // the encoder's offer
-	listens   *rate.Limiter
+	door          *Door
+	log           *slog.Logger
+	agent, id     string // both are parts of its URL
+	offerText     string // the encoder's offer
+	listenLimiter *rate.Limiter
 
 	// The following fields are used by Serve.
-	session  *bridge.Session
-	encoder  *connection
-	listener *connection     // the WHEP connection, or nil
-	listened int             // number of WHEP connections so far
-	heard    <-chan struct{} // closed once the receiver of the voice, encoder or listener, is connected; nil if none is connecting
+	session        *bridge.Session
+	encoder        *connection
+	listener       *connection     // the WHEP connection, or nil
+	listenerCount  int             // number of WHEP connections so far
+	voiceConnected <-chan struct{} // closed once the receiver of the voice, encoder or listener, is connected; nil if none is connecting
 }
 
 // connection is a WebRTC connection and the data that PATCH requests need.
 type connection struct {
 	*signaling.Peer
-	restarts *rate.Limiter
+	restartLimiter *rate.Limiter
 
-	text  string // the offer
-	ufrag string // ICE user fragment of the client
-	tag   string // ETag of the ICE session
+	offerText string // the offer
+	ufrag     string // ICE user fragment of the client
+	tag       string // ETag of the ICE session
 }
 
 func newConnection(p *signaling.Peer, text string) *connection {
-	return &connection{Peer: p, restarts: rtc.NewOfferLimiter(), text: text, ufrag: attribute(text, "ice-ufrag"), tag: iceTag(p.SDP)}
+	return &connection{
+		Peer: p, restartLimiter: rtc.NewOfferLimiter(), offerText: text, ufrag: sdpAttribute(text, "ice-ufrag"), tag: iceTag(p.SDP),
+	}
 }
 
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	peer, err := c.AnswerOffer(s, c.door.RTC, c.options())
+	peer, err := c.AnswerOffer(s, c.door.RTC, c.peerOptions())
 	if err != nil {
-		return badOffer(err)
+		return offerError(err)
 	}
 	defer peer.Close()
-	c.session, c.encoder = s, newConnection(peer, c.text)
+	c.session, c.encoder = s, newConnection(peer, c.offerText)
 	c.StartMedia(peer)
-	defer c.dismiss()
-	if c.heard = peer.Connected; peer.VoiceOutput() == nil {
-		c.heard = nil
+	defer c.closeListener()
+	if c.voiceConnected = peer.Connected; peer.VoiceOutput() == nil {
+		c.voiceConnected = nil
 	}
 	for {
 		var lost <-chan struct{}
@@ -66,15 +68,15 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			lost = c.listener.Lost
 		}
 		select {
-		case <-c.heard:
-			c.heard = nil
+		case <-c.voiceConnected:
+			c.voiceConnected = nil
 			if err := s.Greet(); err != nil {
 				c.log.Info("no greeting", "call", s.ID(), "err", err)
 			}
 		case do := <-c.Requests():
 			do()
 		case <-lost:
-			c.dismiss()
+			c.closeListener()
 		case <-peer.Lost:
 			return nil
 		case <-ctx.Done():
@@ -83,15 +85,15 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-func (c *call) options() rtc.PeerOptions {
+func (c *call) peerOptions() rtc.PeerOptions {
 	return rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
 }
 
-// badOffer returns the error for an unusable offer.
-func badOffer(err error) error {
+// offerError returns the error for an unusable offer.
+func offerError(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
-		return no(http.StatusBadRequest, "The offer %v.", bad)
+		return newStatusError(http.StatusBadRequest, "The offer %v.", bad)
 	}
 	return err
 }
@@ -99,28 +101,28 @@ func badOffer(err error) error {
 // Notify implements [bridge.Caller]. WHIP has no events, so it does nothing.
 func (c *call) Notify(bridge.Event) {}
 
-// listen answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
-func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err error) {
+// addListener answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
+func (c *call) addListener(offer rtc.Offer, text string) (id int, sdp string, err error) {
 	if c.encoder.VoiceOutput() != nil {
-		return 0, "", no(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
+		return 0, "", newStatusError(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
 	}
-	if err := slow(c.listens); err != nil {
+	if err := checkOfferRate(c.listenLimiter); err != nil {
 		return 0, "", err
 	}
 	whep := signaling.HTTPCall{Offer: offer}
-	peer, err := whep.AnswerOffer(c.session, c.door.RTC, c.options())
+	peer, err := whep.AnswerOffer(c.session, c.door.RTC, c.peerOptions())
 	if err != nil {
-		return 0, "", badOffer(err)
+		return 0, "", offerError(err)
 	}
-	c.dismiss()
-	c.listener, c.heard = newConnection(peer, text), peer.Connected
+	c.closeListener()
+	c.listener, c.voiceConnected = newConnection(peer, text), peer.Connected
 	c.session.AttachOutput(peer.VoiceOutput())
-	c.listened++
-	return c.listened, peer.SDP, nil
+	c.listenerCount++
+	return c.listenerCount, peer.SDP, nil
 }
 
-// dismiss closes the listener's connection.
-func (c *call) dismiss() {
+// closeListener closes the listener's connection.
+func (c *call) closeListener() {
 	if c.listener != nil {
 		c.session.AttachOutput(signaling.NullOutput{})
 		c.listener.Close()
@@ -128,29 +130,29 @@ func (c *call) dismiss() {
 	}
 }
 
-// of returns the connection of the encoder (0) or of a listener, or nil if it has ended.
-func (c *call) of(listener int) *connection {
+// findConnection returns the connection of the encoder (0) or of a listener, or nil if it has ended.
+func (c *call) findConnection(listener int) *connection {
 	switch listener {
 	case 0:
 		return c.encoder
-	case c.listened:
+	case c.listenerCount:
 		return c.listener
 	}
 	return nil
 }
 
-// add passes ICE candidates to the peer connection.
-func (c *connection) add(candidates []string) error {
+// addCandidates passes ICE candidates to the peer connection.
+func (c *connection) addCandidates(candidates []string) error {
 	for _, line := range candidates {
 		if err := c.AddCandidate(line); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
-			return no(http.StatusBadRequest, "A candidate %v.", err)
+			return newStatusError(http.StatusBadRequest, "A candidate %v.", err)
 		}
 	}
 	return nil
 }
 
-// slow returns an error if offers arrive too fast.
-func slow(offers *rate.Limiter) error {
+// checkOfferRate returns an error if offers arrive too fast.
+func checkOfferRate(offers *rate.Limiter) error {
 	if offers.Allow() {
 		return nil
 	}
@@ -160,20 +162,20 @@ func slow(offers *rate.Limiter) error {
 	}
 }
 
-// restart performs an ICE restart. It applies the original offer with the client's new ICE credentials.
-func (c *connection) restart(f fragment) (sdp string, err error) {
-	if err := slow(c.restarts); err != nil {
+// restartICE performs an ICE restart. It applies the original offer with the client's new ICE credentials.
+func (c *connection) restartICE(f iceFragment) (sdp string, err error) {
+	if err := checkOfferRate(c.restartLimiter); err != nil {
 		return "", err
 	}
-	text := restarted(c.text, f)
+	text := withICECredentials(c.offerText, f)
 	offer, err := rtc.ParseOffer(text)
 	if err != nil {
-		return "", no(http.StatusBadRequest, "The fragment makes an offer that %v.", err)
+		return "", newStatusError(http.StatusBadRequest, "The fragment makes an offer that %v.", err)
 	}
 	answer, err := c.Answer(offer)
 	if err != nil {
-		return "", badOffer(err)
+		return "", offerError(err)
 	}
-	c.text, c.ufrag, c.tag = text, f.ufrag, iceTag(answer)
+	c.offerText, c.ufrag, c.tag = text, f.ufrag, iceTag(answer)
 	return answer, nil
 }

@@ -15,7 +15,7 @@ func TestLenientRequests(t *testing.T) {
 	g := doortest.StartGateway(t, doortest.WithWHIP, doortest.WithOpenAI, doortest.WithRTVI)
 	const sdp, fragment = "application/sdp", "application/trickle-ice-sdpfrag"
 	for _, path := range []string{
-		"/whip/desk/", "//whip/desk", "/whip//desk", "//whip//desk//", "/v1/realtime/calls/", "//v1/realtime/calls", "/v1//realtime/",
+		"/whip/desk/", "//whip/desk", "/whip//desk", "//whip//desk//", "/v1/realtime/calls/", "//v1/realtime/calls", "/v1//realtime/calls/",
 	} {
 		resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+path, doortest.BuildOffer(t),
 			"Content-Type", sdp, "Authorization", "Bearer x")

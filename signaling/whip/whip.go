@@ -52,51 +52,51 @@ type Door struct {
 	calls signaling.PeerRegistry[*call]
 }
 
-// Doors returns the endpoints.
-func (d *Door) Doors() (list []signaling.Endpoint) {
+// Endpoints returns the endpoints.
+func (d *Door) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /whip/{agent}":         d.begin,
-		"OPTIONS /whip/{agent}":      d.options,
-		"GET /whip/{agent}":          d.nothing,
-		"PATCH /whip/{agent}/{id}":   d.passed(d.patch),
-		"DELETE /whip/{agent}/{id}":  d.passed(d.end),
-		"OPTIONS /whip/{agent}/{id}": d.options,
-		"GET /whip/{agent}/{id}":     d.nothing,
-		"POST /whep/{agent}":         d.passed(d.listen),
-		"OPTIONS /whep/{agent}":      d.options,
-		"PATCH /whep/{agent}/{id}":   d.passed(d.patch),
-		"DELETE /whep/{agent}/{id}":  d.passed(d.end),
-		"OPTIONS /whep/{agent}/{id}": d.options,
+		"POST /whip/{agent}":         d.startCall,
+		"OPTIONS /whip/{agent}":      d.listMethods,
+		"GET /whip/{agent}":          d.answerGet,
+		"PATCH /whip/{agent}/{id}":   d.proxyToOwner(d.patchSession),
+		"DELETE /whip/{agent}/{id}":  d.proxyToOwner(d.endSession),
+		"OPTIONS /whip/{agent}/{id}": d.listMethods,
+		"GET /whip/{agent}/{id}":     d.answerGet,
+		"POST /whep/{agent}":         d.proxyToOwner(d.handleListenOffer),
+		"OPTIONS /whep/{agent}":      d.listMethods,
+		"PATCH /whep/{agent}/{id}":   d.proxyToOwner(d.patchSession),
+		"DELETE /whep/{agent}/{id}":  d.proxyToOwner(d.endSession),
+		"OPTIONS /whep/{agent}/{id}": d.listMethods,
 	} {
 		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName,
 			func(w http.ResponseWriter, r *http.Request) error {
 				w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
 				return serve(w, r)
-			}, refuse)})
+			}, writeError)})
 	}
 	return list
 }
 
-// refusal is an HTTP status with a message.
-type refusal struct {
+// statusError is an HTTP status with a message.
+type statusError struct {
 	status  int
 	message string
 }
 
-func (r *refusal) Error() string { return r.message }
+func (r *statusError) Error() string { return r.message }
 
-func no(status int, format string, args ...any) error {
-	return &refusal{status, fmt.Sprintf(format, args...)}
+func newStatusError(status int, format string, args ...any) error {
+	return &statusError{status, fmt.Sprintf(format, args...)}
 }
 
-func refuse(w http.ResponseWriter, err error) {
-	var own *refusal
+func writeError(w http.ResponseWriter, err error) {
+	var statusErr *statusError
 	var long *http.MaxBytesError
 	e := bridge.AsError(err)
 	status, message := cmp.Or(access.HTTPStatus(e), http.StatusBadGateway), e.Message
 	switch {
-	case errors.As(err, &own):
-		status, message = own.status, own.message
+	case errors.As(err, &statusErr):
+		status, message = statusErr.status, statusErr.message
 	case errors.As(err, &long):
 		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)
 	case errors.Is(err, bridge.ErrShutdown):
@@ -115,8 +115,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, message, status)
 }
 
-// options lists the supported methods and types. Preflight requests of browsers are answered before it is called.
-func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
+// listMethods lists the supported methods and types. Preflight requests of browsers are answered before it is called.
+func (d *Door) listMethods(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
 	} else {
@@ -126,8 +126,8 @@ func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nothing answers GET and HEAD with 204 (RFC 9725, section 4.2).
-func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
+// answerGet answers GET and HEAD with 204 (RFC 9725, section 4.2).
+func (d *Door) answerGet(w http.ResponseWriter, r *http.Request) error {
 	if d.Agents.Find(r.PathValue("agent"), doorName) == nil {
 		return agents.UnknownAgent(r.PathValue("agent"))
 	}
@@ -135,28 +135,28 @@ func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// body reads the body of a request and checks its content type.
-func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
+// readBody reads the body of a request and checks its content type.
+func readBody(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != want {
-		return "", no(http.StatusUnsupportedMediaType, "The body must be %s.", want)
+		return "", newStatusError(http.StatusUnsupportedMediaType, "The body must be %s.", want)
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if long := (*http.MaxBytesError)(nil); err != nil && !errors.As(err, &long) {
-		return "", no(http.StatusBadRequest, "The body cannot be read.")
+		return "", newStatusError(http.StatusBadRequest, "The body cannot be read.")
 	}
 	return string(raw), err
 }
 
-// who authenticates a client that may begin a session.
-func who(r *http.Request) (open bridge.SessionRequest, err error) {
+// authorizeClient authenticates a client that may begin a session.
+func authorizeClient(r *http.Request) (open bridge.SessionRequest, err error) {
 	open.Origin = bridge.Origin{Protocol: doorName, Agent: r.PathValue("agent")}
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
 
-// begin answers an encoder's offer and starts a call.
-func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
-	open, err := who(r)
+// startCall answers an encoder's offer and starts a call.
+func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
+	open, err := authorizeClient(r)
 	if err != nil {
 		return err
 	}
@@ -165,28 +165,28 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !offer.SendsAudio() {
-		return no(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
+		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text,
-		listens: rtc.NewOfferLimiter(),
+		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), offerText: text,
+		listenLimiter: rtc.NewOfferLimiter(),
 	}
 	c.id = signaling.OwnedID(d.Host, rand.Text())
 	sdp, err := d.calls.StartCall(r, d.Host, c.id, c, open)
 	switch {
 	case err != nil && bridge.Reason(err) == "":
-		return no(http.StatusBadGateway, "The call has ended.")
+		return newStatusError(http.StatusBadGateway, "The call has ended.")
 	case err != nil:
 		return err
 	}
-	d.created(w, "/whip/"+c.agent+"/"+c.id, sdp)
+	d.writeCreated(w, "/whip/"+c.agent+"/"+c.id, sdp)
 	return nil
 }
 
-// listen answers a WHEP offer for the voice of a WHIP session. The secret session ID in the URL authorizes it.
-func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
-	c, err := d.find(r)
+// handleListenOffer answers a WHEP offer for the voice of a WHIP session. The secret session ID in the URL authorizes it.
+func (d *Door) handleListenOffer(w http.ResponseWriter, r *http.Request) error {
+	c, err := d.findCall(r)
 	if err != nil {
 		return err
 	}
@@ -195,41 +195,41 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !offer.ReceivesAudio() || offer.SendsAudio() {
-		return no(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly: WHIP is for speaking.")
+		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly: WHIP is for speaking.")
 	}
 	var number int
 	var sdp string
 	err = c.RunInCall(r.Context(), errNoSession, func() (err error) {
-		number, sdp, err = c.listen(offer, text)
+		number, sdp, err = c.addListener(offer, text)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	d.created(w, fmt.Sprintf("/whep/%s/%d~%s", c.agent, number, c.id), sdp)
+	d.writeCreated(w, fmt.Sprintf("/whep/%s/%d~%s", c.agent, number, c.id), sdp)
 	return nil
 }
 
 // readOffer reads and parses the offer of a request.
 func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.Offer, err error) {
-	text, err = body(w, r, sdpType)
+	text, err = readBody(w, r, sdpType)
 	if err == nil {
 		if offer, err = rtc.ParseOffer(text); err != nil {
-			err = no(http.StatusBadRequest, "The offer %v.", err)
+			err = newStatusError(http.StatusBadRequest, "The offer %v.", err)
 		}
 	}
 	return text, offer, err
 }
 
-// created sends the response for a new session.
-func (d *Door) created(w http.ResponseWriter, at, sdp string) {
+// writeCreated sends the response for a new session.
+func (d *Door) writeCreated(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
 	h.Set("Location", at)
 	h.Set("ETag", strconv.Quote(iceTag(sdp)))
 	h.Set("Accept-Patch", fragmentType)
 	for _, s := range d.ICEServers() {
-		for _, link := range links(s) {
+		for _, link := range formatLinks(s) {
 			h.Add("Link", link)
 		}
 	}
@@ -237,8 +237,8 @@ func (d *Door) created(w http.ResponseWriter, at, sdp string) {
 	io.WriteString(w, sdp)
 }
 
-// links formats an ICE server as Link headers (RFC 9725, section 4.6).
-func links(s signaling.ICEServer) (list []string) {
+// formatLinks formats an ICE server as Link headers (RFC 9725, section 4.6).
+func formatLinks(s signaling.ICEServer) (list []string) {
 	for _, url := range s.URLs {
 		link := "<" + url + `>; rel="ice-server"`
 		if s.Username != "" {
@@ -249,8 +249,8 @@ func links(s signaling.ICEServer) (list []string) {
 	return list
 }
 
-// address parses the path of a session: the ID of the encoder's session, and the number of a listener, or 0 for the encoder.
-func address(r *http.Request) (id string, listener int) {
+// parseSessionPath parses the path of a session: the ID of the encoder's session, and the number of a listener, or 0 for the encoder.
+func parseSessionPath(r *http.Request) (id string, listener int) {
 	id = cmp.Or(r.PathValue("id"), r.URL.Query().Get("session"))
 	if number, rest, ok := strings.Cut(id, "~"); ok {
 		if n, err := strconv.Atoi(number); err == nil {
@@ -260,10 +260,10 @@ func address(r *http.Request) (id string, listener int) {
 	return id, 0
 }
 
-// find returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so no
+// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so no
 // token is required. The token with which the encoder began may have expired.
-func (d *Door) find(r *http.Request) (*call, error) {
-	id, _ := address(r)
+func (d *Door) findCall(r *http.Request) (*call, error) {
+	id, _ := parseSessionPath(r)
 	c, ok := d.calls.FindCall(id)
 	if !ok || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
@@ -271,10 +271,10 @@ func (d *Door) find(r *http.Request) (*call, error) {
 	return c, nil
 }
 
-// passed forwards requests for calls on another gateway to that gateway.
-func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+// proxyToOwner forwards requests for calls on another gateway to that gateway.
+func (d *Door) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		id, _ := address(r)
+		id, _ := parseSessionPath(r)
 		if signaling.ProxyToOwner(w, r, d.Host, id, "", func(away error) {
 			d.Logger.Warn("another gateway does not answer", "err", away)
 			err = errNoSession
@@ -285,12 +285,12 @@ func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func
 	}
 }
 
-var errNoSession = no(http.StatusNotFound, "There is no such session.")
+var errNoSession = newStatusError(http.StatusNotFound, "There is no such session.")
 
-// end ends a call, or a listener's connection.
-func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
-	id, listener := address(r)
-	c, err := d.find(r)
+// endSession ends a call, or a listener's connection.
+func (d *Door) endSession(w http.ResponseWriter, r *http.Request) error {
+	id, listener := parseSessionPath(r)
+	c, err := d.findCall(r)
 	switch {
 	case err != nil:
 		if !d.calls.HasEnded(id) { // pages often close the peer connection before they send this request
@@ -298,8 +298,8 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 		}
 	case listener > 0:
 		err = c.RunInCall(r.Context(), errNoSession, func() error {
-			if c.of(listener) != nil {
-				c.dismiss()
+			if c.findConnection(listener) != nil {
+				c.closeListener()
 			}
 			return nil
 		})
@@ -313,24 +313,24 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// patch handles ICE candidates. If the user fragment has changed, it performs an ICE restart (RFC 9725, section 4.3).
-func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
-	c, err := d.find(r)
+// patchSession handles ICE candidates. If the user fragment has changed, it performs an ICE restart (RFC 9725, section 4.3).
+func (d *Door) patchSession(w http.ResponseWriter, r *http.Request) error {
+	c, err := d.findCall(r)
 	if err != nil {
 		return err
 	}
-	text, err := body(w, r, fragmentType)
+	text, err := readBody(w, r, fragmentType)
 	if err != nil {
 		return err
 	}
 	f, err := readFragment(text)
 	if err != nil {
-		return no(http.StatusBadRequest, "The fragment %v.", err)
+		return newStatusError(http.StatusBadRequest, "The fragment %v.", err)
 	}
-	_, listener := address(r)
+	_, listener := parseSessionPath(r)
 	var sdp string
 	err = c.RunInCall(r.Context(), errNoSession, func() (err error) {
-		p := c.of(listener)
+		p := c.findConnection(listener)
 		if p == nil {
 			return errNoSession
 		}
@@ -338,14 +338,14 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 		restarts := f.ufrag != "" && f.ufrag != p.ufrag
 		switch {
 		case restarts && !given:
-			return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
+			return newStatusError(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
 		case given && !matches: // players and pages omit If-Match; their candidates belong to this ICE session
-			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
+			return newStatusError(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
 		case restarts:
-			sdp, err = p.restart(f)
+			sdp, err = p.restartICE(f)
 			return err
 		}
-		return p.add(f.candidates)
+		return p.addCandidates(f.candidates)
 	})
 	if err != nil {
 		return err
@@ -356,12 +356,12 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", fragmentType)
 	w.Header().Set("ETag", strconv.Quote(iceTag(sdp)))
-	io.WriteString(w, fragmentOf(sdp))
+	io.WriteString(w, formatFragment(sdp))
 	return nil
 }
 
 // iceTag returns the ETag of an ICE session: our user fragment, which changes with a restart.
-func iceTag(sdp string) string { return attribute(sdp, "ice-ufrag") }
+func iceTag(sdp string) string { return sdpAttribute(sdp, "ice-ufrag") }
 
 // readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Clients and proxies also send it as a weak
 // tag, W/"x", without quotes, or in a list.
@@ -377,8 +377,8 @@ func readIfMatch(r *http.Request, tag string) (given, matches bool) {
 	return given, matches
 }
 
-// attribute returns the first value of an SDP attribute.
-func attribute(sdp, name string) string {
+// sdpAttribute returns the first value of an SDP attribute.
+func sdpAttribute(sdp, name string) string {
 	for line := range strings.Lines(sdp) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+name+":"); ok {
 			return value
@@ -387,16 +387,16 @@ func attribute(sdp, name string) string {
 	return ""
 }
 
-// fragment holds the client's ICE data of a PATCH request.
-type fragment struct {
+// iceFragment holds the client's ICE data of a PATCH request.
+type iceFragment struct {
 	ufrag, pwd string
 	candidates []string // lines without "a="
 }
 
 // readFragment parses an SDP fragment (RFC 8840, section 9). Without ice-ufrag and ice-pwd, the candidates belong to the current ICE
 // session.
-func readFragment(text string) (f fragment, err error) {
-	f.ufrag, f.pwd = attribute(text, "ice-ufrag"), attribute(text, "ice-pwd")
+func readFragment(text string) (f iceFragment, err error) {
+	f.ufrag, f.pwd = sdpAttribute(text, "ice-ufrag"), sdpAttribute(text, "ice-pwd")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "a=candidate:") {
@@ -414,10 +414,10 @@ func readFragment(text string) (f fragment, err error) {
 	return f, nil
 }
 
-// fragmentOf returns the gateway's ICE data from an answer, as an SDP fragment.
-func fragmentOf(sdp string) string {
+// formatFragment returns the gateway's ICE data from an answer, as an SDP fragment.
+func formatFragment(sdp string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", attribute(sdp, "ice-ufrag"), attribute(sdp, "ice-pwd"))
+	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", sdpAttribute(sdp, "ice-ufrag"), sdpAttribute(sdp, "ice-pwd"))
 	for section := range strings.SplitSeq(sdp, "\r\nm=") { // with BUNDLE, all sections share the transport of the section with the candidates
 		if !strings.Contains(section, "\r\na=candidate:") {
 			continue
@@ -434,12 +434,12 @@ func fragmentOf(sdp string) string {
 	return b.String()
 }
 
-// restarted returns the client's offer with new ICE credentials, set once at session level for all sections.
-func restarted(offer string, f fragment) string {
+// withICECredentials returns the client's offer with new ICE credentials, set once at session level for all sections.
+func withICECredentials(offer string, f iceFragment) string {
 	lines := []string{}
 	for line := range strings.Lines(offer) {
 		line = strings.TrimSpace(line)
-		own := slices.ContainsFunc([]string{"a=candidate:", "a=end-of-candidates", "a=ice-ufrag:", "a=ice-pwd:"}, func(prefix string) bool {
+		isICELine := slices.ContainsFunc([]string{"a=candidate:", "a=end-of-candidates", "a=ice-ufrag:", "a=ice-pwd:"}, func(prefix string) bool {
 			return strings.HasPrefix(line, prefix)
 		})
 		if strings.HasPrefix(line, "m=") && !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "m=") }) {
@@ -448,7 +448,7 @@ func restarted(offer string, f fragment) string {
 				lines = append(lines, "a="+c)
 			}
 		}
-		if !own && line != "" {
+		if !isICELine && line != "" {
 			lines = append(lines, line)
 		}
 	}

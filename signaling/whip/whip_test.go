@@ -8,10 +8,10 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-func TestLinks(t *testing.T) {
+func TestLinkHeaders(t *testing.T) {
 	got := append(
-		links(signaling.ICEServer{URLs: []string{"stun:a"}}),
-		links(signaling.ICEServer{URLs: []string{"turn:b?transport=udp"}, Username: "u", Credential: "c"})...)
+		formatLinks(signaling.ICEServer{URLs: []string{"stun:a"}}),
+		formatLinks(signaling.ICEServer{URLs: []string{"turn:b?transport=udp"}, Username: "u", Credential: "c"})...)
 	want := `<stun:a>; rel="ice-server"|<turn:b?transport=udp>; rel="ice-server"; username="u"; credential="c"; credential-type="password"`
 	if strings.Join(got, "|") != want {
 		t.Errorf("%q", got)
@@ -23,8 +23,8 @@ const offer = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=fingerprint:sh
 	"m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=mid:0\r\na=rtpmap:111 opus/48000/2\r\n" +
 	"a=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=sendrecv\r\n"
 
-// FuzzFragment builds an offer from an offer and a fragment: it has only the ICE data of the fragment.
-func FuzzFragment(f *testing.F) {
+// FuzzReadFragment builds an offer from an offer and a fragment: it has only the ICE data of the fragment.
+func FuzzReadFragment(f *testing.F) {
 	f.Add(
 		"a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\n" +
 			"a=candidate:1 1 udp 1 192.0.2.7 9 typ host\r\na=end-of-candidates\r\n",
@@ -36,8 +36,8 @@ func FuzzFragment(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := restarted(offer, part)
-		if got := attribute(again, "ice-ufrag"); got != strings.TrimSpace(part.ufrag) ||
+		again := withICECredentials(offer, part)
+		if got := sdpAttribute(again, "ice-ufrag"); got != strings.TrimSpace(part.ufrag) ||
 			strings.Contains(again, "192.0.2.1 ") && !strings.Contains(text, "192.0.2.1 ") {
 			t.Errorf("became %q", again)
 		}

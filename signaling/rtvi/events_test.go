@@ -12,8 +12,8 @@ import (
 )
 
 // A person's text is reported while it grows, and once when it is final, also if more of the turn follows.
-func TestTranscriptions(t *testing.T) {
-	w := words{ready: true}
+func TestTranscriptionMessages(t *testing.T) {
+	w := eventWriter{clientReady: true}
 	for _, b := range []bridge.UserText{
 		{Turn: 1, Text: "Yes"},
 		{Turn: 1, Text: ", please"},
@@ -23,10 +23,10 @@ func TestTranscriptions(t *testing.T) {
 		{Turn: 2, Text: "Yes, please now or"},
 		{Turn: 2, Text: "Yes, please now or never", Final: true},
 	} {
-		w.happen(time.Time{}, b)
+		w.handleEvent(time.Time{}, b)
 	}
 	var got []string
-	for _, raw := range w.drain() {
+	for _, raw := range w.drainQueue() {
 		var m struct {
 			Type string
 			Data struct {
@@ -48,7 +48,7 @@ func TestTranscriptions(t *testing.T) {
 }
 
 // A client learns that a tool of the operator runs and why it failed, but not its arguments and results.
-func TestWhatAClientLearnsOfTools(t *testing.T) {
+func TestToolMessages(t *testing.T) {
 	args := json.RawMessage(`{"customer":1}`)
 	result := json.RawMessage(`{"secret":1}`)
 	for _, row := range []struct {
@@ -74,9 +74,9 @@ func TestWhatAClientLearnsOfTools(t *testing.T) {
 			`{"data":{"cancelled":true,"function_name":"f","tool_call_id":"a"},"label":"rtvi-ai","type":"llm-function-call-stopped"}`,
 		},
 	} {
-		w := words{ready: true, calls: map[string]string{}}
-		w.happen(time.Time{}, row.body)
-		if got := string(bytes.Join(w.drain(), nil)); got != row.want {
+		w := eventWriter{clientReady: true, pendingCalls: map[string]string{}}
+		w.handleEvent(time.Time{}, row.body)
+		if got := string(bytes.Join(w.drainQueue(), nil)); got != row.want {
 			t.Errorf("%+v is told as\n%s, want\n%s", row.body, got, row.want)
 		}
 	}

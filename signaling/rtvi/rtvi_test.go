@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestRTVI holds a conversation by voice and by text, and makes the model call a function of the client.
-func TestRTVI(t *testing.T) {
+// TestRTVIConversation holds a conversation by voice and by text, and makes the model call a function of the client.
+func TestRTVIConversation(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithRTVI)
 	c := doortest.DialRTVI(t, g, "", `{"config":`+doortest.WeatherTool+`}`)
@@ -58,10 +58,10 @@ func TestRTVI(t *testing.T) {
 		!strings.Contains(string(m.Payload), "sunny") {
 		t.Errorf("%v", m)
 	}
-	says(c, "sunny")
+	expectOutput(c, "sunny")
 
 	c.SendText("One. 2.5 is two! And three")
-	says(c, "You said: One.|2.5 is two!|And three")
+	expectOutput(c, "You said: One.|2.5 is two!|And three")
 	for _, test := range []struct{ send, kind, has string }{
 		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"interrupt"}}`, "server-response", `"success":true`},
 		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"dance"}}`, "error-response", "not served"},
@@ -80,7 +80,7 @@ func TestRTVI(t *testing.T) {
 		}
 	}
 	c.Send(`{"label":"rtvi-ai","type":"dtmf","id":"8","data":{"buttons":["1","#"]}}`)
-	says(c, "1#")
+	expectOutput(c, "1#")
 	c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 	c.Send(`{"label":"rtvi-ai","type":"disconnect-bot","id":"9","data":{}}`)
 	if m := c.AwaitEvent("signalling"); m.Way != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
@@ -92,8 +92,8 @@ func TestRTVI(t *testing.T) {
 	}
 }
 
-// says waits until these sentences, separated by bars, were played.
-func says(c *doortest.RTVI, want string) {
+// expectOutput waits until these sentences, separated by bars, were played.
+func expectOutput(c *doortest.RTVI, want string) {
 	c.T.Helper()
 	said := ""
 	ok := doortest.PollUntil(doortest.Patience, func() bool {
@@ -117,7 +117,7 @@ func says(c *doortest.RTVI, want string) {
 
 // A client that has lost its peer continues its conversation with another one, without a token: the id of its call is
 // a secret.
-func TestAClientComesBack(t *testing.T) {
+func TestClientReconnects(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
 	c := doortest.DialRTVI(t, l.Gateway, l.MintToken(`{"expiresIn":60}`), "")
@@ -153,14 +153,14 @@ func TestAClientComesBack(t *testing.T) {
 		t.Errorf("call %s, not %s", next.ID, c.ID)
 	}
 	next.SendText("Are you there?")
-	says(next, "You said: Are you there?")
+	expectOutput(next, "You said: Are you there?")
 	doortest.Eventually(t, "voice", func() bool { return len(doortest.TrimSilence(next.Phone.ReceivedVoice())) > 4800 })
 	next.Phone.HangUp()
 	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
 
 // Rejections have the format that Pipecat's clients read.
-func TestRTVIRefuses(t *testing.T) {
+func TestRTVIRefusals(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
 	token := l.MintToken(`{"once":false}`)
@@ -195,7 +195,7 @@ func TestRTVIRefuses(t *testing.T) {
 
 // An offer proxied by another gateway is for an existing call: if that has ended, no call begins, and no token is
 // consumed.
-func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
+func TestProxiedOfferForEndedCall(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
 	token := l.MintToken(`{"once":true}`)
@@ -217,7 +217,7 @@ func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 }
 
 // Data that a client sends to /start is available at its offer.
-func TestStart(t *testing.T) {
+func TestStartCreatesSession(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithRTVI)
 	resp := doortest.PostAs(t, g.HTTP+"/start", "", "application/json", strings.NewReader(`{"body":{"config":`+doortest.WeatherTool+`}}`))

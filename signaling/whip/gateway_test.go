@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestWHIP holds a conversation with an agent, trickles candidates, restarts ICE, and ends the call.
-func TestWHIP(t *testing.T) {
+// TestWHIPConversation holds a conversation with an agent, trickles candidates, restarts ICE, and ends the call.
+func TestWHIPConversation(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithWHIP)
 	c := doortest.DialWHIP(t, g, "desk")
@@ -86,8 +86,8 @@ func TestWHIP(t *testing.T) {
 	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
 }
 
-// TestWHEP has encoders that only send, as in RFC 9725, and other clients that listen to the agent.
-func TestWHEP(t *testing.T) {
+// TestWHEPListener has encoders that only send, as in RFC 9725, and other clients that listen to the agent.
+func TestWHEPListener(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithWHIP)
 	sends := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
@@ -160,16 +160,16 @@ func TestWHEP(t *testing.T) {
 	}
 }
 
-// TestWHIPGreets checks that the agent speaks first.
-func TestWHIPGreets(t *testing.T) {
+// TestWHIPGreeting checks that the agent speaks first.
+func TestWHIPGreeting(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialWHIP(t, doortest.StartGateway(t, doortest.WithWHIP), "eager")
 	c.AwaitConnected()
 	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.TrimSilence(c.ReceivedVoice())) > 4800 })
 }
 
-// TestWHIPRefuses checks that each invalid request gets the answer of RFC 9725.
-func TestWHIPRefuses(t *testing.T) {
+// TestWHIPRefusals checks that each invalid request gets the answer of RFC 9725.
+func TestWHIPRefusals(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithWHIP)
 	token := "Bearer " + l.MintToken(`{"once":false}`)

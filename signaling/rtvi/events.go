@@ -1,0 +1,259 @@
+package rtvi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"voxgate/bridge"
+)
+
+// version is the supported version of RTVI, the one of @pipecat-ai/client-js 1.13.1.
+const version = "2.1.0"
+
+// label marks the messages of RTVI on the data channel.
+const label = "rtvi-ai"
+
+// object is a JSON object.
+type object = map[string]any
+
+// eventWriter translates the engine's events into RTVI messages. It sends nothing before the client is ready.
+type eventWriter struct {
+	modelReady, clientReady bool
+	queue                   [][]byte
+
+	answering, speaking    bool              // an answer is in progress; its voice is played
+	segment                int               // of the answer's text, the newest
+	partialSentence        string            // text of an answer that was played and is not a whole sentence yet
+	turn                   int               // of the person, the newest
+	endedTurn              int               // the newest turn of the model that has ended
+	interimText, finalText string            // the person's text in turn: interim, and final
+	pendingCalls           map[string]string // pending calls of the client's functions, by id
+}
+
+// queueMessage queues a message; a response has the id of its request.
+func (w *eventWriter) queueMessage(kind, id string, data any) {
+	if !w.clientReady {
+		return
+	}
+	message := object{"label": label, "type": kind, "data": data}
+	if id != "" {
+		message["id"] = id
+	}
+	if text, err := json.Marshal(message); err == nil { // data is always encodable
+		w.queue = append(w.queue, text)
+	}
+}
+
+// queueTransportMessage queues a message of the transport.
+func (w *eventWriter) queueTransportMessage(kind string) {
+	text, _ := json.Marshal(object{"type": "signalling", "message": object{"type": kind}})
+	w.queue = append(w.queue, text)
+}
+
+// drainQueue returns the messages that can be sent now.
+func (w *eventWriter) drainQueue() (messages [][]byte) {
+	messages, w.queue = w.queue, nil
+	return messages
+}
+
+// reportReady reports once that the bot is ready, when client and model are.
+func (w *eventWriter) reportReady(client, model bool) {
+	were := w.clientReady && w.modelReady
+	w.clientReady, w.modelReady = w.clientReady || client, w.modelReady || model
+	if !were && w.clientReady && w.modelReady {
+		w.queueMessage("bot-ready", "", object{"version": version, "about": object{"library": "voxgate"}})
+	}
+}
+
+// handleEvent reports an event of the engine.
+func (w *eventWriter) handleEvent(at time.Time, e bridge.EventBody) {
+	switch b := e.(type) {
+	case bridge.SetupComplete:
+		w.reportReady(false, true)
+	case bridge.ToolLosses:
+		for _, l := range b.Losses {
+			message := fmt.Sprintf("The function %q is not declared to the model as it should be: %s", l.Function, l.Reason)
+			w.reportError(&bridge.Error{Code: bridge.CodeBadConfig, Message: message}, false)
+		}
+	case bridge.UserSpeaking:
+		w.queueMessage(map[bool]string{true: "user-started-speaking", false: "user-stopped-speaking"}[b.Speaking], "", object{})
+	case bridge.UserText:
+		w.reportUserText(at, b)
+	case bridge.Thinking:
+		if b.Thinking {
+			w.beginAnswer()
+		}
+	case bridge.Speaking:
+		w.beginAnswer()
+		w.speaking = true
+		w.queueMessage("bot-tts-started", "", object{})
+		w.queueMessage("bot-started-speaking", "", object{})
+	case bridge.AssistantText:
+		w.reportAnswerText(b)
+	case bridge.TurnComplete:
+		w.endAnswer(b.Turn)
+	case bridge.Interrupted:
+		w.endAnswer(b.Turn)
+	case bridge.ToolCall:
+		w.beginAnswer()
+		for _, c := range b.Calls {
+			w.pendingCalls[c.ID] = c.Name
+			w.reportCall(c.ID, c.Name, c.Args)
+		}
+	case bridge.ToolCallCancellation:
+		for _, id := range b.IDs {
+			w.reportCallEnd(id, w.pendingCalls[id], nil, true)
+			delete(w.pendingCalls, id)
+		}
+	case bridge.ToolStatus:
+		w.reportToolStatus(b)
+	case bridge.Latency:
+		w.queueMessage("metrics", "", object{"ttfb": []object{{"processor": "gemini", "value": b.Total().Seconds()}}})
+	case bridge.Usage:
+		w.queueMessage("metrics", "", object{"tokens": []object{{
+			"processor": "gemini", "prompt_tokens": b.Turn.Prompt, "completion_tokens": b.Turn.Response, "total_tokens": b.Turn.Total,
+		}}})
+	case bridge.ErrorEvent:
+		w.reportError(b.Err, false)
+	}
+}
+
+// reportUserText reports what the person has said: interim text of the turn, and then the final text.
+func (w *eventWriter) reportUserText(at time.Time, b bridge.UserText) {
+	if b.Turn != w.turn {
+		w.turn, w.interimText, w.finalText = b.Turn, "", ""
+	}
+	w.interimText += b.Text
+	text := w.interimText
+	if b.Final { // the whole turn, including parts that were final before
+		text = strings.TrimPrefix(b.Text, w.finalText)
+		w.interimText, w.finalText = "", b.Text
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	w.queueMessage("user-transcription", "", object{
+		"text": text, "final": b.Final, "timestamp": at.UTC().Format(time.RFC3339Nano), "user_id": "",
+	})
+	if b.Final {
+		w.queueMessage("user-llm-text", "", object{"text": text})
+	}
+}
+
+// beginAnswer reports that the model has begun to answer.
+func (w *eventWriter) beginAnswer() {
+	if !w.answering {
+		w.answering = true
+		w.queueMessage("bot-llm-started", "", object{})
+	}
+}
+
+// reportAnswerText reports what was played of an answer, in pieces and by sentence.
+func (w *eventWriter) reportAnswerText(b bridge.AssistantText) {
+	isLate := b.Turn > 0 && b.Turn <= w.endedTurn && !w.answering // text of a turn that has ended
+	switch {
+	case b.Final && !isLate:
+		w.queueMessage("bot-transcription", "", object{"text": strings.TrimSpace(b.Text)})
+		return
+	case b.Final:
+		return
+	case isLate:
+		defer w.endAnswer(b.Turn)
+	default:
+		w.beginAnswer()
+	}
+	w.queueMessage("bot-llm-text", "", object{"text": b.Text})
+	w.queueMessage("bot-tts-text", "", object{"text": b.Text})
+	w.partialSentence += b.Text
+	if end := completeSentences(w.partialSentence); end > 0 {
+		w.reportSegment(w.partialSentence[:end])
+		w.partialSentence = w.partialSentence[end:]
+	}
+}
+
+// completeSentences returns the length of the complete sentences in a text. A full stop ends a sentence only before a space, so
+// not in "1.5".
+func completeSentences(text string) (end int) {
+	var before rune
+	for i, r := range text {
+		switch {
+		case strings.ContainsRune(".!?", before) && unicode.IsSpace(r):
+			end = i
+		case strings.ContainsRune("。！？\n", r):
+			end = i + utf8.RuneLen(r)
+		}
+		before = r
+	}
+	return end
+}
+
+// reportSegment reports a segment of an answer that was played.
+func (w *eventWriter) reportSegment(text string) {
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	w.segment++
+	segment := func(status string) object {
+		return object{"text": text, "aggregated_by": "sentence", "segment_id": w.segment, "will_be_spoken": true, "spoken_status": status}
+	}
+	w.queueMessage("bot-output", "", segment("new"))
+	done := segment("completed")
+	done["spoken_progress"] = object{"accumulated_text": text, "remaining_text": ""}
+	w.queueMessage("bot-output", "", done)
+}
+
+// endAnswer reports that an answer has ended or was interrupted.
+func (w *eventWriter) endAnswer(turn int) {
+	w.endedTurn = max(w.endedTurn, turn)
+	w.reportSegment(w.partialSentence)
+	w.partialSentence = ""
+	if w.speaking {
+		w.queueMessage("bot-tts-stopped", "", object{})
+		w.queueMessage("bot-stopped-speaking", "", object{})
+	}
+	if w.answering {
+		w.queueMessage("bot-llm-stopped", "", object{})
+	}
+	w.answering, w.speaking = false, false
+}
+
+// reportToolStatus reports a tool that runs in the gateway. Its arguments and results are not sent.
+func (w *eventWriter) reportToolStatus(b bridge.ToolStatus) {
+	if b.Status == bridge.StatusRunning {
+		w.reportCall(b.ID, b.Name, nil)
+		return
+	}
+	var why json.RawMessage
+	if b.Message != "" {
+		why, _ = json.Marshal(object{"error": b.Message}) // a text
+	}
+	w.reportCallEnd(b.ID, b.Name, why, b.Status == bridge.StatusCancelled)
+}
+
+// reportCall reports a function call, which a client with a handler for that name executes.
+func (w *eventWriter) reportCall(id, name string, args json.RawMessage) {
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	w.queueMessage("llm-function-call-started", "", object{"function_name": name})
+	w.queueMessage("llm-function-call-in-progress", "", object{"function_name": name, "tool_call_id": id, "arguments": args})
+}
+
+// reportCallEnd reports that a function has ended.
+func (w *eventWriter) reportCallEnd(id, name string, result json.RawMessage, cancelled bool) {
+	data := object{"function_name": name, "tool_call_id": id, "cancelled": cancelled}
+	if len(result) > 0 {
+		data["result"] = result
+	}
+	w.queueMessage("llm-function-call-stopped", "", data)
+}
+
+// reportError reports an error.
+func (w *eventWriter) reportError(err error, fatal bool) {
+	message := bridge.AsError(err).Message
+	w.queueMessage("error", "", object{"error": message, "message": message, "fatal": fatal})
+}
