@@ -386,24 +386,24 @@ func (d *dialogue) truncateItem(e clientEvent) ([]bridge.Command, error) {
 	if i == nil || i.Role != roleAssistant {
 		return nil, itemNotFound("item_truncate_invalid_item_id", "item_id", e.ItemID)
 	}
-	heard := time.Duration(max(0, e.AudioEndMS)) * time.Millisecond
+	played := time.Duration(max(0, e.AudioEndMS)) * time.Millisecond
 	if i.voiceDuration > 0 {
-		heard = min(heard, i.voiceDuration)
+		played = min(played, i.voiceDuration)
 	}
 	if len(i.Content) > 0 && i.Content[0].Type == outputAudio {
 		kept := ""
 		for _, p := range i.textPieces {
-			if p.voicePosition < heard {
+			if p.voicePosition < played {
 				kept += p.text
 			}
 		}
 		i.Content[0].Transcript = &kept
 	}
-	d.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": heard.Milliseconds()})
+	d.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": played.Milliseconds()})
 	if i.turn == 0 || d.isCall { // in a call the engine knows better how much was played
 		return nil, nil
 	}
-	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: heard}}, nil
+	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: played}}, nil
 }
 
 // deleteItem removes an item from the record. The model's own memory keeps it.
@@ -473,7 +473,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 
 // startResponse begins a response, and returns the commands that request it from the model.
 func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, modalities []string) []bridge.Command {
-	said := d.userSpeech.state
+	speech := d.userSpeech.state
 	d.userSpeech.state = nothingToAnswer
 	d.answer.startResponse(metadata, modalities)
 	commands := d.takeToolResults()
@@ -481,7 +481,7 @@ func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, 
 	for last > 0 && d.pendingItems[last-1].Role == roleUser {
 		last--
 	}
-	if said == speechCommitted {
+	if speech == speechCommitted {
 		commands = append(commands, d.prefillCommands()...)
 		if !d.userSpeech.activityOpen { // the engine has buffered the speech
 			commands = append(commands, bridge.ActivityStart)
@@ -502,7 +502,7 @@ func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, 
 			parts = append(parts, i.engineParts()...)
 		}
 		return append(commands, bridge.Message{Parts: tools.Encode(parts), TurnComplete: true})
-	case sendsToolResults(commands), said == answerExpected && instructions == "":
+	case sendsToolResults(commands), speech == answerExpected && instructions == "":
 		return commands
 	}
 	return append(commands, bridge.Prompt{Instruction: cmp.Or(instructions, defaultPrompt)})

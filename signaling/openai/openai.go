@@ -185,9 +185,9 @@ func (d *Door) findCall(r *http.Request, id string) (*call, error) {
 		}
 		on = c.origin
 	}
-	shown, err := d.resolveToken(r)
+	token, err := d.resolveToken(r)
 	if err == nil {
-		err = access.From(r.Context()).AuthorizeControl(on, shown.Token)
+		err = access.From(r.Context()).AuthorizeControl(on, token.Token)
 	}
 	if !there && err == nil || access.IsOtherCaller(err) {
 		return nil, callNotFound(id)
@@ -200,8 +200,8 @@ func (d *Door) findCall(r *http.Request, id string) (*call, error) {
 
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
 func (d *Door) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
-	shown, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
-	return signaling.ProxyToOwner(w, r, d.Host, id, shown.Token, func(err error) {
+	token, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
+	return signaling.ProxyToOwner(w, r, d.Host, id, token.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, callNotFound(id))
 	})

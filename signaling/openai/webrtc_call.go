@@ -56,13 +56,13 @@ type peerCall struct {
 // Serve implements [bridge.Caller].
 func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	own := &listener{filtered: c.filtered}
+	client := &listener{filtered: c.filtered}
 	o := rtc.PeerOptions{Session: &dialogueSession{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
 		m.Text = true // even if the client sent it as binary
-		c.handleMessage(own, m)
+		c.handleMessage(client, m)
 	})
-	own.out, own.rateLimiter = channel, channel
+	client.out, client.rateLimiter = channel, channel
 	peer, err := c.AnswerOffer(s, c.door.RTC, o)
 	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
 		return offerError(err)
@@ -73,14 +73,14 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	defer peer.Close()
 	c.setEngine(s)
 	if peer.WantsChannel() {
-		c.addListener(own)
+		c.addListener(client)
 	}
 	c.StartMedia(peer)
 	if voice := peer.VoiceOutput(); voice != nil {
 		s.AttachOutput(&voiceOutput{voice, c.call})
 	}
 	err = c.runCommands(ctx, peer.Lost, channel.Failures())
-	c.endCall(own, err)
+	c.endCall(client, err)
 	channel.Close()
 	return err
 }
