@@ -309,15 +309,15 @@ func (s *till) models(want string) {
 func TestCollectionsThatAreWrong(t *testing.T) {
 	good := map[string]any{"name": "PIN", "max": 4, "url": "https://example.com/", "secret": "s"}
 	for want, change := range map[string]func(map[string]any){
-		"collect[0].name: is missing":   func(c map[string]any) { delete(c, "name") },
-		"collect[0].max: from 1 to 0":   func(c map[string]any) { delete(c, "max") },
-		"collect[0].max: from 5 to 4":   func(c map[string]any) { c["min"] = 5 },
-		"collect[0].max: from 1 to 65":  func(c map[string]any) { c["max"] = 65 },
-		"collect[0].check: \"iban\" is": func(c map[string]any) { c["check"] = "iban" },
-		"collect[0].seconds: 61":        func(c map[string]any) { c["seconds"] = 61 },
-		"collect[0].attempts: -1":       func(c map[string]any) { c["attempts"] = -1 },
-		"collect[0].url: must be":       func(c map[string]any) { c["url"] = "" },
-		"collect[0]: there":             func(c map[string]any) { c["name"] = "card" },
+		"collect[0].name: is missing":               func(c map[string]any) { delete(c, "name") },
+		"collect[0].max: from 1 to 0":               func(c map[string]any) { delete(c, "max") },
+		"collect[0].max: from 5 to 4":               func(c map[string]any) { c["min"] = 5 },
+		"collect[0].max: from 1 to 65":              func(c map[string]any) { c["max"] = 65 },
+		"collect[0].check: \"iban\" is":             func(c map[string]any) { c["check"] = "iban" },
+		"collect[0].seconds: 61":                    func(c map[string]any) { c["seconds"] = 61 },
+		"collect[0].attempts: must not be negative": func(c map[string]any) { c["attempts"] = -1 },
+		"collect[0].url: must be":                   func(c map[string]any) { c["url"] = "" },
+		"collect[0]: there":                         func(c map[string]any) { c["name"] = "card" },
 	} {
 		c := map[string]any{}
 		for k, v := range good {

@@ -10,7 +10,7 @@ import (
 	"voxgate/bridge"
 )
 
-// maxMenuRounds is how often the model may press keys at the same announcement before it has to give up.
+// maxMenuRounds limits how often the model may press keys at the same announcement.
 const maxMenuRounds = 3
 
 // minSimilarity is the share of word pairs of the shorter announcement from which two count as the same. Menus of one company share

@@ -58,7 +58,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // whatever its length
+	isNumber := false // the URI says that it is a phone number, whatever its length
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":
@@ -170,7 +170,7 @@ var placeholders = []string{
 // fillers are words that may accompany a placeholder: "Unknown Number", "Caller ID withheld".
 var fillers = []string{"number", "caller", "callerid", "id", "name", "call", "user", "party", "the", "by", "network"}
 
-// unavailablePhrases are phrases that mean the same without a word of placeholders; letters only.
+// unavailablePhrases are names that also mean "unavailable". Only their letters are compared.
 var unavailablePhrases = []string{
 	"nocallerid", "nonumber", "noname", "noid", "notavailable", "notprovided", "outofarea", "na", "coinlinepayphone",
 	"interactionwithotherservice",

@@ -37,7 +37,7 @@ func CheckLimits(list ...Limit) error {
 	for _, l := range list {
 		switch {
 		case *l.Value < 0:
-			return fmt.Errorf("%s: %d is less than nothing", l.Name, *l.Value)
+			return fmt.Errorf("%s: must not be negative", l.Name)
 		case *l.Value == 0:
 			*l.Value = l.Default
 		}

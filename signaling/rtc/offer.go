@@ -89,7 +89,7 @@ type section struct {
 	encodings []webrtc.RTPCodecParameters
 }
 
-// SendsAudio reports whether the client may send audio, Listens whether it receives audio, and Talks whether both.
+// SendsAudio reports whether the client may send audio, ReceivesAudio whether it receives audio, and IsTwoWay whether both.
 func (o Offer) SendsAudio() bool    { return o.microphone }
 func (o Offer) ReceivesAudio() bool { return o.voice }
 func (o Offer) IsTwoWay() bool      { return o.SendsAudio() && o.ReceivesAudio() }
@@ -369,7 +369,7 @@ func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	return nil
 }
 
-var errNothingServed = errors.New("has no media section that is served here: of sound, of video as VP8, or of data channels")
+var errNothingServed = errors.New("has no supported media section: audio, VP8 video or data channel")
 
 // firstUsable returns the index of the first usable section of a kind, or of any kind if it is empty; -1 without one.
 func (o *Offer) firstUsable(kind string) int {
@@ -625,7 +625,7 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 	return b.String()
 }
 
-// regularMedia writes the part of regular for an audio or video section.
+// regularMedia writes the part of buildPionOffer for an audio or video section.
 func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})

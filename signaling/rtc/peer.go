@@ -75,10 +75,10 @@ type PeerOptions struct {
 const AnyChannel = "*"
 
 var (
-	errOtherCodec  = errors.New("the codec of a connection stays")
-	errNotGathered = errors.New("the candidates of this server are not known in time")
-	errNoVoice     = errors.New("the voice has no place in the offer")
-	errOtherRole   = errors.New("the roles of DTLS stay as they were")
+	errOtherCodec  = errors.New("the codec of a connection cannot change")
+	errNotGathered = errors.New("gathering this server's candidates timed out")
+	errNoVoice     = errors.New("the offer has no section for the voice")
+	errOtherRole   = errors.New("the DTLS roles of a connection cannot change")
 )
 
 // Peer is a WebRTC connection to a client. Its methods are not for concurrent use.

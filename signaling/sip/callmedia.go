@@ -37,7 +37,7 @@ type callMedia struct {
 	peer       *description    // the peer's newest offer; nil if it has answered ours
 	ourKeys    []crypto        // keys in our offer
 	agreed     *agreement      // nil before negotiation
-	session    *bridge.Session // nil unless carry is active
+	session    *bridge.Session // nil unless a conversation runs
 	codecRun   *activeCodec
 	filler     *worker             // sends music or silence; may be nil
 	holdMusic  bool                // the other side hears music, and the conversation is on hold
@@ -47,7 +47,7 @@ type callMedia struct {
 	codecSwitches sync.WaitGroup // switches of the codec in progress
 }
 
-var errSilence = errors.New("no packet has come for too long")
+var errSilence = errors.New("no RTP packet received for too long")
 
 // applyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
 func (r *callMedia) applyOffer(sdp []byte) error {
@@ -114,7 +114,7 @@ func (r *callMedia) followCodec(to *codec) {
 	if agreed := r.agreed.withCodec(to); agreed != nil {
 		r.agreed = agreed
 		if err := r.applyAgreement(); err != nil {
-			r.log.Warn("the peer sends by another codec, which cannot be heard", "codec", to.name, "err", err)
+			r.log.Warn("switching to the peer's new codec failed", "codec", to.name, "err", err)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (r *callMedia) openPort() (err error) {
 		return err
 	}
 	r.stream.onForeign = func(from, described netip.AddrPort) {
-		r.log.Warn("audio is dropped: it does not come from where the description says; nat of the trunk lets it in", "from", from, "described",
+		r.log.Warn("audio dropped: its source is not the address in the SDP; set nat of the trunk to accept it", "from", from, "described",
 			described)
 	}
 	r.stream.onCodec = func(to *codec) {
@@ -265,7 +265,7 @@ func (r *callMedia) startPlayback(source func(frame []int16)) (stop func(), err 
 	return r.stopMedia, r.applyAgreement()
 }
 
-// stopMedia stops carry or play.
+// stopMedia stops the conversation or playback.
 func (r *callMedia) stopMedia() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,7 +276,7 @@ func (r *callMedia) stopMedia() {
 	r.filler, r.codecRun, r.session, r.playback = nil, nil, nil, nil
 }
 
-// checkSilence sends RTCP reports, and returns an error if no packet has come for too long. It is called once a second.
+// checkSilence sends RTCP reports, and returns an error if no RTP packet received for too long. It is called once a second.
 func (r *callMedia) checkSilence(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -219,7 +219,7 @@ func (r *RTP) parsePorts() (first, last int, err error) {
 	first, err1 := strconv.Atoi(a)
 	last, err2 := strconv.Atoi(b)
 	if err1 != nil || err2 != nil || first < 1024 || last > 65535 || last <= first {
-		return 0, 0, fmt.Errorf("ports: %q is no range like 10000-20000", r.Ports)
+		return 0, 0, fmt.Errorf("ports: %q is not a range like 10000-20000", r.Ports)
 	}
 	return first, last, nil
 }
@@ -261,10 +261,10 @@ func (t *Trunk) checkFields() error {
 		return fmt.Errorf("transfer: %q must be \"warm\" or left out", t.Transfer)
 	}
 	if t.Transfer == transferWarm && (t.Outbound == nil || len(t.TransferTo) == 0) {
-		return errors.New("transfer: warm needs outbound, by which colleagues are called, and transferTo, who they are")
+		return errors.New("transfer: warm requires outbound and transferTo")
 	}
 	if t.Listen && t.Transfer != transferWarm {
-		return errors.New("listen: only a warm transfer leaves an agent that could listen")
+		return errors.New("listen: requires a warm transfer")
 	}
 	if t.CallsPerSecond < 0 {
 		return errors.New("callsPerSecond: must not be negative")

@@ -316,7 +316,7 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.useSource && d.log != nil {
-		d.log.Warn("requests of this call go to where those of the other side come from: they do not arrive at its Contact or Record-Route",
+		d.log.Warn("requests cannot reach the peer's Contact or Record-Route; using the source of its requests",
 			"method", req.Method, "at", req.Destination(), "instead", d.source, "err", why)
 	}
 	d.useSource = true
@@ -423,7 +423,7 @@ func (d *dialog) sendBye(reason string) {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
 	if _, err := d.send(ctx, req); err != nil && d.log != nil { // the peer may be gone, too
-		d.log.Warn("the other side did not answer that we hang up", "at", req.Destination(), "err", err)
+		d.log.Warn("BYE not answered", "at", req.Destination(), "err", err)
 	}
 }
 

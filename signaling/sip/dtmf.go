@@ -116,7 +116,7 @@ const (
 	maxDigits = 64
 )
 
-var errNoDigits = errors.New("the other side takes no digits")
+var errNoDigits = errors.New("the other side does not accept digits")
 
 // sendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
 func (s *stream) sendDigits(ctx context.Context, digits string) error {

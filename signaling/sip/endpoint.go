@@ -139,7 +139,7 @@ func New(o Options) (*Door, error) {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
 	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.PhoneAgents(doorName)) == 0 {
-		d.log.Warn("no agent has numbers, so nobody answers these trunks")
+		d.log.Warn("no agent has numbers, so calls from these trunks are not answered")
 	}
 	secure, err := o.Config.trunkTLS(d.log)
 	if err != nil {
@@ -267,7 +267,7 @@ func (d *Door) Close() {
 	d.closeLate()
 }
 
-// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isDeaf was set. sipgo handles each
+// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
 // request in a goroutine of unknown end, and opens a new socket if the request's is closed.
 func (d *Door) closeLate() {
 	const (
@@ -277,7 +277,7 @@ func (d *Door) closeLate() {
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {
 		if looks == most {
-			d.log.Warn("the door closes with sockets left", "sockets", d.agent.TransportLayer().Pool("udp").Size())
+			d.log.Warn("endpoint closed with open sockets", "sockets", d.agent.TransportLayer().Pool("udp").Size())
 			return
 		}
 		time.Sleep(look)

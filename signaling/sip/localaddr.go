@@ -91,7 +91,7 @@ func (o *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
 	o.mu.Unlock()
 	if old {
 		if err := o.lookUp(); err != nil {
-			o.log.Warn("our own name is not found", "external", o.external, "err", err)
+			o.log.Warn("external name not resolved", "external", o.external, "err", err)
 		}
 	}
 	o.mu.Lock()

@@ -273,7 +273,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	return c.hangUp(<-c.startConversation())
 }
 
-var errUnknown = errors.New("the address of the server is not found")
+var errUnknown = errors.New("the server's address was not found")
 
 var errNoAnswer = errors.New("nobody has answered in time")
 
@@ -343,7 +343,7 @@ func (c *call) sendInvites(rings chan<- error) (*sip.Response, error) {
 		res, err := c.sendInvite(ctx, req, rings)
 		switch {
 		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
-			c.log.Info("another server is called", "server", c.dialog.servers[0])
+			c.log.Info("trying the next server", "server", c.dialog.servers[0])
 			auth = passwordAnswers{}
 			continue
 		case err != nil:

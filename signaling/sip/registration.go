@@ -149,11 +149,11 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		case res.IsSuccess():
 			return grantedExpiry(res, r.dialog.contact, seconds), nil
 		case first && res.StatusCode == 423 && seconds > 0 && least > seconds && least <= maxExpires:
-			r.door.log.Info("the registrar wants longer registrations", "trunk", r.trunk.Name, "seconds", least)
+			r.door.log.Info("registrar requires a longer interval", "trunk", r.trunk.Name, "seconds", least)
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
-			r.door.log.Info("the registrar is elsewhere", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
+			r.door.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
 			r.resetDialog()
 			r.moved = contact.Address
 			continue

@@ -94,7 +94,7 @@ type description struct {
 // isHeld reports whether the peer has put us on hold: it does not want to receive.
 func (d *description) isHeld() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
-var errNoAudio = errors.New("it has no section of audio that is served")
+var errNoAudio = errors.New("it has no supported audio section")
 
 // parseCrypto parses the value of a crypto attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
 func parseCrypto(value string) (crypto, bool) {
@@ -165,7 +165,7 @@ type agreement struct {
 func (a *agreement) onHold() bool { return a.held || a.silent }
 
 // errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
-var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
+var errSRTP = errors.New("this trunk requires SRTP with an SDES key (RFC 4568), and no supported one was offered")
 
 // agreeOn chooses an audio section on which both sides can agree, and returns it with the agreement; see [description.agree].
 func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agreement, error) {
@@ -184,7 +184,7 @@ func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agr
 // agree negotiates an agreement with a peer's description. own are the keys that we have offered, or have answered with before, if any.
 func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
-		return nil, fmt.Errorf("its section of audio has no address that is known: %q", d.host)
+		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)
 	}
 	if len(d.payloads) == 0 {
 		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")

@@ -66,7 +66,7 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []strin
 	for _, one := range s.PeerCertificates[1:] {
 		options.Intermediates.AddCert(one)
 	}
-	err := errors.New("the certificate is for no server of a trunk")
+	err := errors.New("the certificate matches no trunk's server")
 	for _, name := range names {
 		options.DNSName = name
 		if _, err = s.PeerCertificates[0].Verify(options); err == nil {

@@ -96,7 +96,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	}
 	err = c.sendRefer(ctx, uri, statuses)
 	if errors.Is(err, errNoRefer) && c.trunk.Outbound != nil {
-		c.log.Info("calling in the place of a REFER", "err", err)
+		c.log.Info("REFER refused, calling the target", "err", err)
 		return c.putThrough(ctx, target, "")
 	}
 	if err == nil {
@@ -217,13 +217,13 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 func parseURI(text string) (uri sip.Uri, err error) {
 	scheme, _, _ := strings.Cut(strings.ToLower(text), ":")
 	if scheme != "sip" && scheme != "sips" {
-		return uri, fmt.Errorf("%q is no SIP URI like sip:host or sip:+4930123@host", text)
+		return uri, fmt.Errorf("%q is not a SIP URI like sip:host or sip:+4930123@host", text)
 	}
 	if err := sip.ParseUri(text, &uri); err != nil {
-		return uri, fmt.Errorf("%q is no SIP URI: %w", text, err)
+		return uri, fmt.Errorf("%q is not a SIP URI: %w", text, err)
 	}
 	if uri.Host == "" {
-		return uri, fmt.Errorf("%q is no SIP URI: it has no host", text)
+		return uri, fmt.Errorf("%q is not a SIP URI: it has no host", text)
 	}
 	return uri, nil
 }

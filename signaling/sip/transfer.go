@@ -133,7 +133,7 @@ func (e *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decisionSources is what can decide a consultation: the model's report, a key, or the colleague's silence.
+// decisionSources delivers the decision of a consultation, by the model's report, a key, or the colleague's silence.
 type decisionSources struct {
 	reported <-chan error
 	keys     <-chan byte
@@ -311,7 +311,7 @@ func (c *call) bridgeCalls(leg *call) error {
 			defer crash.Recover(c.log, "sip call", end)
 			end(from.watchBridge(ctx, func(key byte) {
 				if err := hearer.stream.sendDigits(ctx, string(key)); err != nil {
-					from.log.Warn("a key was not passed on", "err", err)
+					from.log.Warn("DTMF digit not relayed", "err", err)
 				}
 			}))
 		})

@@ -357,7 +357,7 @@ func TestConfigurationErrors(t *testing.T) {
 		`{"agents":[{"to":["*"]}]}`:              `unknown field "agents"`,
 		`{"audioSocket":{"listen":"127.0.0.1"}}`: `unknown field "audioSocket"`,
 
-		`{"providers":[{"profile":"exotel","password":"x"}],"maxSeconds":-1}`:      "maxSeconds: -1",
+		`{"providers":[{"profile":"exotel","password":"x"}],"maxSeconds":-1}`:      "maxSeconds: must not be negative",
 		private(`{"profile":"acme"}`):                                              `providers[0].profile: "acme"`,
 		private(`{"profile":"twilio"}`):                                            "providers[0].verify: is missing",
 		private(twilio + `}`):                                                      "requires publicURL",
