@@ -280,8 +280,8 @@ func (a *Agent) applyGreetingAndFarewell(o *bridge.SessionRequest) {
 	}
 }
 
-func (a *Agent) servesProtocol(door string) bool {
-	return len(a.Protocols) == 0 || bridge.MatchesAny(a.Protocols, door)
+func (a *Agent) servesProtocol(protocol string) bool {
+	return len(a.Protocols) == 0 || bridge.MatchesAny(a.Protocols, protocol)
 }
 
 var variablePattern = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)

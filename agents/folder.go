@@ -155,14 +155,14 @@ func (f *Folder) Names() (names []string) {
 
 // AddCheck adds a check of all agents that can be reached by phone over a protocol. It runs now and on every reload. Its errors
 // name the file.
-func (f *Folder) AddCheck(door string, check func(*Agent) error) error {
+func (f *Folder) AddCheck(protocol string, check func(*Agent) error) error {
 	if f == nil {
 		return nil
 	}
 	list := f.current()
 	f.mu.Lock()
 	f.checks = append(f.checks, func(a *Agent) error {
-		if len(a.Numbers) == 0 || !a.servesProtocol(door) {
+		if len(a.Numbers) == 0 || !a.servesProtocol(protocol) {
 			return nil
 		}
 		return check(a)
@@ -217,9 +217,9 @@ func (f *Folder) byName(name string) *Agent {
 }
 
 // Find returns the agent with a name if a protocol can reach it, or nil.
-func (f *Folder) Find(name, door string) *Agent {
+func (f *Folder) Find(name, protocol string) *Agent {
 	for _, a := range f.current() {
-		if a.Name == name && a.servesProtocol(door) {
+		if a.Name == name && a.servesProtocol(protocol) {
 			return a
 		}
 	}
@@ -227,9 +227,9 @@ func (f *Folder) Find(name, door string) *Agent {
 }
 
 // PhoneAgents returns the agents of a protocol that have numbers.
-func (f *Folder) PhoneAgents(door string) (list []*Agent) {
+func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 	for _, a := range f.current() {
-		if len(a.Numbers) > 0 && a.servesProtocol(door) {
+		if len(a.Numbers) > 0 && a.servesProtocol(protocol) {
 			list = append(list, a)
 		}
 	}
@@ -283,12 +283,12 @@ func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string)
 
 // Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. Without a choice it returns an
 // agent with all defaults.
-func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agent, error) {
+func (f *Folder) Resolve(c Choice, protocol string, values map[string]string) (*Agent, error) {
 	a := c.Agent
 	if a == nil {
 		a = &Agent{}
 		if c.Name != "" {
-			a = f.Find(c.Name, door)
+			a = f.Find(c.Name, protocol)
 		}
 		if a == nil {
 			return nil, UnknownAgent(c.Name)

@@ -288,7 +288,7 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 		}})
 		l.CallTool("a", "pay", `{}`)
 		l.AssertToolResponses(`a pay {"output":"done"}`)
-		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" ||
+		if env.Call != "a" || env.Protocol != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" ||
 			string(env.Grant) != `{"tools":["pay"]}` {
 			t.Errorf("%+v", env)
 		}

@@ -261,7 +261,7 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	}
 	uses := o.MergedAgent().Tools
 	for i, t := range gatewayTools {
-		if doors := i >= len(gatewayTools)-len(o.Tools); uses == nil || doors || MatchesAny(uses, t.Name) {
+		if isEndpointTool := i >= len(gatewayTools)-len(o.Tools); uses == nil || isEndpointTool || MatchesAny(uses, t.Name) {
 			scope.Tools = append(scope.Tools, t.Declaration)
 		}
 	}

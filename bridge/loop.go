@@ -50,7 +50,7 @@ func newSession(
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.uplink, Tools: append(slices.Clone(own), newStepTool(s.Do)),
 		Env: tools.Env{
 			Who: tools.Who{
-				Session: id, Door: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+				Session: id, Protocol: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},

@@ -71,7 +71,7 @@ func TestFilesOfCalls(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Type != "session.end" || got.Session.Door != "web" || got.Turns != 1 || got.Dollars == nil || *got.Dollars == 0 ||
+	if got.Type != "session.end" || got.Session.Protocol != "web" || got.Turns != 1 || got.Dollars == nil || *got.Dollars == 0 ||
 		len(got.Transcript) != 2 || got.Transcript[0].Role != "user" || got.Transcript[0].Text != "hello" || got.Transcript[1].At.IsZero() ||
 		len(got.Recordings) != 1 || filepath.Dir(got.Recordings[0]) != recordings {
 		t.Errorf("%s", text)

@@ -25,9 +25,9 @@ const (
 )
 
 // newServer returns an HTTP server for the endpoints.
-func newServer(doors http.Handler, log *slog.Logger) *http.Server {
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: closeAfterChunks(doors), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
+		Handler: closeAfterChunks(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

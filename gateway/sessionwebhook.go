@@ -49,7 +49,7 @@ func newSessionWebhook(url, secret string, folder *agents.Folder, log *slog.Logg
 // webhookSession describes a conversation to the endpoint.
 type webhookSession struct {
 	ID       string          `json:"id"`
-	Door     string          `json:"door"`
+	Protocol string          `json:"door"`
 	Agent    string          `json:"agent,omitempty"`
 	Identity string          `json:"identity,omitempty"`
 	Grant    json.RawMessage `json:"grant,omitempty"`

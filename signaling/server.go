@@ -49,13 +49,13 @@ type Endpoint struct {
 }
 
 // NewHandler returns a handler that calls serve. Errors are logged, and refuse answers them in the protocol's format.
-func NewHandler(log *slog.Logger, door string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
+func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
 	error),
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
 			why := tools.Truncate(err.Error(), 300) // it may repeat untrusted input
-			access.From(r.Context()).LogRefusal(log, "request refused", "door", door, "request", r.Pattern, "err", why)
+			access.From(r.Context()).LogRefusal(log, "request refused", "door", protocol, "request", r.Pattern, "err", why)
 			refuse(w, err)
 		}
 	})
@@ -79,9 +79,9 @@ type openVisit struct {
 }
 
 // NewServer returns a server with these endpoints.
-func NewServer(o Options, doors ...Endpoint) *Server {
+func NewServer(o Options, endpoints ...Endpoint) *Server {
 	s := &Server{options: o, mux: http.NewServeMux(), visits: map[*openVisit]struct{}{}}
-	for _, d := range doors {
+	for _, d := range endpoints {
 		s.mux.Handle(d.Pattern, s.wrapEndpoint(d))
 	}
 	return s

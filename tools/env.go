@@ -32,10 +32,10 @@ type Env struct {
 
 // Who describes the conversation to a tool outside the gateway.
 type Who struct {
-	Session string          `json:"id"`               // ID of the conversation
-	Door    string          `json:"door"`             // protocol of the caller: "web", "sip", …
-	Caller  string          `json:"caller,omitempty"` // the caller's identity, if known
-	Grant   json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if the protocol has any
+	Session  string          `json:"id"`               // ID of the conversation
+	Protocol string          `json:"door"`             // protocol of the caller: "web", "sip", …
+	Caller   string          `json:"caller,omitempty"` // the caller's identity, if known
+	Grant    json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if the protocol has any
 
 	Attributes map[string]string `json:"attributes,omitempty"` // of the caller, such as headers of a phone call
 }

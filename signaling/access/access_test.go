@@ -353,7 +353,7 @@ func TestAGrantHasTools(t *testing.T) {
 		}
 		select { // the turn may end before the tool has run
 		case w := <-who:
-			if w.Caller != "ada" || w.Door != "web" || !strings.Contains(string(w.Grant), "find_") {
+			if w.Caller != "ada" || w.Protocol != "web" || !strings.Contains(string(w.Grant), "find_") {
 				t.Errorf("grant %s: it ran for %+v", grant, w)
 			}
 		case <-time.After(doortest.Patience):

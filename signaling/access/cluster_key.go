@@ -76,12 +76,12 @@ func (v *Client) NodeURL(node string) *url.URL {
 // forwardedClaims identify the client of a request between gateways.
 type forwardedClaims struct {
 	jwt.RegisteredClaims
-	Request string   `json:"request"` // method and path of the only request that it is valid for
-	Server  bool     `json:"server,omitempty"`
-	Key     string   `json:"key,omitempty"`
-	May     []string `json:"may,omitempty"` // of a server key
-	Person  string   `json:"person,omitempty"`
-	Doors   []string `json:"doors,omitempty"`
+	Request   string   `json:"request"` // method and path of the only request that it is valid for
+	Server    bool     `json:"server,omitempty"`
+	Key       string   `json:"key,omitempty"`
+	May       []string `json:"may,omitempty"` // of a server key
+	Person    string   `json:"person,omitempty"`
+	Protocols []string `json:"doors,omitempty"`
 }
 
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
@@ -111,7 +111,7 @@ func (v *Client) SignForward(r *http.Request, token string) {
 	if k, err := g.keys.findKey(token); err == nil {
 		c.Server, c.Key, c.May = true, k.Name, k.May
 	} else if p, err := g.checkCredentials(v, token, true); err == nil {
-		c.Key, c.Person, c.Doors = p.issuer, p.identity, p.grant.Doors
+		c.Key, c.Person, c.Protocols = p.issuer, p.identity, p.grant.Protocols
 	}
 	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(g.options.ClusterKey.key)
 	if err != nil {
@@ -153,9 +153,9 @@ func (v *Client) serverKey(token string) (Key, error) {
 }
 
 // actingCaller returns the identity of a client that wants to control a conversation.
-func (v *Client) actingCaller(token string) (who bridge.Origin, doors Grant, err error) {
+func (v *Client) actingCaller(token string) (who bridge.Origin, grant Grant, err error) {
 	if c := v.forwarded; c != nil && !c.Server && c.Key != "" {
-		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Doors: c.Doors}, nil
+		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Protocols: c.Protocols}, nil
 	}
 	p, err := v.gate.checkCredentials(v, token, true)
 	return bridge.Origin{Key: p.issuer, Identity: p.identity}, p.grant, err

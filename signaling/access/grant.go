@@ -16,7 +16,7 @@ import (
 
 // Grant limits what a token allows. Lists of names may contain patterns with * and ? ([path.Match]).
 type Grant struct {
-	Doors      []string `json:"doors,omitempty"`      // empty: all
+	Protocols  []string `json:"doors,omitempty"`      // empty: all
 	Models     []string `json:"models,omitempty"`     // empty: all
 	Tools      []string `json:"tools,omitempty"`      // of the gateway; empty means none
 	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0 means no limit
@@ -39,7 +39,7 @@ var protocols = []string{"live", "openai", "rest", "rtvi", "telephony", "vox", "
 // checkNames rejects unknown protocols and agents, for which the token would be rejected later. folder has the
 // operator's agents; a pattern must match one of them.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
-	for i, pattern := range g.Doors {
+	for i, pattern := range g.Protocols {
 		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
 			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(protocols, ", "))
 		}
@@ -58,7 +58,7 @@ func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 
 // checkValues rejects invalid grants.
 func (g *Grant) checkValues(at string) error {
-	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
+	for name, list := range map[string][]string{"doors": g.Protocols, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
 		for i, pattern := range list {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 				return fmt.Errorf("%s.%s[%d] %q is not a valid name or pattern", at, name, i, pattern)
@@ -93,7 +93,7 @@ func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 		name      string
 		own, most *[]string
 	}{
-		{"doors", &g.Doors, &most.Doors},
+		{"doors", &g.Protocols, &most.Protocols},
 		{"models", &g.Models, &most.Models},
 		{"tools", &g.Tools, &most.Tools},
 		{"agents", &g.Agents, &most.Agents},
@@ -159,8 +159,8 @@ func isCovered(patterns []string, name string) bool {
 // isPlainName reports whether a name is not a pattern.
 func isPlainName(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
 
-func (g *Grant) allowsProtocol(door string) bool {
-	return len(g.Doors) == 0 || isCovered(g.Doors, door)
+func (g *Grant) allowsProtocol(protocol string) bool {
+	return len(g.Protocols) == 0 || isCovered(g.Protocols, protocol)
 }
 
 // toJSON returns the grant for tools.

@@ -307,11 +307,11 @@ func (v *Client) RequireMinter(key string) (Minter, error) {
 
 // Mint mints a token with everything that the key may grant, for one protocol only. Without a keys file it returns an
 // empty token.
-func (m Minter) Mint(w TokenRequest, door string) (TokenResponse, error) {
+func (m Minter) Mint(w TokenRequest, protocol string) (TokenResponse, error) {
 	if m.gate == nil {
 		return TokenResponse{}, nil
 	}
-	w.Grant = &Grant{Doors: []string{door}, Tools: m.gate.keys.grantedTools(m.name)}
+	w.Grant = &Grant{Protocols: []string{protocol}, Tools: m.gate.keys.grantedTools(m.name)}
 	minted, err := m.gate.keys.mintToken(m.name, w)
 	if err != nil {
 		return TokenResponse{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}

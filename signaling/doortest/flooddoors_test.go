@@ -197,7 +197,7 @@ type stranger struct {
 	n  int // requests
 }
 
-func newStranger(t *testing.T, door *sip.Door, at string) *stranger {
+func newStranger(t *testing.T, door *sip.Server, at string) *stranger {
 	t.Helper()
 	return &stranger{PacketConn: doortest.Must(net.ListenPacket("udp", at+":0")), to: net.UDPAddrFromAddrPort(door.Addresses()[0])}
 }
@@ -260,7 +260,7 @@ func (s *stranger) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
 var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 
 // newTrunks opens a door of SIP with two trunks, one of which is known by its address, 127.0.0.5.
-func newTrunks(t *testing.T, g *doortest.Gateway) *sip.Door {
+func newTrunks(t *testing.T, g *doortest.Gateway) *sip.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sip.json")
 	const config = `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],

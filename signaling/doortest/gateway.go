@@ -1,5 +1,5 @@
-// Package doortest is what the tests of the doors share: a whole gateway with the emulator behind it, a client of each door, a peer with
-// WebRTC, and sound to say and to find again. Its own tests are those that hold every door to the same.
+// Package doortest is the test kit of the endpoints: a whole gateway with the emulator behind it, a client of each protocol, a WebRTC
+// peer, and audio to send and to recognize. Its own tests hold all endpoints to the same rules.
 package doortest
 
 import (

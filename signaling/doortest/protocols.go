@@ -87,8 +87,9 @@ func WithOpenAI(d *Endpoints, o *bridge.Options) { WithOpenAIAt(store.NewMemory(
 func WithOpenAIAt(shared store.Store) Option {
 	return func(d *Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-			door := openai.Door{Host: host, Agents: d.Agents, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
-			return door.Endpoints()
+			secrets := &access.Secrets{Store: shared, Logger: d.Logger}
+			server := openai.Server{Host: host, Agents: d.Agents, RTC: api, Secrets: secrets, Logger: d.Logger}
+			return server.Endpoints()
 		})
 	}
 }
@@ -267,7 +268,7 @@ func FormRequest(session string) func(string) (string, io.Reader) {
 // WithRTVI adds the endpoints for Pipecat's clients.
 func WithRTVI(d *Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
+		door := rtvi.Server{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
 		return door.Endpoints()
 	})
 }
@@ -569,7 +570,7 @@ var Agents = agents.New(
 func WithWHIP(d *Endpoints, _ *bridge.Options) {
 	d.Agents = Agents
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-		door := whip.Door{
+		door := whip.Server{
 			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
 		}

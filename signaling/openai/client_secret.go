@@ -38,7 +38,7 @@ type lifetime struct {
 }
 
 // createClientSecret creates a client secret for a page, bound to a session.
-func (d *Door) createClientSecret(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) error {
 	var asked struct {
 		ExpiresAfter lifetime        `json:"expires_after"`
 		Session      json.RawMessage `json:"session"`
@@ -77,7 +77,7 @@ func readSecretRequest(w http.ResponseWriter, r *http.Request, asked any) (minte
 }
 
 // bindSecret creates a secret that is bound to a session.
-func (d *Door) bindSecret(
+func (d *Server) bindSecret(
 	r *http.Request, minter access.Minter, after lifetime, asked json.RawMessage,
 ) (value string, expires int64, bound *session, err error) {
 	life := cmp.Or(after.Seconds, secretSeconds)
@@ -93,10 +93,10 @@ func (d *Door) bindSecret(
 	if err := s.checkModel("session.model"); err != nil {
 		return "", 0, nil, err
 	}
-	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, doorName) == nil {
+	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, protocolName) == nil {
 		return "", 0, nil, cmp.Or(err, agents.UnknownAgent(name))
 	}
-	token, err := minter.Mint(access.TokenRequest{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
+	token, err := minter.Mint(access.TokenRequest{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, protocolName)
 	if err != nil {
 		return "", 0, nil, err
 	}

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// doorName identifies this protocol to grants and tools.
-	doorName = "openai"
+	// protocolName identifies this protocol to grants and tools.
+	protocolName = "openai"
 	// subprotocol is OpenAI's WebSocket subprotocol. keyPrefix precedes the key in the list of subprotocols, because
 	// browsers cannot send headers.
 	subprotocol = "realtime"
@@ -44,8 +44,8 @@ const (
 	maxBody  = maxOffer + maxSession
 )
 
-// Door serves the Realtime API.
-type Door struct {
+// Server serves the Realtime API.
+type Server struct {
 	Host        *bridge.Host
 	Agents      *agents.Folder // selected by "prompt"
 	RTC         *rtc.API
@@ -57,24 +57,24 @@ type Door struct {
 }
 
 // Endpoints returns the endpoints of the API.
-func (d *Door) Endpoints() (list []signaling.Endpoint) {
-	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
-		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, writeError)}
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
+	newEndpoint := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
+		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName, serve, writeError)}
 	}
 	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's former one
 		at += "/realtime"
 		list = append(list,
 			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.serveSocket)},
-			door("POST "+at, rejectBetaPath),
-			door("POST "+at+"/calls", d.startCall),
-			door("POST "+at+"/calls/{id}/{verb}", d.handleCallAction),
-			door("POST "+at+"/client_secrets", d.createClientSecret),
-			door("POST "+at+"/sessions", rejectBetaPath),
-			door(at, rejectUnknownPath),
-			door(at+"/{rest...}", rejectUnknownPath),
+			newEndpoint("POST "+at, rejectBetaPath),
+			newEndpoint("POST "+at+"/calls", d.startCall),
+			newEndpoint("POST "+at+"/calls/{id}/{verb}", d.handleCallAction),
+			newEndpoint("POST "+at+"/client_secrets", d.createClientSecret),
+			newEndpoint("POST "+at+"/sessions", rejectBetaPath),
+			newEndpoint(at, rejectUnknownPath),
+			newEndpoint(at+"/{rest...}", rejectUnknownPath),
 		)
 	}
-	return append(list, door("POST /openai/realtimeapi/sessions", rejectBetaPath), door("/openai/", rejectUnknownPath))
+	return append(list, newEndpoint("POST /openai/realtimeapi/sessions", rejectBetaPath), newEndpoint("/openai/", rejectUnknownPath))
 }
 
 // rejectUnknownPath rejects a request to an unsupported path of OpenAI's API.
@@ -110,7 +110,7 @@ func tokenOf(r *http.Request) string {
 
 // resolveToken returns what the token of a request is bound to: a client secret's session and token, or any other token
 // itself.
-func (d *Door) resolveToken(r *http.Request) (bound boundToken, err error) {
+func (d *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
 		return boundToken{Token: token}, nil
@@ -126,8 +126,8 @@ type admittedClient struct {
 }
 
 // admitClient admits a client that may open a conversation, before it reads anything else of the request.
-func (d *Door) admitClient(r *http.Request) (g admittedClient, err error) {
-	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, MaxPreRoll: maxUncommitted}
+func (d *Server) admitClient(r *http.Request) (g admittedClient, err error) {
+	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, MaxPreRoll: maxUncommitted}
 	if g.boundToken, err = d.resolveToken(r); err != nil {
 		return g, err
 	}
@@ -135,7 +135,7 @@ func (d *Door) admitClient(r *http.Request) (g admittedClient, err error) {
 }
 
 // selectAgent returns the guest's request with the agent that a session's prompt selects, if the guest may choose it.
-func (d *Door) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
+func (d *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
 		return bridge.SessionRequest{}, err
@@ -147,7 +147,7 @@ func (d *Door) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.Ses
 
 // buildRequest returns the request for a conversation. It applies the session of the guest's secret, and then asked, the
 // session of the request, which may be nil.
-func (d *Door) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
+func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
@@ -176,8 +176,8 @@ func (d *Door) buildRequest(g admittedClient, dialogue *dialogue, asked json.Raw
 
 // findCall returns the call with an id, if the client may control it. The secret that started the call is accepted even
 // after it has expired.
-func (d *Door) findCall(r *http.Request, id string) (*call, error) {
-	on := bridge.Origin{Protocol: doorName}
+func (d *Server) findCall(r *http.Request, id string) (*call, error) {
+	on := bridge.Origin{Protocol: protocolName}
 	c, there := d.calls.FindCall(id)
 	if there {
 		if c.secretHash == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
@@ -199,7 +199,7 @@ func (d *Door) findCall(r *http.Request, id string) (*call, error) {
 }
 
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
-func (d *Door) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	token, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
 	return signaling.ProxyToOwner(w, r, d.Host, id, token.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
@@ -212,7 +212,7 @@ func callNotFound(id string) error {
 }
 
 // startCall answers an offer and starts a call.
-func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err := rejectBeta(r); err != nil {
 		return err
 	}
@@ -240,8 +240,8 @@ func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, secretHash: sha256.Sum256([]byte(tokenOf(r)))}
+	log := d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
+	c := &peerCall{call: newCall(log, dialogue), server: d, origin: open.Origin, secretHash: sha256.Sum256([]byte(tokenOf(r)))}
 	c.Offer, c.filtered = offer, filter
 	id := signaling.OwnedID(d.Host, newID("rtc"))
 	if sdp, err = d.calls.StartCall(r, d.Host, id, c, *open); err != nil {
@@ -316,7 +316,7 @@ func bodyError(err error) error {
 
 // handleCallAction handles an action on a call. Only hangup is supported: the others are for telephone calls, which use other
 // protocols.
-func (d *Door) handleCallAction(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if d.proxyToOwner(w, r, id) {
 		return nil

@@ -46,7 +46,7 @@ func readFilter(r *http.Request) (bool, error) {
 type peerCall struct {
 	signaling.HTTPCall
 	*call
-	door       *Door
+	server     *Server
 	origin     bridge.Origin
 	secretHash [sha256.Size]byte // hash of the client secret that started the call
 
@@ -57,13 +57,13 @@ type peerCall struct {
 func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
 	client := &listener{filtered: c.filtered}
-	o := rtc.PeerOptions{Session: &dialogueSession{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
+	o := rtc.PeerOptions{Session: &dialogueSession{signaling.PeerSession{Session: s}, c.call}, Decoder: c.server.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
 		m.Text = true // even if the client sent it as binary
 		c.handleMessage(client, m)
 	})
 	client.out, client.rateLimiter = channel, channel
-	peer, err := c.AnswerOffer(s, c.door.RTC, o)
+	peer, err := c.AnswerOffer(s, c.server.RTC, o)
 	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
 		return offerError(err)
 	}

@@ -64,14 +64,14 @@ func (c *call) serveListener(ctx context.Context, own *listener, socket *signali
 }
 
 // serveSocket serves a WebSocket: a new conversation, or with call_id a second connection to a call.
-func (d *Door) serveSocket(w http.ResponseWriter, r *http.Request) {
+func (d *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	if d.proxyToOwner(w, r, r.URL.Query().Get("call_id")) {
 		return
 	}
 	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: closeReason, Subprotocol: subprotocol}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		s.MarkOpened() // a client need not send anything first
-		log := d.Logger.With("door", doorName, "remote", s.Remote())
+		log := d.Logger.With("door", protocolName, "remote", s.Remote())
 		to, open, err := d.openSocketCall(r, log)
 		own := &listener{out: s, rateLimiter: s}
 		switch {
@@ -92,7 +92,7 @@ func (d *Door) serveSocket(w http.ResponseWriter, r *http.Request) {
 
 // openSocketCall returns the call of a socket, and the request for its conversation, or nil if the socket is a second connection
 // to an existing call. The call is set even with an error.
-func (d *Door) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
+func (d *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err
 	}

@@ -19,7 +19,7 @@ import (
 //
 // It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
 // those of piece and ctx are a [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
-func (d *Door) GenerateContent(
+func (d *Server) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
 	bill, request, err := reserveCallCost(d.Host, account, 0, model, "streamGenerateContent", request)
@@ -34,7 +34,7 @@ func (d *Door) GenerateContent(
 }
 
 // CheckModel returns an error if the backend reports that the model does not exist. If the backend cannot be reached, Known returns nil.
-func (d *Door) CheckModel(ctx context.Context, model string) error {
+func (d *Server) CheckModel(ctx context.Context, model string) error {
 	_, err := d.backendFor(model).describeModel(ctx, model)
 	if r := (*backendError)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
 		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("There is no model %s.", model)}
@@ -42,7 +42,7 @@ func (d *Door) CheckModel(ctx context.Context, model string) error {
 	return nil
 }
 
-func (d *Door) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
+func (d *Server) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })

@@ -13,13 +13,13 @@ import (
 // serveModels sends the description of one model, or the list of all.
 func (c *call) serveModels(ctx context.Context, r *http.Request) error {
 	if c.model != "" {
-		about, err := c.door.backendFor(c.model).describeModel(ctx, c.model)
+		about, err := c.server.backendFor(c.model).describeModel(ctx, c.model)
 		if err != nil {
 			return c.writeFailure(ctx, err)
 		}
 		return c.writeResponse(tools.Encode(about))
 	}
-	models, next, err := c.door.collectModels(ctx, c.open, r.URL.Query())
+	models, next, err := c.server.collectModels(ctx, c.open, r.URL.Query())
 	if err != nil {
 		return c.writeFailure(ctx, err)
 	}
@@ -32,7 +32,7 @@ func (c *call) serveModels(ctx context.Context, r *http.Request) error {
 
 // collectModels returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come
 // before its first page. A server whose list fails does not affect the others.
-func (d *Door) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
+func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
 		if asked.Get(name) != "" {
@@ -74,7 +74,7 @@ func (d *Door) collectModels(ctx context.Context, open bridge.SessionRequest, as
 }
 
 // usesGoogle reports whether Google's backend serves any models.
-func (d *Door) usesGoogle() bool {
+func (d *Server) usesGoogle() bool {
 	for _, route := range d.routes {
 		if route.backend == d.google || route.model == "*" {
 			return route.backend == d.google

@@ -39,11 +39,11 @@ const (
 	writeTimeout = 30 * time.Second
 )
 
-// doorName identifies this endpoint in tools and grants.
-const doorName = "rest"
+// protocolName identifies this endpoint in tools and grants.
+const protocolName = "rest"
 
-// Door serves Gemini's REST API.
-type Door struct {
+// Server serves Gemini's REST API.
+type Server struct {
 	Host    *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
 	Logger  *slog.Logger
 	client  http.Client
@@ -52,21 +52,21 @@ type Door struct {
 	cliHint sync.Once // the hint for Gemini CLI is logged only once
 }
 
-// New returns a Door that uses Google's backend, or those of the routes.
-func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Door {
+// New returns a Server that uses Google's backend, or those of the routes.
+func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Server {
 	transport := tools.NewTransport()
 	transport.DisableCompression = true // compression would delay the events of a stream
-	d := &Door{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
+	d := &Server{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
 	d.google = &google{gemini, &d.client}
 	d.routes = makeRoutes(routes, d.google, &d.client)
 	return d
 }
 
 // Close closes idle connections to the backends.
-func (d *Door) Close() { d.client.CloseIdleConnections() }
+func (d *Server) Close() { d.client.CloseIdleConnections() }
 
 // Endpoints returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
-func (d *Door) Endpoints() (list []signaling.Endpoint) {
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
 			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: d})
@@ -95,7 +95,7 @@ func rejectUnknownPath(w http.ResponseWriter, r *http.Request) {
 var methods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
 
 // ServeHTTP handles one call.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	model, method := r.PathValue("model"), r.PathValue("method")
 	if r.Method == http.MethodPost && method == "" { // split at the last colon: some model names contain a colon, such as qwen-2.5:7b
 		if i := strings.LastIndexByte(model, ':'); i >= 0 {
@@ -113,14 +113,14 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.logCLIHint(r)
-	c := &call{door: d, w: w, model: model, method: method, open: open}
+	c := &call{server: d, w: w, model: model, method: method, open: open}
 	c.serveRequest(r)
 }
 
 // serveRequest reads the request, answers it, and ends the call.
 func (c *call) serveRequest(r *http.Request) {
 	defer c.open.Account.End()
-	ctx, leave, err := c.door.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
+	ctx, leave, err := c.server.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
 	if err != nil {
 		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return
@@ -140,13 +140,13 @@ func (c *call) serveRequest(r *http.Request) {
 	c.silenceTimer = time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
 	defer c.silenceTimer.Stop()
 	if err := c.forwardCall(ctx, r, body); err != nil && r.Context().Err() == nil {
-		c.door.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
+		c.server.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
 	}
 }
 
 // logCLIHint logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
 // #27550).
-func (d *Door) logCLIHint(r *http.Request) {
+func (d *Server) logCLIHint(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
 		d.cliHint.Do(func() {
 			d.Logger.Info(`Gemini CLI connected. If it exits with "Invalid auth method selected", add to ~/.gemini/settings.json: ` + cliSettings)
@@ -159,8 +159,8 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 var errBackendSilent = errors.New("the backend has sent nothing for too long")
 
 // authorizeCall authenticates the client and counts the call. If the grant names a model, only this model is permitted.
-func (d *Door) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
-	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, Account: bridge.Unlimited}
+func (d *Server) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
+	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
@@ -181,7 +181,7 @@ func isModelGranted(o bridge.SessionRequest, model string) bool {
 
 // call is the state of one request.
 type call struct {
-	door         *Door
+	server       *Server
 	w            http.ResponseWriter
 	control      *http.ResponseController
 	model        string
@@ -206,7 +206,7 @@ func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) er
 			return c.writeFailure(ctx, err)
 		}
 	}
-	bill, body, err := reserveCallCost(c.door.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
+	bill, body, err := reserveCallCost(c.server.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
 	request := requestBody{body, func() { r.Body.Close() }}
 	if err != nil {
 		return c.writeFailure(ctx, err)
@@ -217,7 +217,7 @@ func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) er
 	if err := c.open.Account.ConsumeToken(); err != nil { // last check before the request is sent
 		return c.writeFailure(ctx, err)
 	}
-	to := c.door.backendFor(c.model)
+	to := c.server.backendFor(c.model)
 	if isGenerateMethod(c.method) {
 		streams := c.method == "streamGenerateContent"
 		next, err := to.startGeneration(ctx, c.model, request, streams)

@@ -70,7 +70,7 @@ func (r *Route) validateRoute() error {
 }
 
 // backendFor returns the backend for a model.
-func (d *Door) backendFor(model string) backend {
+func (d *Server) backendFor(model string) backend {
 	for _, r := range d.routes {
 		if ok, _ := path.Match(r.model, model); ok {
 			return r.backend

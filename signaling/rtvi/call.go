@@ -31,7 +31,7 @@ const (
 // call is a client's conversation, which may continue on another peer. It implements [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
-	door         *Door
+	server       *Server
 	log          *slog.Logger
 	offerLimiter *rate.Limiter
 	lastMessage  atomic.Int64 // time of the newest message in ns since 1970; 0 before the first
@@ -70,9 +70,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 
 // connectPeer creates a peer for the newest offer.
 func (c *call) connectPeer() error {
-	o := rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
+	o := rtc.PeerOptions{Decoder: c.server.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.handleMessage(m.Data) })
-	peer, err := c.AnswerOffer(c.session, c.door.RTC, o)
+	peer, err := c.AnswerOffer(c.session, c.server.RTC, o)
 	if err != nil {
 		return offerError(err)
 	}

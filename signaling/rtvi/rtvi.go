@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// doorName identifies this protocol to grants and tools.
-	doorName = "rtvi"
+	// protocolName identifies this protocol to grants and tools.
+	protocolName = "rtvi"
 	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
 	// maxSessionData limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers
@@ -35,8 +35,8 @@ const (
 	maxSessionData = 4 << 10
 )
 
-// Door serves Pipecat's clients.
-type Door struct {
+// Server serves Pipecat's clients.
+type Server struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
@@ -47,7 +47,7 @@ type Door struct {
 }
 
 // Endpoints returns the endpoints of the protocol.
-func (d *Door) Endpoints() (list []signaling.Endpoint) {
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /start":                         d.createSession,
 		"POST /api/offer":                     d.handleOffer,
@@ -55,7 +55,7 @@ func (d *Door) Endpoints() (list []signaling.Endpoint) {
 		"POST /sessions/{session}/api/offer":  d.handleOffer,
 		"PATCH /sessions/{session}/api/offer": d.handleCandidates,
 	} {
-		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, writeError)})
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName, serve, writeError)})
 	}
 	return list
 }
@@ -144,7 +144,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (body request, err erro
 }
 
 // createSession handles /start, for clients that request a session first.
-func (d *Door) createSession(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	body, bad := readRequest(w, r)
 	settings, unclear := readSettings(r, request{Data: body.Body})
 	if _, err := admitClient(r, settings); err != nil {
@@ -167,7 +167,7 @@ func (d *Door) createSession(w http.ResponseWriter, r *http.Request) error {
 
 // admitClient checks that a client may begin a conversation.
 func admitClient(r *http.Request, settings callSettings) (open bridge.SessionRequest, err error) {
-	open.Origin, open.Config = bridge.Origin{Protocol: doorName, Agent: settings.Agent}, settings.Config
+	open.Origin, open.Config = bridge.Origin{Protocol: protocolName, Agent: settings.Agent}, settings.Config
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
@@ -193,7 +193,7 @@ func readSettings(r *http.Request, body request) (settings callSettings, err err
 
 // handleOffer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
 // client.
-func (d *Door) handleOffer(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	body, bad := readRequest(w, r)
 	if bad == nil && d.proxyToOwner(w, r, body.ID) {
 		return nil
@@ -240,17 +240,17 @@ func (d *Door) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Door) startCall(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
+func (d *Server) startCall(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, offerLimiter: rtc.NewOfferLimiter(),
-		log:    d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()),
+		HTTPCall: signaling.HTTPCall{Offer: offer}, server: d, offerLimiter: rtc.NewOfferLimiter(),
+		log:    d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address()),
 		events: eventWriter{pendingCalls: map[string]string{}},
 	}
 	return d.calls.StartCall(r, d.Host, id, c, open)
 }
 
 // handleCandidates adds the client's candidates.
-func (d *Door) handleCandidates(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error {
 	body, err := readRequest(w, r)
 	if err != nil || d.proxyToOwner(w, r, body.ID) {
 		return err
@@ -267,7 +267,7 @@ func (d *Door) handleCandidates(w http.ResponseWriter, r *http.Request) error {
 }
 
 // proxyToOwner proxies a request to the gateway that owns the call, if that is another one.
-func (d *Door) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	return signaling.ProxyToOwner(w, r, d.Host, id, "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, errCallNotFound)

@@ -75,7 +75,7 @@ func (d *Server) withSession(
 // sessionInfo is a conversation in the list.
 type sessionInfo struct {
 	ID        string       `json:"id"`
-	Door      string       `json:"door"`
+	Protocol  string       `json:"door"`
 	Agent     string       `json:"agent,omitempty"`
 	Step      string       `json:"step,omitempty"`
 	Identity  string       `json:"identity,omitempty"`

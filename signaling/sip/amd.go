@@ -313,7 +313,7 @@ func (c *call) screen() *callScreen { return c.media.screen }
 // handleAnsweredBy acts on the result of answering-machine detection.
 func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.log.Info("answered", "by", by)
-	c.door.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
+	c.server.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
 		s.AttachOutput(c.media.stream.sender.Load().Sender)

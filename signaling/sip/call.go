@@ -23,7 +23,7 @@ import (
 
 // call is one phone call, incoming or outgoing, of a trunk. It implements bridge.Caller.
 type call struct {
-	door      *Door
+	server    *Server
 	trunk     *trunkState
 	agent     *agents.Agent
 	party     phone.Party
@@ -73,10 +73,10 @@ type liveness struct {
 }
 
 // newCall makes a call without a dialog and without media.
-func newCall(d *Door, agent *agents.Agent) *call {
+func newCall(d *Server, agent *agents.Agent) *call {
 	newStage := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
-		door: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
+		server: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
 		stages:        stages{newStage(), newStage(), newStage(), newStage(), newStage(), newStage()},
 		transferState: transferState{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
 		startedAt: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
@@ -130,7 +130,7 @@ func (c *call) runConversation() error {
 	if c.replaces != nil {
 		open.Replaces = c.replaces.conversation()
 	}
-	return c.door.host.Serve(ctx, c, open)
+	return c.server.host.Serve(ctx, c, open)
 }
 
 // Serve implements bridge.Caller.

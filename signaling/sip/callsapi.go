@@ -269,7 +269,7 @@ func badHeader(headers map[string]string) string {
 }
 
 // Endpoints returns the HTTP endpoints for outgoing calls, which need a server key.
-func (d *Door) Endpoints() []signaling.Endpoint {
+func (d *Server) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "POST /v1/calls", Handler: requireKey(d.serveDial)},
 		{Pattern: "GET /v1/calls/{id}", Handler: requireKey(d.withCall(d.serveStatus))},
@@ -290,7 +290,7 @@ func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) 
 }
 
 // withCall finds the call of a request among the calls of the key.
-func (d *Door) withCall(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
+func (d *Server) withCall(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := d.outboundCalls.findCall(key, r.PathValue("id"))
 		if !ok {
@@ -301,20 +301,20 @@ func (d *Door) withCall(serve func(http.ResponseWriter, *call, CallStatus)) func
 	}
 }
 
-func (d *Door) serveStatus(w http.ResponseWriter, _ *call, status CallStatus) {
+func (d *Server) serveStatus(w http.ResponseWriter, _ *call, status CallStatus) {
 	access.WriteJSON(w, http.StatusOK, status)
 }
 
 var errByBackend = errors.New("the backend has ended the call")
 
 // serveHangUp ends a call, or cancels it while it rings.
-func (d *Door) serveHangUp(w http.ResponseWriter, c *call, _ CallStatus) {
+func (d *Server) serveHangUp(w http.ResponseWriter, c *call, _ CallStatus) {
 	c.endCall(errByBackend)
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // serveDial makes a call. It responds when the phone rings, or the call has failed.
-func (d *Door) serveDial(w http.ResponseWriter, r *http.Request, key string) {
+func (d *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))
 	if err == nil {
@@ -358,7 +358,7 @@ func answerRefused(w http.ResponseWriter, id string, err error) {
 }
 
 // Call makes a call for a server key. It blocks until the phone rings or the call fails; after that the call runs in the background.
-func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err error) {
+func (d *Server) Call(ctx context.Context, key string, what Dial) (id string, err error) {
 	what.To, what.From = plainNumber(what.To), plainNumber(what.From)
 	r, fresh := d.outboundCalls.addCall(key, what)
 	if fresh {

@@ -145,7 +145,7 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
-	return answers.AddCheck(doorName, c.Collect.CheckAgent)
+	return answers.AddCheck(protocolName, c.Collect.CheckAgent)
 }
 
 var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)

@@ -17,7 +17,7 @@ const strangerTime = 10 * time.Second
 // and never closes idle connections.
 type connLimiter struct{ *phone.Acceptor }
 
-func (d *Door) limitConns(l net.Listener) connLimiter {
+func (d *Server) limitConns(l net.Listener) connLimiter {
 	rule, places := ruleStranger, 0
 	if d.gate.passwords || d.gate.elsewhere {
 		rule, places = ruleCrowd, phone.MaxUnverifiedConns
@@ -62,7 +62,7 @@ func (s *unverifiedConn) markVerified() {
 }
 
 // verifyConn marks the connection of a call's request as verified.
-func (d *Door) verifyConn(req *sip.Request) {
+func (d *Server) verifyConn(req *sip.Request) {
 	if !sip.IsReliable(req.Transport()) {
 		return
 	}

@@ -29,8 +29,8 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// Door is the SIP endpoint. [New] makes it.
-type Door struct {
+// Server is the SIP endpoint. [New] makes it.
+type Server struct {
 	host          *bridge.Host
 	account       func(trunk string, calls int) bridge.Account
 	config        *Config
@@ -42,7 +42,7 @@ type Door struct {
 	onQuality     func(rtc.Quality) // may be nil
 	outboundCalls callRegistry
 	agent         *sipgo.UserAgent
-	server        *sipgo.Server
+	sipServer     *sipgo.Server
 	client        *sipgo.Client
 	resolver      *net.Resolver
 	localAddr     *localAddr
@@ -73,7 +73,7 @@ type listener struct {
 	close     func() error
 }
 
-// Options configure a Door.
+// Options configure a Server.
 type Options struct {
 	Config *Config
 	Agents *agents.Folder
@@ -106,8 +106,8 @@ func init() {
 	sip.UDPMTUSize = maxMessage
 }
 
-// New listens at the configured addresses and answers calls. Shut down the host before you close the Door.
-func New(o Options) (*Door, error) {
+// New listens at the configured addresses and answers calls. Shut down the host before you close the Server.
+func New(o Options) (*Server, error) {
 	first, last, err := o.Config.RTP.parsePorts()
 	if err == nil {
 		err = o.Config.CheckFiles(o.Agents)
@@ -115,8 +115,8 @@ func New(o Options) (*Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Door{
-		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName),
+	d := &Server{
+		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", protocolName),
 		gate: newGate(o.Config, time.Now), ports: newPortPool(o.Config.RTP.Address, first, last), onQuality: o.OnQuality,
 		outboundCalls: callRegistry{tell: o.Tell},
 		calls:         map[string]*call{},
@@ -138,7 +138,7 @@ func New(o Options) (*Door, error) {
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
-	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.PhoneAgents(doorName)) == 0 {
+	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.PhoneAgents(protocolName)) == 0 {
 		d.log.Warn("no agent has numbers, so calls from these trunks are not answered")
 	}
 	secure, err := o.Config.trunkTLS(d.log)
@@ -159,7 +159,7 @@ func New(o Options) (*Door, error) {
 		),
 	)
 	if err == nil {
-		d.server, err = sipgo.NewServer(d.agent, sipgo.WithServerLogger(quiet))
+		d.sipServer, err = sipgo.NewServer(d.agent, sipgo.WithServerLogger(quiet))
 	}
 	if err == nil {
 		d.client, err = sipgo.NewClient(d.agent, sipgo.WithClientLogger(quiet), sipgo.WithClientNAT())
@@ -183,10 +183,10 @@ func New(o Options) (*Door, error) {
 	return d, nil
 }
 
-// doorName is the name of this protocol in tools and grants.
-const doorName = "sip"
+// protocolName is the name of this protocol in tools and grants.
+const protocolName = "sip"
 
-func (d *Door) openListener(l Listen) error {
+func (d *Server) openListener(l Listen) error {
 	add := func(at net.Addr, serve, stop func() error) {
 		where := netip.MustParseAddrPort(at.String())
 		d.listens = append(d.listens, listener{transport: strings.ToUpper(l.Transport), at: where, serve: serve, close: stop})
@@ -196,7 +196,7 @@ func (d *Door) openListener(l Listen) error {
 		if err != nil {
 			return err
 		}
-		add(conn.LocalAddr(), func() error { return d.server.ServeUDP(conn) }, conn.Close)
+		add(conn.LocalAddr(), func() error { return d.sipServer.ServeUDP(conn) }, conn.Close)
 		d.listens[len(d.listens)-1].packets = conn
 		return nil
 	}
@@ -206,7 +206,7 @@ func (d *Door) openListener(l Listen) error {
 	}
 	in := d.limitConns(at)
 	if l.Transport == "tcp" {
-		add(at.Addr(), func() error { return d.server.ServeTCP(in) }, at.Close)
+		add(at.Addr(), func() error { return d.sipServer.ServeTCP(in) }, at.Close)
 		return nil
 	}
 	config, err := l.config(d.log)
@@ -215,12 +215,12 @@ func (d *Door) openListener(l Listen) error {
 		return err
 	}
 	secure := tls.NewListener(in, config)
-	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
+	add(at.Addr(), func() error { return d.sipServer.ServeTLS(secure) }, secure.Close)
 	return nil
 }
 
 // awaitSocket waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
-func (d *Door) awaitSocket(l listener) {
+func (d *Server) awaitSocket(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
 			_, _ = conn.TryClose()
@@ -231,7 +231,7 @@ func (d *Door) awaitSocket(l listener) {
 }
 
 // Addresses returns the listening addresses, in the order of the configuration.
-func (d *Door) Addresses() (list []netip.AddrPort) {
+func (d *Server) Addresses() (list []netip.AddrPort) {
 	for _, l := range d.listens {
 		list = append(list, l.at)
 	}
@@ -239,7 +239,7 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 }
 
 // Close ends the remaining calls, unregisters at the trunks and closes all sockets. It blocks until that is done.
-func (d *Door) Close() {
+func (d *Server) Close() {
 	d.mu.Lock()
 	if !isClosed(d.closing) {
 		close(d.closing)
@@ -269,7 +269,7 @@ func (d *Door) Close() {
 
 // closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
 // request in a goroutine of unknown end, and opens a new socket if the request's is closed.
-func (d *Door) closeLate() {
+func (d *Server) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
 		quiet = 5 // rounds without a new socket; a request takes microseconds
@@ -290,7 +290,7 @@ func (d *Door) closeLate() {
 }
 
 // waitForCalls waits until all calls have ended: their BYEs need the sockets.
-func (d *Door) waitForCalls() {
+func (d *Server) waitForCalls() {
 	for {
 		d.mu.Lock()
 		var one *call
@@ -306,7 +306,7 @@ func (d *Door) waitForCalls() {
 }
 
 // filterPacket drops packets that no authorized caller can have sent, before anything is stored about them.
-func (d *Door) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
+func (d *Server) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
 		return nil, nil
@@ -341,7 +341,7 @@ func (d *Door) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, erro
 }
 
 // isForeignCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
-func (d *Door) isForeignCancel(from netip.AddrPort, data []byte) bool {
+func (d *Server) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	req, ok := m.(*sip.Request)
 	if err != nil || !ok || req.From() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
@@ -361,7 +361,7 @@ func (d *Door) isForeignCancel(from netip.AddrPort, data []byte) bool {
 // isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
 // registration, or authenticate. A call without credentials is challenged here, because the library stores each address that it reads from
 // until it ends (RFC 3261, section 8.2.7, describes such a stateless server).
-func (d *Door) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
+func (d *Server) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
 		return false
@@ -399,7 +399,7 @@ func (d *Door) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bo
 
 // onRepeatedAnswer handles a further final response to our answered INVITE. Either the peer repeats it because our ACK was lost, or a
 // second phone of a forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
-func (d *Door) onRepeatedAnswer(res *sip.Response) {
+func (d *Server) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
 	}
@@ -423,7 +423,7 @@ func (d *Door) onRepeatedAnswer(res *sip.Response) {
 }
 
 // isExpectedResponse reports whether a response belongs to one of our requests.
-func (d *Door) isExpectedResponse(res *sip.Response) bool {
+func (d *Server) isExpectedResponse(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -432,7 +432,7 @@ func (d *Door) isExpectedResponse(res *sip.Response) bool {
 }
 
 // writeResponse sends a response by the socket of its request.
-func (d *Door) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
+func (d *Server) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range d.listens {
 		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
 			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // on a failure the peer repeats its request
@@ -441,7 +441,7 @@ func (d *Door) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) 
 }
 
 // countRefusal counts a refusal and logs it. The log is rate-limited, so that strangers cannot fill the disk.
-func (d *Door) countRefusal(what, rule, from string) {
+func (d *Server) countRefusal(what, rule, from string) {
 	switch rule {
 	case rulePassword, ruleAnswered, ruleStale:
 	default:
@@ -462,20 +462,20 @@ const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeF
 const extensions = "timer, 100rel, replaces"
 
 // setHandlers sets the handler of each method.
-func (d *Door) setHandlers() {
+func (d *Server) setHandlers() {
 	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
 		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
 		sip.INFO: d.withDialogCall((*call).onInfo), sip.UPDATE: d.withDialogCall((*call).onUpdate),
 		sip.NOTIFY: d.withDialogCall((*call).onNotify),
 		sip.PRACK:  d.withDialogCall((*call).onPrack),
 	} {
-		d.server.OnRequest(method, d.guardHandler(f))
+		d.sipServer.OnRequest(method, d.guardHandler(f))
 	}
-	d.server.OnNoRoute(d.guardHandler(d.onUnsupported))
+	d.sipServer.OnNoRoute(d.guardHandler(d.onUnsupported))
 }
 
 // guardHandler keeps malformed requests from f, and recovers from its panics.
-func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+func (d *Server) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		defer crash.Recover(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
 			if c := d.findDialogCall(req); c != nil {
@@ -503,14 +503,14 @@ func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*s
 
 // respondIfKnown responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently.
 // Scanners get no response.
-func (d *Door) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+func (d *Server) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		d.respond(req, tx, code, reason, headers...)
 	}
 }
 
-func (d *Door) respond(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+func (d *Server) respond(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	res := sip.NewResponseFromRequest(req, code, reason, nil)
 	for _, h := range headers {
 		res.AppendHeader(h)
@@ -519,7 +519,7 @@ func (d *Door) respond(req *sip.Request, tx sip.ServerTransaction, code int, rea
 }
 
 // findDialogCall returns the call of a request within a dialog, or nil.
-func (d *Door) findDialogCall(req *sip.Request) *call {
+func (d *Server) findDialogCall(req *sip.Request) *call {
 	d.mu.Lock()
 	c := d.calls[req.To().Params.GetOr("tag", "")]
 	d.mu.Unlock()
@@ -529,7 +529,7 @@ func (d *Door) findDialogCall(req *sip.Request) *call {
 	return c
 }
 
-func (d *Door) withDialogCall(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+func (d *Server) withDialogCall(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		c := d.findDialogCall(req)
 		owned, refusal := false, (*sip.Response)(nil)
@@ -551,18 +551,18 @@ func (d *Door) withDialogCall(f func(*call, *sip.Request, sip.ServerTransaction)
 }
 
 // onOptions lists what is supported, inside or outside of a call. Proxies use it to check whether a call is still alive.
-func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
+func (d *Server) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
 	d.respondInOrOutOfCall(req, tx, 200, "OK", headers...)
 }
 
 // onUnsupported refuses unsupported methods.
-func (d *Door) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
+func (d *Server) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
 	d.respondInOrOutOfCall(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 }
 
 // respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
-func (d *Door) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+func (d *Server) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
 		d.respondIfKnown(req, tx, code, reason, headers...)
 		return
@@ -574,7 +574,7 @@ func (d *Door) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, 
 
 // onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, since sipgo reads each packet in its
 // own goroutine.
-func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
+func (d *Server) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	d.gate.noteCancel(req)
 	d.mu.Lock()
 	for _, c := range d.calls {
@@ -589,7 +589,7 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	d.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
 }
 
-func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
+func (d *Server) onAck(req *sip.Request, _ sip.ServerTransaction) {
 	c := d.findDialogCall(req)
 	if c == nil {
 		return
@@ -599,7 +599,7 @@ func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
 	}
 }
 
-func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
+func (d *Server) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	d.withDialogCall(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
 		c.endCall(hungUp{reasonIn(errHungUp.Error(), req)}) // before the response, so that later requests find no call
 		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
@@ -621,7 +621,7 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 }
 
 // contactURI returns our Contact for a peer and a transport.
-func (d *Door) contactURI(transport string, peer netip.Addr) sip.Uri {
+func (d *Server) contactURI(transport string, peer netip.Addr) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.localAddr.host(peer), UriParams: sip.NewParams()}
 	for _, l := range d.listens {
 		if l.transport == strings.ToUpper(transport) {
@@ -636,7 +636,7 @@ func (d *Door) contactURI(transport string, peer netip.Addr) sip.Uri {
 }
 
 // localUDPAddr returns our socket for UDP requests: a firewall that admits our port may block others.
-func (d *Door) localUDPAddr(transport string) sip.Addr {
+func (d *Server) localUDPAddr(transport string) sip.Addr {
 	for _, l := range d.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
 			return sip.Addr{IP: l.at.Addr().AsSlice(), Port: int(l.at.Port())}
@@ -646,7 +646,7 @@ func (d *Door) localUDPAddr(transport string) sip.Addr {
 }
 
 // addCall registers a call. It returns false if the endpoint is closing.
-func (d *Door) addCall(c *call) bool {
+func (d *Server) addCall(c *call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if isClosed(d.closing) {
@@ -656,7 +656,7 @@ func (d *Door) addCall(c *call) bool {
 	return true
 }
 
-func (d *Door) removeCall(c *call) {
+func (d *Server) removeCall(c *call) {
 	d.mu.Lock()
 	delete(d.calls, c.dialog.localTag)
 	d.mu.Unlock()

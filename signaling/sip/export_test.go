@@ -11,7 +11,7 @@ import (
 const StrangerTime = strangerTime
 
 // ResolveBy sets the resolver of trunks and hosts.
-func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
+func (d *Server) ResolveBy(r *net.Resolver) { d.resolver = r }
 
 // OwnAddresses returns our address for a name, looked up with each resolver in turn.
 func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
@@ -27,13 +27,13 @@ func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, e
 }
 
 // Kept returns the number of UDP addresses for which sipgo stores a connection.
-func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
+func (d *Server) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
-// Connections is [Door.Kept] for TCP.
-func (d *Door) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
+// Connections is [Server.Kept] for TCP.
+func (d *Server) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
 
 // Refresh refreshes the session timer of the only call now. done is closed when that is over.
-func (d *Door) Refresh() (done <-chan struct{}) {
+func (d *Server) Refresh() (done <-chan struct{}) {
 	over := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +47,7 @@ func (d *Door) Refresh() (done <-chan struct{}) {
 }
 
 // Transfer transfers the only call.
-func (d *Door) Transfer(target string) <-chan error {
+func (d *Server) Transfer(target string) <-chan error {
 	result := make(chan error, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *Door) Transfer(target string) <-chan error {
 }
 
 // NoAnswer ends the call to a number as if it had rung for too long. Its trunk gets an hour to answer the CANCEL.
-func (d *Door) NoAnswer(number string) {
+func (d *Server) NoAnswer(number string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timeout = time.Hour
@@ -70,7 +70,7 @@ func (d *Door) NoAnswer(number string) {
 }
 
 // HangUp ends the only call.
-func (d *Door) HangUp() {
+func (d *Server) HangUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.calls {

@@ -166,7 +166,7 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 }
 
 // partyOf returns the caller and the called number. If asserted is true, an identity asserted by the network takes precedence over From.
-func (d *Door) partyOf(req *sip.Request, asserted bool) phone.Party {
+func (d *Server) partyOf(req *sip.Request, asserted bool) phone.Party {
 	from := req.From()
 	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
 	p := phone.Party{
@@ -207,7 +207,7 @@ func withPlainNumbers(value string) string {
 
 // calledNumber returns the called number. A trunk where we are registered calls our Contact, and gives the number elsewhere: in
 // P-Called-Party-ID (RFC 7315, section 4.2), or in To.
-func (d *Door) calledNumber(req *sip.Request) phone.Number {
+func (d *Server) calledNumber(req *sip.Request) phone.Number {
 	number := numberIn(req.Recipient)
 	isOurContact := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
 		return t.Outbound != nil && t.Outbound.Register && numberIn(t.Outbound.localURI("here")).Key() == number.Key()

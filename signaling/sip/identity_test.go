@@ -72,7 +72,7 @@ func TestParties(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		got := (&Door{gate: newGate(&Config{}, time.Now)}).partyOf(m.(*sip.Request), true)
+		got := (&Server{gate: newGate(&Config{}, time.Now)}).partyOf(m.(*sip.Request), true)
 		delete(got.Attributes, "call-id")
 		if len(got.Attributes) == 0 {
 			got.Attributes = nil

@@ -26,7 +26,7 @@ const (
 )
 
 // onInvite handles an INVITE: a new call, or a re-INVITE.
-func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
+func (d *Server) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if req.To().Params.Has("tag") {
 		d.withDialogCall((*call).onReinvite)(req, tx)
 		return
@@ -52,7 +52,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 
 // runIncomingCall makes a call from an INVITE, unless admit refuses it, and runs it to its end. The call's release undoes what admit has
 // reserved. If asserted is true, the network vouches for the caller's identity.
-func (d *Door) runIncomingCall(
+func (d *Server) runIncomingCall(
 	req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, asserted bool, admit func(*call, *sip.Request) *refusal,
 ) {
 	c, refused := d.newIncomingCall(req, asserted)
@@ -82,7 +82,7 @@ func (d *Door) runIncomingCall(
 	})
 }
 
-func (d *Door) refuseCall(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
+func (d *Server) refuseCall(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
 	name, _, _ := strings.Cut(r.rule, ": ")
 	d.count("sip " + name)
 	log.Warn("call refused", "rule", phone.ClipField(r.rule), "from", req.Source())
@@ -92,7 +92,7 @@ func (d *Door) refuseCall(req *sip.Request, tx sip.ServerTransaction, log *slog.
 var errRefused = errors.New("the call was refused")
 
 // runCallToEnd runs f for a registered call. When f returns, it releases the call's resources and logs the end.
-func (d *Door) runCallToEnd(c *call, f func() error) {
+func (d *Server) runCallToEnd(c *call, f func() error) {
 	started := time.Now()
 	var err error
 	defer func() {
@@ -139,7 +139,7 @@ func refusalFor(err error) *refusal {
 }
 
 // newIncomingCall makes a call from an INVITE. Nothing is reserved for it yet.
-func (d *Door) newIncomingCall(req *sip.Request, asserted bool) (*call, *refusal) {
+func (d *Server) newIncomingCall(req *sip.Request, asserted bool) (*call, *refusal) {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension: " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
@@ -157,7 +157,7 @@ func (d *Door) newIncomingCall(req *sip.Request, asserted bool) (*call, *refusal
 		return nil, refused
 	}
 	who := d.partyOf(req, asserted)
-	agent := phone.FindAgent(d.agents, doorName, who.Called)
+	agent := phone.FindAgent(d.agents, protocolName, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent: for " + phone.ClipField(who.Called), nil}
 	}
@@ -170,7 +170,7 @@ func (d *Door) newIncomingCall(req *sip.Request, asserted bool) (*call, *refusal
 }
 
 // admitCall counts an accepted call against the limits of its trunk, and gives it a media port.
-func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkState) (refused *refusal) {
+func (d *Server) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkState) (refused *refusal) {
 	c.trunk = t
 	if c.replaces, refused = d.findReplaced(req, c); refused != nil {
 		return refused
@@ -196,7 +196,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 }
 
 // newMedia returns the media of a trunk's call with a peer, without a port yet.
-func (d *Door) newMedia(t *trunkState, peer netip.Addr, c *call) *callMedia {
+func (d *Server) newMedia(t *trunkState, peer netip.Addr, c *call) *callMedia {
 	return &callMedia{
 		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.onQuality, log: c.log,
 		local: local{address: d.localAddr.address(peer), id: rand.Uint64() >> 1, version: 1},
@@ -209,15 +209,15 @@ func (c *call) assignTrunk(t *trunkState, s *callMedia, counted string) {
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.SessionRequest{
 		Origin: bridge.Origin{
-			Protocol: doorName, Identity: string(c.party.Number), Key: doorName + " " + t.Name,
+			Protocol: protocolName, Identity: string(c.party.Number), Key: protocolName + " " + t.Name,
 			Attributes: c.party.Attributes,
 		},
 		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.maxDuration()},
-		Account: c.door.account(doorName+" "+t.Name, t.Calls),
+		Account: c.server.account(protocolName+" "+t.Name, t.Calls),
 	}
 	c.release = func() {
 		s.closePort()
-		c.door.gate.releaseCall(t, counted)
+		c.server.gate.releaseCall(t, counted)
 	}
 }
 
@@ -338,7 +338,7 @@ func (c *call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 	if err := tx.Respond(res); err != nil {
 		return nil, err
 	}
-	timeout := time.NewTimer(c.door.timeout)
+	timeout := time.NewTimer(c.server.timeout)
 	defer timeout.Stop()
 	pause := retransmitInterval
 	again := time.NewTimer(pause)
@@ -354,7 +354,7 @@ func (c *call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 		case <-timeout.C:
 			return nil, errNoACK
 		case <-again.C:
-			_ = c.door.server.WriteResponse(res)
+			_ = c.server.sipServer.WriteResponse(res)
 			pause = min(2*pause, maxRetransmitInterval)
 			again.Reset(pause)
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // placeCall makes a registered call. It blocks until the phone rings or the call fails; after that the call runs in the background.
-func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
+func (d *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	t, err := d.checkDial(r.dial)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 }
 
 // startOutboundCall starts a call in the background. rings receives the result of ringing, see [call.ringAndAnswer].
-func (d *Door) startOutboundCall(c *call, rings chan<- error) error {
+func (d *Server) startOutboundCall(c *call, rings chan<- error) error {
 	if !d.addCall(c) {
 		c.release()
 		return bridge.ErrShutdown
@@ -84,7 +84,7 @@ func (d *Door) startOutboundCall(c *call, rings chan<- error) error {
 const notInNumber = "<>\"@;? \r\n"
 
 // checkDial returns the trunk for a call, or an error if the call is not allowed.
-func (d *Door) checkDial(what Dial) (*trunkState, error) {
+func (d *Server) checkDial(what Dial) (*trunkState, error) {
 	t := d.gate.findTrunk(what.Trunk)
 	wrong := func(code bridge.Code, field, format string, args ...any) error {
 		return &bridge.Error{Code: code, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
@@ -114,8 +114,8 @@ func (d *Door) checkDial(what Dial) (*trunkState, error) {
 }
 
 // resolveAgent returns the agent that a backend has chosen, with values for its prompt.
-func (d *Door) resolveAgent(c agents.Choice, values map[string]string) (*agents.Agent, error) {
-	a, err := d.agents.Resolve(c, doorName, values)
+func (d *Server) resolveAgent(c agents.Choice, values map[string]string) (*agents.Agent, error) {
+	a, err := d.agents.Resolve(c, protocolName, values)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (d *Door) resolveAgent(c agents.Choice, values map[string]string) (*agents.
 	return a, nil
 }
 
-func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, agent *agents.Agent) (*call, error) {
+func (d *Server) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, agent *agents.Agent) (*call, error) {
 	what := r.dial
 	server, err := parseURI(t.Outbound.Server)
 	if err != nil {
@@ -174,7 +174,7 @@ const maxServers = 8
 // resolveServers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section
 // 4.2), if it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are
 // not used either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
-func (d *Door) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
+func (d *Server) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
@@ -206,7 +206,7 @@ func (d *Door) resolveServers(ctx context.Context, server sip.Uri, transport str
 }
 
 // newOutboundDialog returns the dialog of an outgoing call before its answer.
-func (d *Door) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
+func (d *Server) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
 	out := &dialog{
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contactURI(transport, servers[0].Addr()),
 		from:     d.localUDPAddr(transport),
@@ -257,7 +257,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 		trySend(rings, err)
 		return c.hangUp(err)
 	}
-	c.door.outboundCalls.setState(c, StateAnswered)
+	c.server.outboundCalls.setState(c, StateAnswered)
 	trySend(rings, nil)
 	answer := sessionIn(res)
 	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
@@ -376,7 +376,7 @@ func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	}
 	for _, contact := range contactsIn(res) {
 		if res.StatusCode == 305 {
-			servers, err := c.door.resolveServers(ctx, contact.Address, c.dialog.transport)
+			servers, err := c.server.resolveServers(ctx, contact.Address, c.dialog.transport)
 			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another server's
 				continue
 			}
@@ -466,7 +466,7 @@ func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- er
 	ended, given := c.endRequested, ctx.Done()
 	giveUp := func() {
 		ended, given, silent = nil, nil, nil
-		late, stopping = time.After(c.door.timeout), c.door.closing
+		late, stopping = time.After(c.server.timeout), c.server.closing
 		c.sendCancel(req)
 	}
 	for {
@@ -489,7 +489,7 @@ func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- er
 			c.earlySDP.addAnswer(res)
 			if res.StatusCode >= 180 && !rang {
 				rang = true
-				c.door.outboundCalls.setState(c, StateRinging)
+				c.server.outboundCalls.setState(c, StateRinging)
 				trySend(rings, nil)
 			}
 		case <-silent:
@@ -523,7 +523,7 @@ func (c *call) sendCancel(invite *sip.Request) {
 	req.SetDestination(invite.Destination())
 	req.SetBody(nil)
 	req.Laddr = invite.Laddr
-	c.door.running.Go(func() {
+	c.server.running.Go(func() {
 		defer crash.Recover(c.log, "sip call", c.endCall)
 		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 		defer stop()

@@ -86,7 +86,7 @@ func (d *dialog) followSource(req *sip.Request) {
 
 // checkOwner reports whether a request within a call comes from its other side. If not, the sender may authenticate with the trunk's
 // password. res is the challenge or refusal to send, or nil for no response.
-func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response) {
+func (d *Server) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	if !known {
 		return false, nil
@@ -109,9 +109,9 @@ func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response
 	return true, nil
 }
 
-// checkPacketOwner is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is
+// checkPacketOwner is [Server.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is
 // true, sipgo may handle the request, which is then checked by checkOwner.
-func (d *Door) checkPacketOwner(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
+func (d *Server) checkPacketOwner(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.hasAddress(names, from.Addr()) {
 		return true, nil
 	}
@@ -200,7 +200,7 @@ const maxReplyRatio = 3
 
 // writeShortResponse sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is
 // shortened to one algorithm.
-func (d *Door) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
+func (d *Server) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {
 		offers := res.GetHeaders("WWW-Authenticate")
@@ -216,7 +216,7 @@ func (d *Door) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Respo
 
 // withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, since sipgo checks only the branch.
 // Partial messages from a trunk are passed on.
-func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
+func (d *Server) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
 	if begin < 0 || begin > 0 && data[begin-1] != '\n' {
 		return data
@@ -231,7 +231,7 @@ func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 }
 
 // lookUpHosts resolves the host names of a call in advance, before requests come from them.
-func (d *Door) lookUpHosts(c *call) {
+func (d *Server) lookUpHosts(c *call) {
 	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
 	d.names.hasAddress(names, netip.Addr{})
 }

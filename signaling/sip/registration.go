@@ -22,7 +22,7 @@ type registrar struct {
 }
 
 // registerAll starts the registrations of an endpoint.
-func (r *registrar) registerAll(d *Door) {
+func (r *registrar) registerAll(d *Server) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	for _, t := range d.gate.trunks {
@@ -46,7 +46,7 @@ const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
 type registration struct {
-	door   *Door
+	server *Server
 	trunk  *trunkState
 	dialog *dialog // shared by all its requests (RFC 3261, section 10.2.4); nil before the first
 	failed int     // failed servers
@@ -62,8 +62,8 @@ const (
 )
 
 // register keeps us registered at a trunk until ctx is done, and then unregisters.
-func (d *Door) register(ctx context.Context, t *trunkState) {
-	r := &registration{door: d, trunk: t}
+func (d *Server) register(ctx context.Context, t *trunkState) {
+	r := &registration{server: d, trunk: t}
 	defer r.resetDialog()
 	defer r.unregister()
 	there := false
@@ -116,7 +116,7 @@ func (r *registration) unregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
 	if _, err := r.send(ctx, 0); err != nil {
-		r.door.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
+		r.server.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
 	}
 }
 
@@ -125,7 +125,7 @@ func (r *registration) resetDialog() {
 	if r.dialog == nil {
 		return
 	}
-	r.door.registrar.tags.Delete(r.dialog.localTag)
+	r.server.registrar.tags.Delete(r.dialog.localTag)
 	r.dialog = nil
 }
 
@@ -149,11 +149,11 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		case res.IsSuccess():
 			return grantedExpiry(res, r.dialog.contact, seconds), nil
 		case first && res.StatusCode == 423 && seconds > 0 && least > seconds && least <= maxExpires:
-			r.door.log.Info("registrar requires a longer interval", "trunk", r.trunk.Name, "seconds", least)
+			r.server.log.Info("registrar requires a longer interval", "trunk", r.trunk.Name, "seconds", least)
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
-			r.door.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
+			r.server.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
 			r.resetDialog()
 			r.moved = contact.Address
 			continue
@@ -180,13 +180,13 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 		if r.moved.Host != "" {
 			server.Host, server.Port = r.moved.Host, r.moved.Port
 		}
-		servers, err := r.door.resolveServers(ctx, server, transport)
+		servers, err := r.server.resolveServers(ctx, server, transport)
 		if err != nil {
 			return nil, err
 		}
-		r.dialog = r.door.newOutboundDialog(own, own, servers[r.failed%len(servers):], transport, o)
+		r.dialog = r.server.newOutboundDialog(own, own, servers[r.failed%len(servers):], transport, o)
 		r.dialog.target = server
-		r.door.registrar.tags.Store(r.dialog.localTag, nil)
+		r.server.registrar.tags.Store(r.dialog.localTag, nil)
 	}
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }

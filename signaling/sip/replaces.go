@@ -37,7 +37,7 @@ func readReplaces(header string) (r replaces, ok bool) {
 
 // findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk may replace only its own calls. It
 // blocks until that call has a conversation, for at most [Options.Timeout].
-func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
+func (d *Server) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {
 		return nil, nil

@@ -68,7 +68,7 @@ func (l *logBook) String() string {
 // office is a gateway for phones, with an emulated model.
 type office struct {
 	t    testing.TB
-	door *sip.Door
+	door *sip.Server
 	host *bridge.Host
 	logs *logBook
 

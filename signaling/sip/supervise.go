@@ -26,7 +26,7 @@ var (
 )
 
 // findSupervised returns the call that has a session, to listen to it.
-func (d *Door) findSupervised(session string) (*call, error) {
+func (d *Server) findSupervised(session string) (*call, error) {
 	d.mu.Lock()
 	calls := make([]*call, 0, len(d.calls))
 	for _, c := range d.calls {
@@ -50,7 +50,7 @@ func unknownSession(session string) error {
 }
 
 // maySupervise returns an error if the client's server key may not listen to a session.
-func (d *Door) maySupervise(r *http.Request, session string) error {
+func (d *Server) maySupervise(r *http.Request, session string) error {
 	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (c *call) tools() []tools.Tool {
 	if c.consultation != nil {
 		return c.consultation.buildTools()
 	}
-	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
+	list := append(c.server.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
 	list = append(list, phone.PressKeysTool(
 		". Digits, *, #, and a comma for a pause of half a second.", c.menu(),
 		func(ctx context.Context, digits string) error {

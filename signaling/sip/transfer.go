@@ -186,7 +186,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 		leg.release()
 		return err
 	}
-	if err := c.door.startOutboundCall(leg, make(chan error, 1)); err != nil {
+	if err := c.server.startOutboundCall(leg, make(chan error, 1)); err != nil {
 		return err
 	}
 	limit := time.NewTimer(transferTimeout + consultationTimeout)
@@ -201,9 +201,9 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 		case joining <- leg:
 			return nil
 		case <-leg.endRequested: // an unreachable trunk has 32 s more to answer our CANCEL
-			return c.door.outboundCalls.colleagueError(leg)
+			return c.server.outboundCalls.colleagueError(leg)
 		case <-leg.released:
-			return c.door.outboundCalls.colleagueError(leg)
+			return c.server.outboundCalls.colleagueError(leg)
 		case <-limit.C:
 			err = errNotTaken
 		case <-ctx.Done():
@@ -232,13 +232,13 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed only a REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
 	}
-	if !c.door.host.IsReady() {
+	if !c.server.host.IsReady() {
 		return nil, bridge.ErrShutdown
 	}
 	agent := *c.agent
 	agent.Prompt, agent.Greeting = "You are on the telephone with a colleague, whom you have called.", &brief
 	r := newOutboundCall("", Dial{To: number, Trunk: t.Name, RingSeconds: int(transferTimeout / time.Second)})
-	leg, err := c.door.newOutbound(ctx, r, t, &agent)
+	leg, err := c.server.newOutbound(ctx, r, t, &agent)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (c *call) isBridged() bool { return isClosed(c.bridged) }
 
 // bridgeCalls connects two people until one of them hangs up or the call's time limit is reached, and returns why the bridge ended.
 func (c *call) bridgeCalls(leg *call) error {
-	ctx, leave, err := c.door.host.RegisterWork(context.Background(), "telephones "+c.dialog.callID)
+	ctx, leave, err := c.server.host.RegisterWork(context.Background(), "telephones "+c.dialog.callID)
 	if err != nil { // the gateway is stopping, and the endpoint will end the calls
 		ctx, leave = context.Background(), func() {}
 	}
@@ -331,7 +331,7 @@ func (c *call) startRecorders(leg *call) (tapes []recorder, end func()) {
 		tapes = append(tapes, &c.monitored.both)
 	}
 	if leg.consultation.isRecorded {
-		f, end, err := c.door.host.RecordBridged(c.conversation())
+		f, end, err := c.server.host.RecordBridged(c.conversation())
 		if err == nil {
 			return append(tapes, f), end
 		}

@@ -42,7 +42,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(head + headers + "Content-Length: 0\r\n\r\n"))
 	}
 	trunk := &trunkState{Trunk: &Trunk{Username: "bob", Password: "secret"}}
-	door := &Door{calls: map[string]*call{}, gate: newGate(&Config{}, time.Now)}
+	door := &Server{calls: map[string]*call{}, gate: newGate(&Config{}, time.Now)}
 	door.gate.trunks = []*trunkState{trunk}
 	parser := sip.NewParser()
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -161,7 +161,7 @@ func TestSessionTimer(t *testing.T) {
 // A bridge continues the session timer of the conversation before it.
 func TestSessionTimerOfABridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCall(&Door{}, nil)
+		c := newCall(&Server{}, nil)
 		c.media, c.timer = &callMedia{stream: &stream{}, trunk: &Trunk{SilenceSeconds: 60}}, sessionTimer{every: minSessionInterval}
 		c.media.stream.resetSilence()
 		begun := time.Now()
@@ -436,7 +436,7 @@ func TestAnotherCallsSound(t *testing.T) {
 
 // A tool may run before the call has stored its session.
 func TestToolsHaveACall(t *testing.T) {
-	if c := newCall(&Door{}, nil); c.line.Load() != c {
+	if c := newCall(&Server{}, nil); c.line.Load() != c {
 		t.Error("tools have no call yet")
 	}
 }

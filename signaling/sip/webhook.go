@@ -26,7 +26,7 @@ type Decision struct {
 // askWebhook asks the operator's webhook what to do with a call, if one is configured, and returns a refusal or nil. If the webhook does
 // not answer, the call is refused, since the webhook is there to decide.
 func (c *call) askWebhook() *refusal {
-	endpoint := c.door.endpoint
+	endpoint := c.server.endpoint
 	if endpoint == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (c *call) applyDecision(d Decision) *refusal {
 			return nil
 		}
 		var err error
-		if c.agent, err = c.door.resolveAgent(*d.Agent, nil); err != nil {
+		if c.agent, err = c.server.resolveAgent(*d.Agent, nil); err != nil {
 			return &refusal{503, "Service Unavailable", "webhook: its agent: " + err.Error(), nil}
 		}
 		return nil

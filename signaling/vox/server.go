@@ -48,11 +48,11 @@ type Server struct {
 
 // Endpoints returns the endpoints.
 func (d *Server) Endpoints() []signaling.Endpoint {
-	doors := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
+	list := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
 	if d.Workspace != nil {
-		doors = append(doors, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
+		list = append(list, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
 	}
-	return doors
+	return list
 }
 
 // ServeHTTP serves one WebSocket until it is closed.

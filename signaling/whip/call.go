@@ -18,7 +18,7 @@ import (
 // call is an encoder's connection with its conversation. It is a [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
-	door          *Door
+	server        *Server
 	log           *slog.Logger
 	agent, id     string // both are parts of its URL
 	offerText     string // the encoder's offer
@@ -51,7 +51,7 @@ func newConnection(p *signaling.Peer, text string) *connection {
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	peer, err := c.AnswerOffer(s, c.door.RTC, c.peerOptions())
+	peer, err := c.AnswerOffer(s, c.server.RTC, c.peerOptions())
 	if err != nil {
 		return offerError(err)
 	}
@@ -86,7 +86,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 }
 
 func (c *call) peerOptions() rtc.PeerOptions {
-	return rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
+	return rtc.PeerOptions{Decoder: c.server.OpusDecoder, Logger: c.log}
 }
 
 // offerError returns the error for an unusable offer.
@@ -110,7 +110,7 @@ func (c *call) addListener(offer rtc.Offer, text string) (id int, sdp string, er
 		return 0, "", err
 	}
 	whep := signaling.HTTPCall{Offer: offer}
-	peer, err := whep.AnswerOffer(c.session, c.door.RTC, c.peerOptions())
+	peer, err := whep.AnswerOffer(c.session, c.server.RTC, c.peerOptions())
 	if err != nil {
 		return 0, "", offerError(err)
 	}

@@ -28,8 +28,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// doorName identifies this endpoint in grants and tools.
-const doorName = "whip"
+// protocolName identifies this endpoint in grants and tools.
+const protocolName = "whip"
 
 // maxBody limits a request, in bytes.
 const maxBody = 64 << 10
@@ -40,8 +40,8 @@ const (
 	fragmentType = "application/trickle-ice-sdpfrag"
 )
 
-// Door serves WHIP and WHEP.
-type Door struct {
+// Server serves WHIP and WHEP.
+type Server struct {
 	Agents      *agents.Folder // served at /whip/NAME
 	Host        *bridge.Host
 	RTC         *rtc.API
@@ -53,7 +53,7 @@ type Door struct {
 }
 
 // Endpoints returns the endpoints.
-func (d *Door) Endpoints() (list []signaling.Endpoint) {
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /whip/{agent}":         d.startCall,
 		"OPTIONS /whip/{agent}":      d.listMethods,
@@ -68,7 +68,7 @@ func (d *Door) Endpoints() (list []signaling.Endpoint) {
 		"DELETE /whep/{agent}/{id}":  d.proxyToOwner(d.endSession),
 		"OPTIONS /whep/{agent}/{id}": d.listMethods,
 	} {
-		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName,
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName,
 			func(w http.ResponseWriter, r *http.Request) error {
 				w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
 				return serve(w, r)
@@ -116,7 +116,7 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 // listMethods lists the supported methods and types. Preflight requests of browsers are answered before it is called.
-func (d *Door) listMethods(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
 	} else {
@@ -127,8 +127,8 @@ func (d *Door) listMethods(w http.ResponseWriter, r *http.Request) error {
 }
 
 // answerGet answers GET and HEAD with 204 (RFC 9725, section 4.2).
-func (d *Door) answerGet(w http.ResponseWriter, r *http.Request) error {
-	if d.Agents.Find(r.PathValue("agent"), doorName) == nil {
+func (d *Server) answerGet(w http.ResponseWriter, r *http.Request) error {
+	if d.Agents.Find(r.PathValue("agent"), protocolName) == nil {
 		return agents.UnknownAgent(r.PathValue("agent"))
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -149,13 +149,13 @@ func readBody(w http.ResponseWriter, r *http.Request, want string) (string, erro
 
 // authorizeClient authenticates a client that may begin a session.
 func authorizeClient(r *http.Request) (open bridge.SessionRequest, err error) {
-	open.Origin = bridge.Origin{Protocol: doorName, Agent: r.PathValue("agent")}
+	open.Origin = bridge.Origin{Protocol: protocolName, Agent: r.PathValue("agent")}
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
 
 // startCall answers an encoder's offer and starts a call.
-func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	open, err := authorizeClient(r)
 	if err != nil {
 		return err
@@ -167,9 +167,9 @@ func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
 	if !offer.SendsAudio() {
 		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
 	}
-	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
+	log := d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), offerText: text,
+		HTTPCall: signaling.HTTPCall{Offer: offer}, server: d, log: log, agent: r.PathValue("agent"), offerText: text,
 		listenLimiter: rtc.NewOfferLimiter(),
 	}
 	c.id = signaling.OwnedID(d.Host, rand.Text())
@@ -185,7 +185,7 @@ func (d *Door) startCall(w http.ResponseWriter, r *http.Request) error {
 }
 
 // handleListenOffer answers a WHEP offer for the voice of a WHIP session. The secret session ID in the URL authorizes it.
-func (d *Door) handleListenOffer(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.findCall(r)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.O
 }
 
 // writeCreated sends the response for a new session.
-func (d *Door) writeCreated(w http.ResponseWriter, at, sdp string) {
+func (d *Server) writeCreated(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
 	h.Set("Location", at)
@@ -262,7 +262,7 @@ func parseSessionPath(r *http.Request) (id string, listener int) {
 
 // findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so no
 // token is required. The token with which the encoder began may have expired.
-func (d *Door) findCall(r *http.Request) (*call, error) {
+func (d *Server) findCall(r *http.Request) (*call, error) {
 	id, _ := parseSessionPath(r)
 	c, ok := d.calls.FindCall(id)
 	if !ok || c.agent != r.PathValue("agent") {
@@ -272,7 +272,7 @@ func (d *Door) findCall(r *http.Request) (*call, error) {
 }
 
 // proxyToOwner forwards requests for calls on another gateway to that gateway.
-func (d *Door) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+func (d *Server) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
 		id, _ := parseSessionPath(r)
 		if signaling.ProxyToOwner(w, r, d.Host, id, "", func(away error) {
@@ -288,7 +288,7 @@ func (d *Door) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error
 var errNoSession = newStatusError(http.StatusNotFound, "There is no such session.")
 
 // endSession ends a call, or a listener's connection.
-func (d *Door) endSession(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) endSession(w http.ResponseWriter, r *http.Request) error {
 	id, listener := parseSessionPath(r)
 	c, err := d.findCall(r)
 	switch {
@@ -314,7 +314,7 @@ func (d *Door) endSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 // patchSession handles ICE candidates. If the user fragment has changed, it performs an ICE restart (RFC 9725, section 4.3).
-func (d *Door) patchSession(w http.ResponseWriter, r *http.Request) error {
+func (d *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.findCall(r)
 	if err != nil {
 		return err

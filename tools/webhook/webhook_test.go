@@ -69,7 +69,7 @@ func TestRequest(t *testing.T) {
 		_, _ = io.WriteString(w, ` {"id":9007199254740993} `)
 	}, func(o *webhook.Options) { o.Headers = map[string]string{"authorization": "Bearer x"} })
 	ctx := tools.WithEnv(t.Context(), &tools.Env{
-		Call: "call.1", Who: tools.Who{Session: "s1", Door: "sip", Caller: "+41", Grant: json.RawMessage(`{"orders":true}`)},
+		Call: "call.1", Who: tools.Who{Session: "s1", Protocol: "sip", Caller: "+41", Grant: json.RawMessage(`{"orders":true}`)},
 	})
 	result, err := tool.Run(ctx, json.RawMessage(`{"n":9007199254740993,"text":"a<b"}`))
 	if err != nil || string(result) != `{"id":9007199254740993}` {

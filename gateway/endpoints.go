@@ -37,9 +37,9 @@ var (
 )
 
 // openEndpoints opens the endpoints that start conversations.
-func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
+func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Server, gate *access.Gate,
 	shared store.Store, tell func(sip.CallStatus), stopping *shutdown, log *slog.Logger,
-) (doors []signaling.Endpoint, err error) {
+) (endpoints []signaling.Endpoint, err error) {
 	library, err := npmPackage()
 	if err != nil {
 		return nil, err
@@ -69,24 +69,24 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	beside := sideband.Server{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
 	google := live.Server{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
-	realtime := openai.Door{Host: host, Agents: s.access.Agents, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
-	pipecat := rtvi.Door{
+	realtime := openai.Server{Host: host, Agents: s.access.Agents, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
+	pipecat := rtvi.Server{
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
 		ICEServers: ice,
 	}
 	var encoders []signaling.Endpoint
 	if s.agents != "" {
-		door := whip.Door{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
-		encoders = door.Endpoints()
+		encoder := whip.Server{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
+		encoders = encoder.Endpoints()
 	}
-	doors = slices.Concat(
+	endpoints = slices.Concat(
 		beside.Endpoints(), generate.Endpoints(), google.Endpoints(), realtime.Endpoints(), pipecat.Endpoints(), assistant.Endpoints(), phones,
 		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 			{Pattern: "/", Handler: page, Public: true},
 		})
-	return doors, nil
+	return endpoints, nil
 }
 
 // otherEndpoints returns the endpoints beside conversations: tokens, and what canvases show.
@@ -101,7 +101,7 @@ func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
 // openSIP returns the endpoints for phones of trunks. Without a SIP file they only refuse calls.
 func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
-) (doors []signaling.Endpoint, err error) {
+) (endpoints []signaling.Endpoint, err error) {
 	if s.sip == "" {
 		return []signaling.Endpoint{{Pattern: "/v1/calls", Handler: http.HandlerFunc(refuseCalls)}}, nil
 	}
@@ -109,15 +109,15 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)
 	}
-	door, err := sip.New(sip.Options{
+	server, err := sip.New(sip.Options{
 		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, OnQuality: webrtc.ReportQuality,
 		Refused: s.access.OnRefused, Tell: tell, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)
 	}
-	stopping.onCloseFunc("telephones", door.Close)
-	return door.Endpoints(), nil
+	stopping.onCloseFunc("telephones", server.Close)
+	return server.Endpoints(), nil
 }
 
 // refuseCalls refuses a request for an outgoing call when no trunk is configured.
@@ -128,20 +128,20 @@ func refuseCalls(w http.ResponseWriter, _ *http.Request) {
 // openREST opens the REST API, and its separate listener if one is configured.
 func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *shutdown,
 	log *slog.Logger,
-) (door *rest.Door, err error) {
+) (server *rest.Server, err error) {
 	var routes []rest.Route
 	if s.models != "" {
 		if routes, err = rest.ReadRoutes(s.models); err != nil {
 			return nil, fmt.Errorf("models: %w", err)
 		}
 	}
-	door = rest.New(host, gemini, routes, log)
-	stopping.onCloseFunc("connections to models", door.Close)
-	return door, serveREST(s.restAddr, admission, door, stopping, log)
+	server = rest.New(host, gemini, routes, log)
+	stopping.onCloseFunc("connections to models", server.Close)
+	return server, serveREST(s.restAddr, admission, server, stopping, log)
 }
 
 // serveREST serves the REST API alone at addr, unless addr is empty.
-func serveREST(addr string, admission signaling.Options, door *rest.Door, stopping *shutdown, log *slog.Logger) error {
+func serveREST(addr string, admission signaling.Options, models *rest.Server, stopping *shutdown, log *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
@@ -149,8 +149,8 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 	if err != nil {
 		return fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
 	}
-	doors := signaling.NewServer(admission, door.Endpoints()...)
-	server := newServer(doors, log)
+	endpoints := signaling.NewServer(admission, models.Endpoints()...)
+	server := newServer(endpoints, log)
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(logAcceptErrors(listener, log)) })
 	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
@@ -158,26 +158,26 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 		server.Close()
 		serving.Wait()
 	})
-	stopping.onClose("REST calls", doors.Close)
+	stopping.onClose("REST calls", endpoints.Close)
 	return nil
 }
 
 // openVOX opens the endpoint of the VOX assistant. Its typed messages and generated apps use the models of the REST API.
-func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *shutdown, log *slog.Logger) (door *vox.Server, err error) {
-	door = &vox.Server{
+func openVOX(s settings, host *bridge.Host, models *rest.Server, stopping *shutdown, log *slog.Logger) (server *vox.Server, err error) {
+	server = &vox.Server{
 		Host: host, Generate: models.GenerateContent, CheckModel: models.CheckModel, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log,
 	}
 	if s.workspace == "" {
-		return door, nil
+		return server, nil
 	}
 	var origins []string
 	for _, o := range s.origins {
 		origins = append(origins, o.String())
 	}
-	if door.Workspace, err = desk.OpenWorkspace(s.workspace, origins...); err != nil {
+	if server.Workspace, err = desk.OpenWorkspace(s.workspace, origins...); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	log.Info("VOX keeps projects and apps", "in", s.workspace)
-	stopping.onCloseFunc("workspace", func() { door.Workspace.Close() })
-	return door, nil
+	stopping.onCloseFunc("workspace", func() { server.Workspace.Close() })
+	return server, nil
 }
