@@ -30,8 +30,8 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// slow makes a WebSocket caller read more slowly than its reply is sent, for the length of the reply, while another caller sends beeps. It
-// measures how much of the reply the first caller receives in the end.
+// slow measures how much of a long reply a WebSocket caller receives that reads more slowly than the reply is sent. Meanwhile
+// another caller is answered as usual.
 func (c *comparison) slow(ctx context.Context) error {
 	c.model.beepForBeep()
 	open, fast := lines[c.caller]["websocket"], make(chan struct{})

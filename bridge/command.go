@@ -58,8 +58,8 @@ type (
 	// pause lasts until this command ends it, even if the configuration changes.
 	PauseRecording struct{ On bool }
 
-	// EndAfterSpeaking ends the conversation when the current or expected answer has been played, after 15 s at most.
-	// While a tool runs, perhaps the one that requests this, the answer to its result is expected.
+	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool
+	// runs, even the one that requests this, it ends after the answer to the tool's result.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed]. With an Agent, another
@@ -99,7 +99,8 @@ type (
 	takenCommand struct{}
 )
 
-// PrefillTurn is a turn of the person, or with Model of the model. Parts is an array of Google's Part.
+// PrefillTurn is one turn of an earlier conversation: of the model if Model is true, else of the person. Parts is a JSON
+// array of Google's Part.
 type PrefillTurn struct {
 	Model bool
 	Parts json.RawMessage

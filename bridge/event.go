@@ -199,7 +199,7 @@ type ToolLoss = setup.Loss
 type Latency struct {
 	// Model is the time from the arrival of the end of the question to the model's first audio.
 	Model time.Duration
-	// Gateway is the time from there to the first frame passed to the caller's output.
+	// Gateway is the time from the model's first audio to the first frame passed to the caller's output.
 	Gateway time.Duration
 	// RoundTrip is that of the client, 0 if unknown.
 	RoundTrip time.Duration

@@ -37,7 +37,8 @@ type textGenerator func(
 ) (
 	bridge.Cost, error)
 
-// endReport is a conversation that has ended, with its outcome by the JSON Schema of its agent, or the reason why the outcome is missing.
+// endReport describes a conversation that has ended. outcome follows the JSON Schema of the agent; failed is the reason why
+// it is missing.
 type endReport struct {
 	bridge.SessionEnded
 	outcome json.RawMessage

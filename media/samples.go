@@ -14,7 +14,7 @@ type SampleReader struct {
 	hasOdd     bool // a chunk of odd length was read
 }
 
-// Append appends the samples that data completes to pcm.
+// Append decodes data and appends the samples to pcm. A sample may be split between two calls.
 func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	if len(data) == 0 {
 		return pcm

@@ -162,7 +162,7 @@ func (s *Server) normalizePath(r *http.Request) {
 	}
 }
 
-// isCatchAll reports whether a request matches at most a catch-all pattern.
+// isCatchAll reports whether a request matches no pattern, or only one that ends in a wildcard.
 func (s *Server) isCatchAll(r *http.Request) bool {
 	_, pattern := s.mux.Handler(r)
 	return pattern == "" || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}")

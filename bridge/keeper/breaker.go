@@ -184,7 +184,7 @@ func (b *Breaker) closeFor(caller string) {
 	delete(b.callers, caller)
 }
 
-// Release makes the next caller the probe, because this one was not dialled, or failed for another reason.
+// Release lets the next caller be the probe, because the present one was not dialled, or failed for another reason.
 func (b *Breaker) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -109,7 +109,7 @@ func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 	u.activity.manual, u.activity.preRoll = manual, preRoll
 }
 
-// Clear forgets everything sent, queued and shown: a new conversation begins.
+// Clear discards the queue, the replay buffer and the picture, for a new conversation.
 func (u *Uplink) Clear() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -245,8 +245,8 @@ func (u *Uplink) QueueMark(m Mark) error {
 	return nil
 }
 
-// appendSilence queues the silence by which the model detects the end of speech: some models ignore marks, and a
-// microphone may stop sending. Needs mu.
+// appendSilence queues silence, by which the model detects the end of speech. Some models ignore the message
+// activityEnd, and a microphone may stop sending. Needs mu.
 func (u *Uplink) appendSilence() {
 	u.activity.isSettled, u.silenceOffset = true, u.activity.received
 	if u.endSilence > 0 {

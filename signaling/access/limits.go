@@ -25,7 +25,7 @@ type Limits struct {
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
 
-	// Bytes of requests in progress, beyond 64 KiB of each.
+	// Limits of the request bodies in memory, in MiB. The first 64 KiB of each request are not counted.
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 

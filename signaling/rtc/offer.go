@@ -625,7 +625,8 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 	return b.String()
 }
 
-// regularMedia writes the part of buildPionOffer for an audio or video section.
+// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. Sound is received in
+// section voice.
 func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})

@@ -187,7 +187,7 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// call returns a function call, if the function is declared. Gemini 3 signs its thoughts and requires the signature in the next
+// buildCall returns the part of an answer that calls a function, or a text that it is not declared. Gemini 3 signs its thoughts and requires the signature in the next
 // request: https://ai.google.dev/gemini-api/docs/thought-signatures.
 func (q *request) call(name, args string) live.Object {
 	for _, t := range q.Tools {

@@ -38,7 +38,7 @@ type Traits struct {
 	Wire
 }
 
-// Wire describes details of a family's messages, as recorded.
+// Wire describes how a family of models forms its messages, according to recordings of real sessions.
 type Wire struct {
 	// EmptyMessages: {} precedes the parts of a voice, and {"serverContent":{}} a turn.
 	EmptyMessages bool
