@@ -165,7 +165,7 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config setup.
 	}
 	if err := h.consumeToken(o.Account); err != nil {
 		if probe {
-			breaker.Release()
+			breaker.PassProbe()
 		}
 		return nil, err
 	}

@@ -184,8 +184,8 @@ func (b *Breaker) closeFor(caller string) {
 	delete(b.callers, caller)
 }
 
-// Release lets the next caller be the probe, because the present one was not dialled, or failed for another reason.
-func (b *Breaker) Release() {
+// PassProbe lets the next caller be the probe, because the present one was not dialled, or failed for another reason.
+func (b *Breaker) PassProbe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.until.IsZero() { // otherwise another caller was served meanwhile

@@ -38,7 +38,7 @@ func (k *Keeper) RestoreHandle(handleText string) {
 func (k *Keeper) Close() {
 	k.clock.Stop()
 	if k.IsProbe {
-		k.Breakers.ForModel(k.config.Model).Release()
+		k.Breakers.ForModel(k.config.Model).PassProbe()
 	}
 	k.endConnection(context.Background())
 }

@@ -90,7 +90,7 @@ func (k *Keeper) onTrialAccepted(ctx context.Context) {
 
 // ClearContext continues in a fresh session without history. [ContextCleared] reports the completion.
 func (k *Keeper) ClearContext(ctx context.Context) {
-	k.Uplink.Clear()
+	k.Uplink.DiscardAll()
 	k.DiscardReply(ctx)
 	k.pendingClears++
 	if k.current.hadSession { // otherwise the first session has nothing to forget

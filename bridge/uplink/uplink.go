@@ -109,8 +109,8 @@ func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 	u.activity.manual, u.activity.preRoll = manual, preRoll
 }
 
-// Clear discards the queue, the replay buffer and the picture, for a new conversation.
-func (u *Uplink) Clear() {
+// DiscardAll discards the queue, the replay buffer and the picture, for a new conversation.
+func (u *Uplink) DiscardAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.replayBuf, u.view = replayBuffer{}, pictureSlot{}

@@ -422,7 +422,7 @@ func TestRewind(t *testing.T) {
 			p.up.RecordHandle(0)
 		}, true, "loud 1000, quiet 1000"},
 		"an update": {func(p *person) { p.up.QueueMessage(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{}}) }, false, ""},
-		"forgotten": {func(p *person) { p.says(loud, time.Second); p.take(); p.up.Clear() }, false, ""},
+		"forgotten": {func(p *person) { p.says(loud, time.Second); p.take(); p.up.DiscardAll() }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(p *person) {
@@ -622,7 +622,7 @@ func TestClear(t *testing.T) {
 		p.says(loud, time.Second)
 		p.up.QueueMessage(text("one"))
 		p.up.ShowPicture(picture("x"), true)
-		p.up.Clear()
+		p.up.DiscardAll()
 		p.says(loud, 100*time.Millisecond)
 		p.sent("start, loud 100")
 		if p.up.PictureForTurn() != nil {

@@ -41,9 +41,9 @@ type pendingUpdate struct {
 	previous session // before the update
 }
 
-func newDialogue(model string, calls bool, newID func(string) string) *dialogue {
+func newDialogue(model string, isCall bool, newID func(string) string) *dialogue {
 	d := &dialogue{
-		clientRecord: clientRecord{newID: newID, isCall: calls, session: newSession(newID("sess"), model)}, openCalls: map[string]bool{},
+		clientRecord: clientRecord{newID: newID, isCall: isCall, session: newSession(newID("sess"), model)}, openCalls: map[string]bool{},
 	}
 	d.userSpeech.clientRecord, d.answer.clientRecord = &d.clientRecord, &d.clientRecord
 	return d

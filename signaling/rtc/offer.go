@@ -618,7 +618,7 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 			m.proto, m.formats = "UDP/DTLS/SCTP", []string{"webrtc-datachannel"}
 			m.attributes = append(m.attributes, attribute{"sctp-port", "5000"}, attribute{"max-message-size", strconv.Itoa(o.maxMessage)})
 		} else {
-			o.regularMedia(&m, s, voice, extensions)
+			o.addPionMedia(&m, s, voice, extensions)
 		}
 		m.write(&b)
 	}
@@ -627,7 +627,7 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 
 // addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. Sound is received in
 // section voice.
-func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
+func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
 	for _, f := range o.answerFormats(s) {

@@ -159,7 +159,7 @@ func (q *request) answer() (live.Object, *apiError) {
 	switch {
 	case word == "/tool":
 		name, args, _ := strings.Cut(rest, " ")
-		return q.call(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
+		return q.buildCall(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
 	case word == "/status":
 		code, _ := strconv.Atoi(rest)
 		return nil, cmp.Or(refusals[code], invalid("There is no such status: %s.", rest))
@@ -187,9 +187,10 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// buildCall returns the part of an answer that calls a function, or a text that it is not declared. Gemini 3 signs its thoughts and requires the signature in the next
+// buildCall returns the part of an answer that calls a function, or a text that it is not declared. Gemini 3 signs its thoughts
+// and requires the signature in the next
 // request: https://ai.google.dev/gemini-api/docs/thought-signatures.
-func (q *request) call(name, args string) live.Object {
+func (q *request) buildCall(name, args string) live.Object {
 	for _, t := range q.Tools {
 		for _, f := range t.FunctionDeclarations {
 			if f.Name == name && json.Valid([]byte(args)) {

@@ -151,7 +151,7 @@ func (q *request) guidedCall(text string) live.Object {
 	case !ok:
 		return nil
 	case text != "":
-		return q.call(c.Name, string(c.Args))
+		return q.buildCall(c.Name, string(c.Args))
 	}
 	for _, p := range q.Contents[len(q.Contents)-1].Parts {
 		var response map[string]any
