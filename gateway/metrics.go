@@ -392,10 +392,10 @@ func (m *metrics) observeQuality(q rtc.Quality) {
 	direction := "down"
 	if q.Up {
 		direction = "up"
-		m.framesLate.WithLabelValues("microphone").Add(float64(q.Late))
+		m.framesLate.WithLabelValues("microphone").Add(float64(q.LatePackets))
 		m.concealed.Add(q.Concealed.Seconds())
 	}
 	m.packets.WithLabelValues(direction).Add(float64(q.Packets))
-	m.packetsLost.WithLabelValues(direction).Add(float64(q.Lost))
+	m.packetsLost.WithLabelValues(direction).Add(float64(q.LostPackets))
 	m.jitter.WithLabelValues(direction).Observe(q.Jitter.Seconds())
 }

@@ -24,7 +24,7 @@ func openObservers(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.
 	if s.privateAddr != "" {
 		m = newMetrics()
 		list, s.access.OnRefused = append(list, m.observe), m.countRefusal
-		webrtc.Observe(m.observeQuality)
+		webrtc.OnQuality(m.observeQuality)
 	}
 	traces, err := tracing.New(ctx, log)
 	if traces == nil || err != nil {

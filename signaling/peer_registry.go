@@ -98,8 +98,8 @@ func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 		o.Session = PeerSession{s}
 	}
 	o.Cameras = &p.cameras
-	o.Connected = func() { p.connectTimer.Stop(); isConnected() }
-	o.Lost = func(why string) {
+	o.OnConnected = func() { p.connectTimer.Stop(); isConnected() }
+	o.OnConnectionLost = func(why string) {
 		p.hasLeft.Store(why == "")
 		isLost()
 	}

@@ -13,14 +13,14 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// comers is a listener with a connection from each of these addresses, or an error for "". After the last it is closed.
-type comers struct {
+// fakeListener is a listener with a connection from each of these addresses, or an error for "". After the last it is closed.
+type fakeListener struct {
 	net.Listener
 	from []string
 	ends []net.Conn // the other sides of the connections
 }
 
-func (c *comers) Accept() (net.Conn, error) {
+func (c *fakeListener) Accept() (net.Conn, error) {
 	if len(c.from) == 0 {
 		return nil, net.ErrClosed
 	}
@@ -31,20 +31,20 @@ func (c *comers) Accept() (net.Conn, error) {
 	}
 	ours, theirs := net.Pipe()
 	c.ends = append(c.ends, theirs)
-	return comer{ours, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 5060))}, nil
+	return fakeConn{ours, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 5060))}, nil
 }
 
-type comer struct {
+type fakeConn struct {
 	net.Conn
 	from net.Addr
 }
 
-func (c comer) RemoteAddr() net.Addr { return c.from }
+func (c fakeConn) RemoteAddr() net.Addr { return c.from }
 
 // An accept error does not end the acceptor. Unverified connections need one of a few slots, known addresses need none.
 func TestAcceptor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := &comers{from: []string{"", "192.0.2.1", "192.0.2.2", "192.0.2.3", "::ffff:192.0.2.9", "192.0.2.4", "192.0.2.5"}}
+		list := &fakeListener{from: []string{"", "192.0.2.1", "192.0.2.2", "192.0.2.3", "::ffff:192.0.2.9", "192.0.2.4", "192.0.2.5"}}
 		var refused []string
 		failures := 0
 		a := &phone.Acceptor{

@@ -20,43 +20,43 @@ import (
 	"voxgate/tools"
 )
 
-// till is a caller's keypad with the operator's webhook.
-type till struct {
-	t    *testing.T
-	pad  *phone.Keypad
-	tool tools.Tool
-	got  chan string         // the request bodies that the webhook received
-	sent chan bridge.Command // to the model
-	says func(http.ResponseWriter)
-	stop context.CancelFunc
-	open chan struct{} // receives a value for each collection that has begun
+// keypadHarness is a caller's keypad with the operator's webhook.
+type keypadHarness struct {
+	t             *testing.T
+	pad           *phone.Keypad
+	tool          tools.Tool
+	webhookBodies chan string         // the request bodies that the webhook received
+	commands      chan bridge.Command // to the model
+	respond       func(http.ResponseWriter)
+	stop          context.CancelFunc
+	opened        chan struct{} // receives a value for each collection that has begun
 }
 
-func newTill(t *testing.T, fields string) *till {
+func newKeypadHarness(t *testing.T, fields string) *keypadHarness {
 	t.Helper()
-	s := &till{t: t, got: make(chan string, 8), says: func(http.ResponseWriter) {}}
+	s := &keypadHarness{t: t, webhookBodies: make(chan string, 8), respond: func(http.ResponseWriter) {}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		s.got <- string(body)
-		s.says(w)
+		s.webhookBodies <- string(body)
+		s.respond(w)
 	}))
 	t.Cleanup(server.Close)
-	s.begin(server.URL, fields)
+	s.start(server.URL, fields)
 	return s
 }
 
-// bubbleTill returns a till for [synctest.Test], whose webhook cannot be reached.
-func bubbleTill(t *testing.T, fields string) *till {
+// newBubbleHarness returns a till for [synctest.Test], whose webhook cannot be reached.
+func newBubbleHarness(t *testing.T, fields string) *keypadHarness {
 	t.Helper()
-	s := &till{t: t}
-	s.begin("http://127.0.0.1:9/", fields)
+	s := &keypadHarness{t: t}
+	s.start("http://127.0.0.1:9/", fields)
 	return s
 }
 
-func (s *till) begin(url, fields string) {
+func (s *keypadHarness) start(url, fields string) {
 	t := s.t
 	t.Helper()
-	s.pad, s.sent, s.open = phone.NewKeypad(), make(chan bridge.Command, 8), make(chan struct{}, 16)
+	s.pad, s.commands, s.opened = phone.NewKeypad(), make(chan bridge.Command, 8), make(chan struct{}, 16)
 	var list phone.Collections
 	text := `[{"name":"number","seconds":1,"url":"` + url + `","secret":"s",` + fields + `}]`
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -68,10 +68,10 @@ func (s *till) begin(url, fields string) {
 	}
 	t.Cleanup(list.Close)
 	s.tool = list.BuildTools(&agent, func() *phone.Keypad { return s.pad })[0]
-	s.run()
+	s.runKeypad()
 }
 
-func (s *till) run() {
+func (s *keypadHarness) runKeypad() {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.stop = cancel
 	over := make(chan struct{})
@@ -79,39 +79,39 @@ func (s *till) run() {
 		defer close(over)
 		log := slog.New(slog.NewTextHandler(writer(func(b []byte) {
 			if strings.Contains(string(b), "collecting keys") {
-				s.open <- struct{}{}
+				s.opened <- struct{}{}
 			}
 		}), nil))
-		s.pad.Run(ctx, log, 0, func(c bridge.Command) error { s.sent <- c; return nil })
+		s.pad.Run(ctx, log, 0, func(c bridge.Command) error { s.commands <- c; return nil })
 	}()
 	s.t.Cleanup(func() { cancel(); <-over })
 }
 
-func (s *till) press(keys string) {
+func (s *keypadHarness) pressKeys(keys string) {
 	for _, key := range keys {
 		s.pad.PushKey(byte(key))
 	}
 }
 
-// enter presses keys once a collection is open.
-func (s *till) enter(keys string) (string, error) {
+// enterKeys presses keys once a collection is open.
+func (s *keypadHarness) enterKeys(keys string) (string, error) {
 	pressed := make(chan struct{})
 	go func() {
 		defer close(pressed)
-		<-s.open
-		s.press(keys)
+		<-s.opened
+		s.pressKeys(keys)
 	}()
 	defer func() { <-pressed }()
-	return s.collect(s.t.Context())
+	return s.runCollection(s.t.Context())
 }
 
-func (s *till) collect(ctx context.Context) (string, error) {
+func (s *keypadHarness) runCollection(ctx context.Context) (string, error) {
 	result, err := s.tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "c", Who: tools.Who{Session: "s"}}), json.RawMessage(`{"what":"number"}`))
 	return string(result), err
 }
 
 // The digits are sent to the operator's webhook if they pass the check, and the model learns the outcome.
-func TestWhatIsCollected(t *testing.T) {
+func TestCollection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ fields, keys, want string }{
 		"as long as may be":     {`"max":4`, "1234", "entered, valid"},
@@ -134,13 +134,13 @@ func TestWhatIsCollected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newTill(t, test.fields)
-			result, err := s.enter(test.keys)
+			s := newKeypadHarness(t, test.fields)
+			result, err := s.enterKeys(test.keys)
 			if err != nil || result != `"`+test.want+`"` {
 				t.Errorf("%s, %v", result, err)
 			}
 			select {
-			case body := <-s.got:
+			case body := <-s.webhookBodies:
 				digits := strings.Trim(test.keys[strings.Index(test.keys, "*")+1:], "#")
 				if !strings.Contains(body, `"digits":"`+digits+`"`) || test.want != "entered, valid" {
 					t.Errorf("the endpoint got %s", body)
@@ -155,7 +155,7 @@ func TestWhatIsCollected(t *testing.T) {
 }
 
 // The webhook's response decides, too, and none of its content reaches the model.
-func TestTheEndpointOfACollection(t *testing.T) {
+func TestCollectionWebhook(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		status     int
@@ -169,13 +169,13 @@ func TestTheEndpointOfACollection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newTill(t, `"max":4`)
-			s.says = func(w http.ResponseWriter) {
+			s := newKeypadHarness(t, `"max":4`)
+			s.respond = func(w http.ResponseWriter) {
 				w.Header().Set("Location", "/1234")
 				w.WriteHeader(test.status)
 				_, _ = io.WriteString(w, test.body)
 			}
-			result, err := s.enter("1234")
+			result, err := s.enterKeys("1234")
 			if result != test.want || (err == nil) != (test.want != "") || err != nil && strings.Contains(err.Error(), "1234") {
 				t.Errorf("%s, %v", result, err)
 			}
@@ -184,30 +184,30 @@ func TestTheEndpointOfACollection(t *testing.T) {
 }
 
 // An unfinished collection ends without effect, and keys that are still pressed do not reach the model.
-func TestCollectionsThatEnd(t *testing.T) {
+func TestUnfinishedCollections(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{"cancelled": tools.ErrCancelled, "hung up": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { collectionEnds(t, want) })
+			synctest.Test(t, func(t *testing.T) { checkCollectionEnd(t, want) })
 		})
 	}
 }
 
-// collectionEnds cancels a collection for a reason, or hangs up if there is none.
-func collectionEnds(t *testing.T, why error) {
-	s := bubbleTill(t, `"max":16`)
+// checkCollectionEnd cancels a collection for a reason, or hangs up if there is none.
+func checkCollectionEnd(t *testing.T, why error) {
+	s := newBubbleHarness(t, `"max":16`)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.collect(ctx)
+		_, err := s.runCollection(ctx)
 		failed <- err
 	}()
 	synctest.Wait()
-	if _, err := s.collect(t.Context()); err == nil || !strings.Contains(err.Error(), "another number") {
+	if _, err := s.runCollection(t.Context()); err == nil || !strings.Contains(err.Error(), "another number") {
 		t.Errorf("a second collection: %v", err)
 	}
-	s.press("123")
+	s.pressKeys("123")
 	synctest.Wait()
 	if why == nil {
 		s.stop()
@@ -216,86 +216,86 @@ func collectionEnds(t *testing.T, why error) {
 	if err := <-failed; err == nil || why != nil && !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
-	s.press("456")
+	s.pressKeys("456")
 	time.Sleep(1500 * time.Millisecond) // longer than keyGap, and than keys stay secret
-	s.models("")
+	s.expectKeys("")
 	if why == nil {
 		return
 	}
-	s.press("7#")
-	s.models("7#")
+	s.pressKeys("7#")
+	s.expectKeys("7#")
 }
 
 // The agent has 20 s to ask for a number; after that the timeout per key applies. After the last attempt keys stay secret for as long, and
 // are dropped.
-func TestTheTimeOfACollection(t *testing.T) {
+func TestCollectionTimeouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := bubbleTill(t, `"max":4,"attempts":4`)
+		s := newBubbleHarness(t, `"max":4,"attempts":4`)
 		try := func(waits, want string, keys ...string) {
 			t.Helper()
 			begun := time.Now()
 			go func() {
 				for _, key := range keys {
 					time.Sleep(900 * time.Millisecond)
-					s.press(key)
+					s.pressKeys(key)
 				}
 			}()
-			result, err := s.collect(t.Context())
+			result, err := s.runCollection(t.Context())
 			if took := time.Since(begun); result != `"`+want+`"` || err != nil || took.String() != waits {
 				t.Errorf("%s, %v after %v, not %s after %s", result, err, took, want, waits)
 			}
 		}
-		s.press("9*A") // pressed just before the collection: * clears it
+		s.pressKeys("9*A") // pressed just before the collection: * clears it
 		synctest.Wait()
 		try("1s", "not valid")
 		try("21s", "timed out")
 		try("2.8s", "not valid", "A", "1")
-		time.AfterFunc(20500*time.Millisecond, func() { s.press("12A4") })
+		time.AfterFunc(20500*time.Millisecond, func() { s.pressKeys("12A4") })
 		try("20.5s", "gave up after 4 attempts")
 		time.Sleep(time.Minute)
 		try("0s", "gave up after 4 attempts")
 		for range 5 {
 			time.Sleep(20 * time.Second)
-			s.press("5")
+			s.pressKeys("5")
 		}
 		time.Sleep(time.Minute)
-		s.models("")
-		s.press("7#")
-		s.models("7#")
+		s.expectKeys("")
+		s.pressKeys("7#")
+		s.expectKeys("7#")
 	})
 }
 
 // Secret keys stay secret when another call takes over the conversation.
-func TestKeysAfterATakeOver(t *testing.T) {
+func TestSecretKeysAfterTakeOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := bubbleTill(t, `"max":16`)
-		go func() { _, _ = s.collect(t.Context()) }()
+		s := newBubbleHarness(t, `"max":16`)
+		go func() { _, _ = s.runCollection(t.Context()) }()
 		synctest.Wait()
-		s.press("123")
+		s.pressKeys("123")
 		synctest.Wait()
 		s.stop()
 		synctest.Wait()
 		old := s.pad
 		s.pad = phone.NewKeypad()
 		s.pad.InheritSecret(old)
-		s.run()
-		s.press("456#")
-		s.models("")
+		s.runKeypad()
+		s.pressKeys("456#")
+		s.expectKeys("")
 		time.Sleep(30 * time.Second)
-		s.models("")
-		s.press("7#")
-		s.models("7#")
+		s.expectKeys("")
+		s.pressKeys("7#")
+		s.expectKeys("7#")
 	})
 }
 
-// models checks which keys the model gets.
-func (s *till) models(want string) {
+// expectKeys checks which keys the model gets.
+func (s *keypadHarness) expectKeys(want string) {
 	s.t.Helper()
 	synctest.Wait()
 	select {
-	case c := <-s.sent:
+	case c := <-s.commands:
 		if want == "" || !strings.HasSuffix(c.(bridge.Message).Text, ": "+want) {
 			s.t.Errorf("the model gets %v, not %q", c, want)
 		}
@@ -306,7 +306,7 @@ func (s *till) models(want string) {
 	}
 }
 
-func TestCollectionsThatAreWrong(t *testing.T) {
+func TestInvalidCollections(t *testing.T) {
 	good := map[string]any{"name": "PIN", "max": 4, "url": "https://example.com/", "secret": "s"}
 	for want, change := range map[string]func(map[string]any){
 		"collect[0].name: is missing":               func(c map[string]any) { delete(c, "name") },

@@ -14,7 +14,7 @@ import (
 )
 
 // A number ends with #, after as many keys as the agent asks for, or when no key follows for 1.2 s.
-func TestKeys(t *testing.T) {
+func TestKeypadNumberEnd(t *testing.T) {
 	type step struct {
 		press string
 		wait  time.Duration

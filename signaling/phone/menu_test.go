@@ -12,7 +12,7 @@ import (
 
 // A model that has called an automatic system must listen before it presses keys, cannot press a key twice at the same announcement, and
 // must give up when it goes in circles.
-func TestMenus(t *testing.T) {
+func TestMenuGuard(t *testing.T) {
 	t.Parallel()
 	const (
 		first  = "says Welcome to Acme. For sales, press one. For support, press two. "

@@ -16,20 +16,20 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// tape is a sink that stores all audio.
-type tape struct {
+// pcmRecorder is a sink that stores all audio.
+type pcmRecorder struct {
 	rate int
 	pcm  []int16
 }
 
-func (t *tape) Rate() int { return t.rate }
-func (t *tape) WritePCM(pcm []int16) error {
+func (t *pcmRecorder) Rate() int { return t.rate }
+func (t *pcmRecorder) WritePCM(pcm []int16) error {
 	t.pcm = append(t.pcm, pcm...)
 	return nil
 }
 
-// collecting returns a keypad with an open collection.
-func collecting(t *testing.T) *phone.Keypad {
+// newCollectingKeypad returns a keypad with an open collection.
+func newCollectingKeypad(t *testing.T) *phone.Keypad {
 	t.Helper()
 	var list phone.Collections
 	_ = json.Unmarshal([]byte(`[{"name":"PIN","max":4,"seconds":60,"url":"http://127.0.0.1:9/","secret":"s"}]`), &list)
@@ -57,8 +57,8 @@ type writer func(b []byte)
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
 // While a number is collected, key tones are silenced, whatever their length, sample rate, loudness and offset. A voice is not.
-func TestTheSoundOfKeysIsCut(t *testing.T) {
-	pad := collecting(t)
+func TestKeyTonesMuted(t *testing.T) {
+	pad := newCollectingKeypad(t)
 	low, high := []float64{697, 770, 852, 941}, []float64{1209, 1336, 1477, 1633}
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, rate := range []int{8000, 16000, 48000} {
@@ -76,7 +76,7 @@ func TestTheSoundOfKeysIsCut(t *testing.T) {
 			for i := range pcm {
 				pcm[i] += int16(20 * random.NormFloat64()) // line noise
 			}
-			out := &tape{rate: rate}
+			out := &pcmRecorder{rate: rate}
 			sink := pad.FilterSecret(out)
 			for len(pcm) > 0 { // packets of any length
 				n := min(len(pcm), 1+random.IntN(rate/20))
@@ -92,7 +92,7 @@ func TestTheSoundOfKeysIsCut(t *testing.T) {
 			}
 		}
 		voice := mediatest.Speech(2*time.Second, rate)
-		out := &tape{rate: rate}
+		out := &pcmRecorder{rate: rate}
 		if err := pad.FilterSecret(out).WritePCM(voice); err != nil {
 			t.Fatal(err)
 		}

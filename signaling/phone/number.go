@@ -58,7 +58,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // the URI says that it is a phone number, whatever its length
+	isNumber := false // the URI says that it is a phone number, even if it is short
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":

@@ -7,7 +7,7 @@ import (
 )
 
 // All notations of a number give one spelling, and placeholders for a hidden number give none.
-func TestNumbers(t *testing.T) {
+func TestNumberNormalization(t *testing.T) {
 	const n = "+15551234567"
 	for text, want := range map[string]string{
 		n: n, " " + n + " ": n, "+1 (555) 123-4567": n, "+1-555-123.4567": n, "+1/555/1234567": n, "%2B15551234567": n, "%2b1%20555%201234567": n,
@@ -104,7 +104,7 @@ func TestNumbersMatchPatterns(t *testing.T) {
 }
 
 // The longest pattern selects the agent, and one without wildcards wins. A number with "+" equals the same number without it.
-func TestWhoIsCalled(t *testing.T) {
+func TestAgentByCalledNumber(t *testing.T) {
 	list := []*agents.Agent{
 		{Name: "berlin", Numbers: []string{"+4930*"}},
 		{Name: "desk", Numbers: []string{"+49301", "desk", "+49 30 555 0001"}},

@@ -10,7 +10,7 @@ import (
 )
 
 // The name that a caller chooses stays data in the prompt.
-func TestThePromptQuotesTheCaller(t *testing.T) {
+func TestPromptQuotesCallerName(t *testing.T) {
 	var open bridge.SessionRequest
 	phone.ConfigureSession(&open, &agents.Agent{Prompt: "You sell hats."}, phone.Party{
 		Number: "+49301",
@@ -25,7 +25,7 @@ func TestThePromptQuotesTheCaller(t *testing.T) {
 }
 
 // The prompt says whether the call is incoming or outgoing.
-func TestThePromptSaysWhoCalls(t *testing.T) {
+func TestPromptNamesDirection(t *testing.T) {
 	for ours, want := range map[bool]string{false: "says who calls.", true: "says whom we call."} {
 		var open bridge.SessionRequest
 		phone.ConfigureSession(&open, &agents.Agent{}, phone.Party{Number: "+49302", Called: "+49301", IsOutbound: ours})
@@ -36,7 +36,7 @@ func TestThePromptSaysWhoCalls(t *testing.T) {
 }
 
 // Errors in a configuration file name its fields.
-func TestWrongFieldsAreNamed(t *testing.T) {
+func TestConfigErrorsNameFields(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"collect":[{"name":5}]}`:  "collect.name must be a string, not a number",
 		`{"collect":"*"}`:           "collect must be an array, not a string",

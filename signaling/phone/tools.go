@@ -50,7 +50,7 @@ func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, dig
 
 // TransferMode selects how calls are transferred.
 type TransferMode struct {
-	Warm   bool // attended: the target is told the reason first, and may decline
+	Warm   bool // attended: the target first hears the reason, and may decline
 	Listen bool // the agent keeps listening after the transfer
 }
 

@@ -35,11 +35,11 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 		fmt.Fprintf(&b, "a=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
 	}
 	tag := o.transportSection()
-	ours := attributes{{"setup", role}} // our side of the transport
+	transportAttributes := attributes{{"setup", role}} // our side of the transport
 	if m := pion[tag.mid]; m != nil {
 		for _, a := range m.attributes {
 			if a.key == "ice-ufrag" || a.key == "ice-pwd" {
-				ours = append(ours, a)
+				transportAttributes = append(transportAttributes, a)
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 		m := pion[s.mid]
 		switch {
 		case !s.accepted:
-			m = s.buildRejection(ours)
+			m = s.buildRejection(transportAttributes)
 		case m == nil || m.port == 0:
 			return "", fmt.Errorf("its %s section %q has no answer", s.kind, clipText(s.mid))
 		default:

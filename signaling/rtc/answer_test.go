@@ -9,13 +9,13 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// TestAnswersKeepTheRules checks the answers to offers of every shape against RFC 3264, 8829 and 9143, and that the
+// TestAnswerConformance checks the answers to offers of every shape against RFC 3264, 8829 and 9143, and that the
 // expected sections are accepted.
-func TestAnswersKeepTheRules(t *testing.T) {
+func TestAnswerConformance(t *testing.T) {
 	for _, c := range rtctest.OddOffers {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			_, answer, _ := answered(t, &conversation{}, c.Offer)
+			_, answer, _ := newAnsweredPeer(t, &conversation{}, c.Offer)
 			if err := rtctest.CheckAnswer(c.Offer, answer); err != nil {
 				t.Errorf("%v\n%s", err, answer)
 			}
@@ -32,8 +32,8 @@ func TestAnswersKeepTheRules(t *testing.T) {
 	}
 }
 
-// TestOffersThatCannotBeServed checks that each is rejected with a message before there is an answer.
-func TestOffersThatCannotBeServed(t *testing.T) {
+// TestUnsupportedOffers checks that each is rejected with a message before there is an answer.
+func TestUnsupportedOffers(t *testing.T) {
 	for name, offer := range map[string]string{
 		"empty":              "",
 		"no SDP":             "hello",
@@ -53,13 +53,13 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 			t.Parallel()
 			o, err := ParseOffer(offer)
 			if err == nil {
-				api := sealed(t)
-				_, err = newSealedPeer(t, api).Answer(o)
+				api := newOfflineAPI(t)
+				_, err = newOfflinePeer(t, api).Answer(o)
 			}
 			if err == nil {
 				t.Fatal("it is answered")
 			}
-			refusedInWords(t, err)
+			checkErrorText(t, err)
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestSimulcastIsDeclined(t *testing.T) {
 			t.Parallel()
 			camera := rtctest.Video("9", "0", "VP8", append(c.lines, "a=sendonly")...)
 			offer := rtctest.OfferHead + "a=group:BUNDLE 0 1\r\n" + camera + rtctest.Audio("9", "1")
-			_, answer, _ := answered(t, &conversation{}, offer)
+			_, answer, _ := newAnsweredPeer(t, &conversation{}, offer)
 			if err := rtctest.CheckAnswer(offer, answer); err != nil {
 				t.Errorf("%v\n%s", err, answer)
 			}
@@ -108,9 +108,9 @@ func TestSimulcastIsDeclined(t *testing.T) {
 	}
 }
 
-// TestNoAnswerWaitsInVain lets many peers gather their candidates on a busy machine: none may miss the end of the
+// TestGatheringEndIsNotMissed lets many peers gather their candidates on a busy machine: none may miss the end of the
 // gathering.
-func TestNoAnswerWaitsInVain(t *testing.T) {
+func TestGatheringEndIsNotMissed(t *testing.T) {
 	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	defer func() { must(t, api.Close()) }()
@@ -121,7 +121,8 @@ func TestNoAnswerWaitsInVain(t *testing.T) {
 		peers.Go(func() {
 			for range 50 {
 				p, err := api.NewPeer(PeerOptions{
-					Session: &conversation{}, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler), Connected: func() {}, Lost: func(string) {},
+					Session: &conversation{}, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler),
+					OnConnected: func() {}, OnConnectionLost: func(string) {},
 				})
 				if err != nil {
 					t.Error(err)

@@ -22,9 +22,9 @@ const public4, public6, inner4, inner6 = "198.51.100.1", "2001:db8::1", "10.77.0
 // peer4 and peer6 are the addresses of a client.
 const peer4, peer6 = "192.0.2.1", "2001:db8::9"
 
-// inNamespace opens the sockets of a test on a machine with these addresses: open listens in its own network
+// openInNamespace opens the sockets of a test on a machine with these addresses: open listens in its own network
 // namespace.
-func inNamespace(t *testing.T, open func()) {
+func openInNamespace(t *testing.T, open func()) {
 	t.Helper()
 	impossible := make(chan error)
 	go func() {
@@ -62,7 +62,7 @@ type trap struct {
 	port int
 }
 
-func (e *trap) caught(patience time.Duration) bool {
+func (e *trap) receivedWithin(patience time.Duration) bool {
 	e.conn.SetReadDeadline(time.Now().Add(patience))
 	_, _, err := e.conn.ReadFrom(make([]byte, 1500))
 	return err == nil
@@ -74,7 +74,7 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	var api *API
 	var conn *net.UDPConn
 	var traps []*trap
-	inNamespace(t, func() {
+	openInNamespace(t, func() {
 		var err error
 		api, err = New(Options{UDPAddr: public4 + ":0", Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
@@ -93,7 +93,7 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	t.Cleanup(func() { must(t, api.Close()) })
 	mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn})
 	t.Cleanup(func() { mux.Close() })
-	phone := newClientBy(t, func(s *webrtc.SettingEngine) { s.SetICEUDPMux(mux) }, offerOpus, offerOpus)
+	phone := newClientWith(t, func(s *webrtc.SettingEngine) { s.SetICEUDPMux(mux) }, offerOpus, offerOpus)
 	offer := phone.offer()
 	var lines strings.Builder
 	for i, e := range traps {
@@ -101,27 +101,27 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 		fmt.Fprintf(&lines, "a=candidate:%d 1 udp %d %s %d typ host\r\n", i+10, 2130706431-i, e.name, e.port)
 	}
 	offer = strings.Replace(offer, "a=candidate:", lines.String()+"a=candidate:", 1)
-	_, answer, connected := answeredBy(t, api, &conversation{}, offer)
+	_, answer, connected := answerWith(t, api, &conversation{}, offer)
 	good := traps[len(traps)-1]
-	if !good.caught(10 * time.Second) { // before the phone connects: after that no more candidates are tried
+	if !good.receivedWithin(10 * time.Second) { // before the phone connects: after that no more candidates are tried
 		t.Errorf("nothing was sent to %s", good.name) // otherwise the rest proves nothing
 	}
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 	<-connected
 	for _, e := range traps[:len(traps)-1] {
-		if e.caught(100 * time.Millisecond) {
+		if e.receivedWithin(100 * time.Millisecond) {
 			t.Errorf("a packet was sent to %s", e.name)
 		}
 	}
 }
 
-// TestAnswersComeFromTheAddressThatWasAsked sends UDP requests to each address of a gateway that listens on all
+// TestReplySourceAddress sends UDP requests to each address of a gateway that listens on all
 // addresses of its machine: each answer comes from the requested address.
-func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
+func TestReplySourceAddress(t *testing.T) {
 	addresses := []string{public4, inner4, public6, inner6}
 	var api *API
 	var conns []*net.UDPConn
-	inNamespace(t, func() {
+	openInNamespace(t, func() {
 		var err error
 		api, err = New(Options{UDPAddr: ":0", Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
@@ -137,7 +137,7 @@ func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
 	})
 	t.Cleanup(func() { must(t, api.Close()) })
 	phone := newClient(t, offerOpus, offerOpus)
-	p, answer, _ := answeredBy(t, api, &conversation{}, phone.offer())
+	p, answer, _ := answerWith(t, api, &conversation{}, phone.offer())
 	for i, address := range addresses {
 		defer conns[i].Close()
 		var port int

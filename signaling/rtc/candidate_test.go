@@ -11,7 +11,7 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-func TestReachable(t *testing.T) {
+func TestReachableCandidates(t *testing.T) {
 	for ip, want := range map[string]bool{
 		"198.51.100.1": true, "10.0.0.1": true, "192.168.1.1": true, "2001:db8::1": true, "fd77::1": true, "::ffff:198.51.100.1": true,
 		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "0.0.0.0": false, "::": false, "::ffff:0.0.0.0": false,
@@ -28,14 +28,14 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// serving returns a peer at these addresses that has answered this offer.
-func serving(t *testing.T, o Options, offer string) (p *Peer, answer string) {
+// newPeerAt returns a peer at these addresses that has answered this offer.
+func newPeerAt(t *testing.T, o Options, offer string) (p *Peer, answer string) {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
 	api, err := New(o)
 	must(t, err)
 	t.Cleanup(func() { must(t, api.Close()) })
-	p, answer, _ = answeredBy(t, api, &conversation{}, offer)
+	p, answer, _ = answerWith(t, api, &conversation{}, offer)
 	return p, answer
 }
 
@@ -54,13 +54,13 @@ func candidates(first, n int) (lines []string) {
 	return lines
 }
 
-// TestTooManyCandidates: the first 32 candidates of a client are tried, whichever way they arrive, and as many after
+// TestCandidateLimit: the first 32 candidates of a client are tried, whichever way they arrive, and as many after
 // a restart of ICE.
-func TestTooManyCandidates(t *testing.T) {
+func TestCandidateLimit(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus)
 	offer := phone.offer()
 	offer = strings.Replace(offer, "a=end-of-candidates", "a="+strings.Join(candidates(1, 25), "\r\na="), 1)
-	p, _ := serving(t, Options{UDPAddr: "127.0.0.1:0"}, offer)
+	p, _ := newPeerAt(t, Options{UDPAddr: "127.0.0.1:0"}, offer)
 	known := func() (n int) {
 		for _, s := range p.pc.GetStats() {
 			if s, ok := s.(webrtc.ICECandidateStats); ok && s.Type == webrtc.StatsTypeRemoteCandidate && strings.HasPrefix(s.IP, "198.51.100.") {
@@ -83,7 +83,7 @@ func TestTooManyCandidates(t *testing.T) {
 	if n := trickle(100, 40); n != 40+25+mine-MaxCandidates {
 		t.Errorf("of %d in the offer and 40 trickled ones %d are too many", 25+mine, n)
 	}
-	within(t, func() bool { return known() == MaxCandidates-mine })
+	awaitCondition(t, func() bool { return known() == MaxCandidates-mine })
 	ufrag := p.offer.transport.ufrag
 	again, err := ParseOffer(
 		strings.ReplaceAll(
@@ -98,11 +98,11 @@ func TestTooManyCandidates(t *testing.T) {
 	if n := trickle(1, 3); n != 3 {
 		t.Errorf("after an offer with 75 candidates, %d of 3 are too many", n)
 	}
-	within(t, func() bool { return known() <= MaxCandidates })
+	awaitCondition(t, func() bool { return known() <= MaxCandidates })
 }
 
-// within polls for a condition that has no event.
-func within(t *testing.T, ok func() bool) {
+// awaitCondition polls for a condition that has no event.
+func awaitCondition(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -111,20 +111,20 @@ func within(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestNobodyIsDialled: a client may connect to the gateway over TCP, but cannot make it connect to any address.
-func TestNobodyIsDialled(t *testing.T) {
+// TestNoTCPDialToCandidates: a client may connect to the gateway over TCP, but cannot make it connect to any address.
+func TestNoTCPDialToCandidates(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	defer listener.Close()
-	phone := newClientBy(
+	phone := newClientWith(
 		t,
 		func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) },
 		offerOpus,
 		offerOpus,
 	)
-	p, answer := serving(t, Options{TCP: listen(t, "127.0.0.1:0")}, phone.offer())
+	p, answer := newPeerAt(t, Options{TCP: listen(t, "127.0.0.1:0")}, phone.offer())
 	must(t, p.AddCandidate(fmt.Sprintf("candidate:1 1 tcp 1 127.0.0.1 %d typ host tcptype passive", listener.Addr().(*net.TCPAddr).Port)))
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
-	within(t, func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+	awaitCondition(t, func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
 	must(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(50*time.Millisecond)))
 	if conn, err := listener.Accept(); err == nil {
 		conn.Close()
@@ -132,12 +132,12 @@ func TestNobodyIsDialled(t *testing.T) {
 	}
 }
 
-// TestInnerAddressesAreNotTold: if public addresses are configured, candidates have no others, of either family.
-func TestInnerAddressesAreNotTold(t *testing.T) {
+// TestPrivateAddressesNotAnnounced: if public addresses are configured, candidates have no others, of either family.
+func TestPrivateAddressesNotAnnounced(t *testing.T) {
 	for _, host := range []string{"0.0.0.0:0", "[::]:0", "127.0.0.1:0"} {
 		for _, public := range [][]string{{"203.0.113.7"}, {"203.0.113.7", "2001:db8::7"}, {"2001:db8::7"}} {
 			phone := newClient(t, offerOpus, offerOpus)
-			_, answer := serving(t, Options{UDPAddr: host, TCP: listen(t, host), PublicIPs: public}, phone.offer())
+			_, answer := newPeerAt(t, Options{UDPAddr: host, TCP: listen(t, host), PublicIPs: public}, phone.offer())
 			count := 0
 			for line := range strings.Lines(answer) {
 				fields := strings.Fields(line)

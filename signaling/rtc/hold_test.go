@@ -43,7 +43,7 @@ func changeDirections(t *testing.T, directions ...string) {
 		offer := strings.ReplaceAll(phone.offer(), "a=sendrecv", "a="+d)
 		var answer string
 		if p == nil {
-			p, answer, connected = answered(t, session, offer)
+			p, answer, connected = newAnsweredPeer(t, session, offer)
 		} else {
 			o, err := ParseOffer(offer)
 			must(t, err)
@@ -64,12 +64,12 @@ func changeDirections(t *testing.T, directions ...string) {
 		own := strings.ReplaceAll(answer, "a="+want+"\r\n", "a=sendrecv\r\n")
 		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: own}))
 		<-connected
-		exchange(t, phone, p, session, d)
+		exchangeAudio(t, phone, p, session, d)
 	}
 }
 
-// exchange lets both sides send audio until everything that the client's direction permits has arrived.
-func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direction string) {
+// exchangeAudio lets both sides send audio until everything that the client's direction permits has arrived.
+func exchangeAudio(t *testing.T, phone *client, p *Peer, session *conversation, direction string) {
 	t.Helper()
 	sends, receives := direction == "sendrecv" || direction == "sendonly", direction == "sendrecv" || direction == "recvonly"
 	if got := p.VoiceOutput() != nil; got != receives {
@@ -111,10 +111,10 @@ func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direc
 	}
 }
 
-// TestSoundComesBackAfterHold puts the call on hold in each way, and resumes it with the same source of audio or
+// TestAudioAfterHold puts the call on hold in each way, and resumes it with the same source of audio or
 // another one: then audio flows in both directions, and neither side has changed its source because of the hold. The
 // client gets every answer unchanged.
-func TestSoundComesBackAfterHold(t *testing.T) {
+func TestAudioAfterHold(t *testing.T) {
 	sources := map[string]func(phone *client, offer string) string{
 		"the same SSRC": func(_ *client, offer string) string { return offer },
 		"another SSRC": func(phone *client, offer string) string {
@@ -172,11 +172,11 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 		must(t, err)
 	}
 	offer := phone.offer()
-	p, answer, connected := answered(t, session, offer)
+	p, answer, connected := newAnsweredPeer(t, session, offer)
 	voice := sourceOf(answer)
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 	<-connected
-	talk(t, phone, p, session)
+	exchangeTones(t, phone, p, session)
 	for i, direction := range append(holds, "sendrecv") {
 		offer := strings.ReplaceAll(phone.offer(), "a=sendrecv", "a="+direction)
 		if i == len(holds) {
@@ -201,7 +201,7 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 		}
 		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 	}
-	talk(t, phone, p, session)
+	exchangeTones(t, phone, p, session)
 	tracks := int32(1)
 	if phone.ssrc.Load() != 0 {
 		tracks = 2
@@ -227,8 +227,8 @@ func sessionVersion(t *testing.T, text string) (version uint64) {
 	return version
 }
 
-// talk lets the client and the model send a tone each until the other side has received it.
-func talk(t *testing.T, phone *client, p *Peer, session *conversation) {
+// exchangeTones lets the client and the model send a tone each until the other side has received it.
+func exchangeTones(t *testing.T, phone *client, p *Peer, session *conversation) {
 	t.Helper()
 	const ours, theirs = 1100, 700 // Hz
 	for len(phone.came) > 0 {
@@ -276,9 +276,9 @@ func isTone(pcm []int16, rate, hz int) bool {
 	return rate > 0 && len(pcm) >= rate/5 && mediatest.ToneLevel(pcm[len(pcm)-rate/5:], rate, float64(hz)) > 0.95
 }
 
-// TestSectionsStopAndComeBack lets a client stop each section of its offers and start others, in the same place or
+// TestSectionsStopAndRestart lets a client stop each section of its offers and start others, in the same place or
 // after it: each answer follows the rules, and the voice uses a section that receives it.
-func TestSectionsStopAndComeBack(t *testing.T) {
+func TestSectionsStopAndRestart(t *testing.T) {
 	const group = "a=group:BUNDLE "
 	both := func(mids, sections string) string { return rtctest.OfferHead + group + mids + "\r\n" + sections }
 	for _, c := range []struct {
@@ -320,15 +320,15 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 			"gone",
 		}},
 		{"the only section, in one offer with the next", []string{
-			both("0", rtctest.Audio("9", "0")), both("1", rtctest.Audio("0", "0")+restarted(rtctest.Audio("9", "1"))),
+			both("0", rtctest.Audio("9", "0")), both("1", rtctest.Audio("0", "0")+restartTransport(rtctest.Audio("9", "1"))),
 		}, []string{"0", "gone"}},
 		{"all sections, in one offer with the next", []string{
 			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")),
-			both("2 3", restarted(rtctest.DataChannel("9", "2")+rtctest.Audio("9", "3"))),
+			both("2 3", restartTransport(rtctest.DataChannel("9", "2")+rtctest.Audio("9", "3"))),
 		}, []string{"0", "gone"}},
 		{"the sound, as the channel restarts ICE", []string{
 			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")),
-			both("1 2", restarted(rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2"))),
+			both("1 2", restartTransport(rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2"))),
 			both("1 2", rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2")),
 		}, []string{"0", "2", "2"}},
 		{"what carries the transport, and a browser gives the others a new one", []string{
@@ -358,13 +358,13 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 			both("0 2", rtctest.Audio("9", "0", candidate(6000))+rtctest.Audio("0", "1")+rtctest.Audio("9", "2")),
 		}, []string{"0", "0"}},
 		{"no mids, as ICE restarts", []string{
-			rtctest.OfferHead + rtctest.Audio("9", ""), rtctest.OfferHead + restarted(rtctest.Audio("9", "")),
+			rtctest.OfferHead + rtctest.Audio("9", ""), rtctest.OfferHead + restartTransport(rtctest.Audio("9", "")),
 		}, []string{"x", "x"}},
 		{"a channel alone, and then sound", []string{
 			both("0", rtctest.DataChannel("9", "0")), both("0 1", rtctest.DataChannel("9", "0")+rtctest.Audio("9", "1")),
 		}, []string{"", "1"}},
 		{"RED comes and goes", []string{
-			both("0", rtctest.Audio("9", "0")), both("0", redOf("0")), both("0", rtctest.Audio("9", "0")), both("0", redOf("0")),
+			both("0", rtctest.Audio("9", "0")), both("0", redSection("0")), both("0", rtctest.Audio("9", "0")), both("0", redSection("0")),
 		}, []string{"0", "0", "0", "0"}},
 		{"a better codec is offered later", []string{
 			both("0", rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 0", "0", "a=rtcp-mux")), both("0", rtctest.Audio("9", "0")),
@@ -376,7 +376,7 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := newSealedPeer(t, sealed(t))
+			p := newOfflinePeer(t, newOfflineAPI(t))
 			for i, text := range c.offers {
 				o, err := ParseOffer(text)
 				must(t, err)
@@ -418,13 +418,13 @@ func candidate(port int) string {
 
 const active = "a=candidate:2 1 TCP 2105458943 192.0.2.2 9 typ host tcptype active"
 
-// redOf returns an audio section with RED.
-func redOf(mid string) string {
+// redSection returns an audio section with RED.
+func redSection(mid string) string {
 	return rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
 		"a=fmtp:63 111/111")
 }
 
-// restarted returns sections with a new transport.
-func restarted(sections string) string {
+// restartTransport returns sections with a new transport.
+func restartTransport(sections string) string {
 	return strings.ReplaceAll(sections, "a=ice-ufrag:abcd", "a=ice-ufrag:efgh")
 }

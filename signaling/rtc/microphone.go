@@ -83,7 +83,7 @@ func (p *Peer) feedSession(ctx context.Context, number int32, track *webrtc.Trac
 	p.log.Info("microphone ended", "track", number, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 		"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
 	p.api.ReportQuality(Quality{
-		Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Concealed: stats.Concealed, Jitter: stats.Jitter,
+		Up: true, Packets: stats.Packets, LostPackets: stats.Lost, LatePackets: stats.Late, Concealed: stats.Concealed, Jitter: stats.Jitter,
 	})
 }
 
@@ -123,14 +123,14 @@ func (p *Peer) requestAgain(ssrc uint32, missing []uint16) {
 
 // trackReader is the [rtpaudio.Reader] of a track. It records when packets arrive.
 type trackReader struct {
-	track *webrtc.TrackRemote
-	came  *atomic.Int64
+	track       *webrtc.TrackRemote
+	lastArrival *atomic.Int64
 }
 
 func (r trackReader) Read(b []byte) (int, error) {
 	n, _, err := r.track.Read(b)
 	if err == nil {
-		r.came.Store(time.Now().UnixNano())
+		r.lastArrival.Store(time.Now().UnixNano())
 	}
 	return n, err
 }

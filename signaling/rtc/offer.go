@@ -45,7 +45,7 @@ func (e *RefusedError) Error() string { return e.Problem }
 // Offer is an SDP offer and the decision how to answer it: which of its sections are accepted, with which formats. The
 // rest of the package and Pion use only this; they never read the client's text.
 type Offer struct {
-	// Unseen lists the codecs of a video section without a supported codec; "" if there is no such section.
+	// Unseen lists the codecs of a video section without a supported codec; or "".
 	Unseen string
 
 	from       description
@@ -175,16 +175,16 @@ func isOffered(m *mediaDescription, grouped bool) bool {
 
 // readSections parses the sections, and fills in defaults.
 func (o *Offer) readSections(d description, groups [][]string) error {
-	taken := map[string]bool{}
+	mids := map[string]bool{}
 	for _, m := range d.media {
 		if mid, _ := m.attributes.value("mid"); mid != "" {
 			if strings.ContainsAny(mid, " \t") {
 				return fmt.Errorf("has a media section with the mid %q, which is no token", clipText(mid))
 			}
-			if taken[mid] {
+			if mids[mid] {
 				return fmt.Errorf("has two media sections with the mid %q", clipText(mid))
 			}
-			taken[mid] = true
+			mids[mid] = true
 		}
 	}
 	byDefault, ok := d.attributes.direction() // for sections without a direction (RFC 8866 section 6.7)
@@ -196,10 +196,10 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 		if s.mid, _ = m.attributes.value("mid"); s.mid != "" {
 			s.hasMid = true
 		} else {
-			for s.mid = strconv.Itoa(i); taken[s.mid]; {
+			for s.mid = strconv.Itoa(i); mids[s.mid]; {
 				s.mid = "x" + s.mid
 			}
-			taken[s.mid] = true
+			mids[s.mid] = true
 		}
 		if d, ok := m.attributes.direction(); ok {
 			s.client = d

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// gatherWait is how long an answer waits for our candidates. They are the addresses of an open port, so they are
+	// gatherWait limits how long an answer waits for our candidates. They are the addresses of an open port, so they are
 	// known within a millisecond, and clients that ignore trickled candidates need them in the answer. gatherAll
 	// applies if candidates cannot be trickled.
 	gatherWait = 100 * time.Millisecond
@@ -58,12 +58,12 @@ type PeerOptions struct {
 	Decoder opus.DecoderChoice
 	Logger  *slog.Logger
 
-	Connected func()
-	Lost      func(why string) // why is a readable clause, or "" if the client has closed the connection
+	OnConnected      func()
+	OnConnectionLost func(why string) // why is a readable clause, or "" if the client has closed the connection
 
-	// Candidate receives our candidates for the section of Tag, and "" after the last one. If nil, candidates cannot be
+	// OnCandidate receives our candidates for the section of Tag, and "" after the last one. If nil, candidates cannot be
 	// trickled, as over HTTP: Answer waits until all are known.
-	Candidate func(line string)
+	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
 	Opened  func(*Channel)                    // with the data channel
@@ -129,27 +129,27 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // canceled by Close
 	p := &Peer{
-		log: o.Logger, pc: pc, session: o.Session, api: a, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
+		log: o.Logger, pc: pc, session: o.Session, api: a, decoder: o.Decoder, trickles: o.OnCandidate != nil, stop: stop,
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
 		p.containPanic("peer", func() {
 			switch s {
 			case webrtc.PeerConnectionStateConnected:
-				o.Connected()
+				o.OnConnected()
 			case webrtc.PeerConnectionStateFailed:
-				o.Lost("The WebRTC connection failed")
+				o.OnConnectionLost("The WebRTC connection failed")
 			case webrtc.PeerConnectionStateClosed:
-				o.Lost("")
+				o.OnConnectionLost("")
 			}
 		})
 	})
-	p.watchCandidates(o.Candidate)
+	p.watchCandidates(o.OnCandidate)
 	p.mayCome.Store(maxTracks)
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 		number, most := p.tracks.Add(1), p.mayCome.Load()
 		if number > most {
-			o.Lost(fmt.Sprintf("More than %d sources (SSRC) have sent over one WebRTC connection", most))
+			o.OnConnectionLost(fmt.Sprintf("More than %d sources (SSRC) have sent over one WebRTC connection", most))
 			return
 		}
 		if t.Kind() == webrtc.RTPCodecTypeAudio {
@@ -408,12 +408,12 @@ func (p *Peer) waitForCandidates() error {
 	if !p.trickles {
 		wait = gatherAll
 	}
-	late := time.NewTimer(wait)
-	defer late.Stop()
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
 	for p.pc.ICEGatheringState() != webrtc.ICEGatheringStateComplete {
 		select {
 		case <-p.gathered:
-		case <-late.C:
+		case <-deadline.C:
 			if !p.trickles {
 				return errNotGathered
 			}

@@ -18,8 +18,8 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// sealed creates peers without a network.
-func sealed(f testing.TB) *webrtc.API {
+// newOfflineAPI creates peers without a network.
+func newOfflineAPI(f testing.TB) *webrtc.API {
 	f.Helper()
 	var settings webrtc.SettingEngine
 	settings.LoggerFactory = pionLogs(slog.New(slog.DiscardHandler))
@@ -33,7 +33,7 @@ func sealed(f testing.TB) *webrtc.API {
 	return api
 }
 
-func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
+func newOfflinePeer(t testing.TB, api *webrtc.API) *Peer {
 	t.Helper()
 	pc, err := api.NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
@@ -68,7 +68,7 @@ func browserOffer(t testing.TB) string {
 	return offer.SDP
 }
 
-func refusedInWords(t *testing.T, err error) {
+func checkErrorText(t *testing.T, err error) {
 	t.Helper()
 	var r *RefusedError
 	if err != nil && (!errors.As(err, &r) || r.Problem == "") {
@@ -76,8 +76,8 @@ func refusedInWords(t *testing.T, err error) {
 	}
 }
 
-// readable reports whether Pion's strict parser accepts the m= lines of an offer, which its answer repeats.
-func readable(offer string) bool {
+// isReadable reports whether Pion's strict parser accepts the m= lines of an offer, which its answer repeats.
+func isReadable(offer string) bool {
 	text := rtctest.OfferHead
 	for line := range strings.FieldsFuncSeq(offer, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if strings.HasPrefix(line, "m=") {
@@ -103,7 +103,7 @@ func FuzzAnswer(f *testing.F) {
 	for i, c := range rtctest.OddOffers {
 		f.Add(c.Offer, rtctest.OddOffers[(i*7+3)%len(rtctest.OddOffers)].Offer)
 	}
-	api := sealed(f)
+	api := newOfflineAPI(f)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		var peer *Peer
 		for _, text := range []string{first, second} {
@@ -113,16 +113,16 @@ func FuzzAnswer(f *testing.F) {
 					t.Errorf("%+v", o)
 				}
 				if peer == nil || !peer.IsSameClient(o) {
-					peer = newSealedPeer(t, api)
+					peer = newOfflinePeer(t, api)
 				}
 				var answer string
 				if answer, err = peer.Answer(o); err == nil {
-					if wrong := rtctest.CheckAnswer(text, answer); wrong != nil && readable(text) {
+					if wrong := rtctest.CheckAnswer(text, answer); wrong != nil && isReadable(text) {
 						t.Fatalf("%v\n%q\n%s", wrong, text, answer)
 					}
 				}
 			}
-			refusedInWords(t, err)
+			checkErrorText(t, err)
 			if err != nil && strings.Contains(err.Error(), "would be wrong") {
 				t.Fatalf("%v\n%q", err, text)
 			}
@@ -139,7 +139,7 @@ func FuzzCandidate(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	p := newSealedPeer(f, sealed(f))
+	p := newOfflinePeer(f, newOfflineAPI(f))
 	o, err := ParseOffer(browserOffer(f))
 	if err == nil {
 		_, err = p.Answer(o)
@@ -149,7 +149,7 @@ func FuzzCandidate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		p.tried = 0 // otherwise the rest would be too many
-		refusedInWords(t, p.AddCandidate(text))
+		checkErrorText(t, p.AddCandidate(text))
 	})
 }
 

@@ -45,8 +45,8 @@ func (c *conversation) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// heard returns the newest second of the microphone, and its rate, or nil if there is less.
-func (c *conversation) heard() ([]int16, int) {
+// newestAudio returns the newest second of the microphone, and its rate, or nil if there is less.
+func (c *conversation) newestAudio() ([]int16, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rate == 0 || len(c.pcm) < c.rate {
@@ -94,10 +94,10 @@ func (s *ssrcChanger) BindLocalStream(_ *interceptor.StreamInfo, w interceptor.R
 
 func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
 	t.Helper()
-	return newClientBy(t, func(*webrtc.SettingEngine) {}, says, offered...)
+	return newClientWith(t, func(*webrtc.SettingEngine) {}, says, offered...)
 }
 
-func newClientBy(
+func newClientWith(
 	t *testing.T,
 	network func(*webrtc.SettingEngine),
 	says webrtc.RTPCodecParameters,
@@ -179,22 +179,22 @@ var (
 	}
 )
 
-// answered creates a peer for an offer in an HTTP request: one offer, one answer, no candidates except in them. It
+// newAnsweredPeer creates a peer for an offer in an HTTP request: one offer, one answer, no candidates except in them. It
 // returns the answer, and a channel that is closed when the peer has connected.
-func answered(t *testing.T, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
+func newAnsweredPeer(t *testing.T, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
 	t.Helper()
 	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, api.Close()) })
-	return answeredBy(t, api, s, offer)
+	return answerWith(t, api, s, offer)
 }
 
-func answeredBy(t *testing.T, api *API, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
+func answerWith(t *testing.T, api *API, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
 	t.Helper()
 	connected = make(chan struct{})
 	p, err := api.NewPeer(PeerOptions{
 		Session: s, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler),
-		Connected: func() { close(connected) }, Lost: func(string) {},
+		OnConnected: func() { close(connected) }, OnConnectionLost: func(string) {},
 	})
 	must(t, err)
 	t.Cleanup(p.Close)
@@ -205,9 +205,9 @@ func answeredBy(t *testing.T, api *API, s Session, offer string) (p *Peer, answe
 	return p, answer, connected
 }
 
-// TestCodecs checks that a peer with one codec is received and answered, and one with several codecs by the best of
+// TestCodecNegotiation checks that a peer with one codec is received and answered, and one with several codecs by the best of
 // them.
-func TestCodecs(t *testing.T) {
+func TestCodecNegotiation(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		offered []webrtc.RTPCodecParameters
@@ -223,7 +223,7 @@ func TestCodecs(t *testing.T) {
 			t.Parallel()
 			session := &conversation{}
 			phone := newClient(t, c.want, c.offered...)
-			p, answer, connected := answered(t, session, phone.offer())
+			p, answer, connected := newAnsweredPeer(t, session, phone.offer())
 			for _, o := range []webrtc.RTPCodecParameters{offerOpus, offerPCMU, offerPCMA} {
 				name := strings.TrimPrefix(o.MimeType, "audio/")
 				if got, want := strings.Contains(answer, name), o.MimeType == c.want.MimeType; got != want {
@@ -245,7 +245,7 @@ func TestCodecs(t *testing.T) {
 			defer frame.Stop()
 			for i := 0; ; i++ {
 				if i == len(up)/480 {
-					mic, rate := session.heard()
+					mic, rate := session.newestAudio()
 					t.Fatalf("after 20 s: %d samples at %d Hz from the microphone, %d of the voice", len(mic), rate, len(heard))
 				}
 				n, err := encoder.Encode(up[480*i:][:480], buf)
@@ -263,7 +263,7 @@ func TestCodecs(t *testing.T) {
 					must(t, err)
 					heard = append(heard, pcm[:n]...)
 				}
-				mic, rate := session.heard()
+				mic, rate := session.newestAudio()
 				if len(heard) >= decodedRate && mic != nil {
 					mine, his := mediatest.ToneLevel(mic, rate, 700), mediatest.ToneLevel(heard[len(heard)-decodedRate/2:], decodedRate, 1100)
 					t.Logf("after %d packets: the tone is %.4f of what the session hears, the voice %.4f of what the peer does", i, mine, his)
@@ -283,7 +283,7 @@ func TestCodecs(t *testing.T) {
 // TestAnswerWithoutTrickling: a peer of an HTTP request needs nothing but one answer.
 func TestAnswerWithoutTrickling(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus)
-	_, answer, connected := answered(t, &conversation{}, phone.offer())
+	_, answer, connected := newAnsweredPeer(t, &conversation{}, phone.offer())
 	if !strings.Contains(answer, "a=candidate:") || !strings.Contains(answer, "a=end-of-candidates") {
 		t.Errorf("the answer does not have the candidates:\n%s", answer)
 	}
@@ -291,11 +291,11 @@ func TestAnswerWithoutTrickling(t *testing.T) {
 	<-connected
 }
 
-// TestCodecStays: a connection keeps its first codec, or the offer is rejected.
-func TestCodecStays(t *testing.T) {
+// TestCodecKeptOnRenegotiation: a connection keeps its first codec, or the offer is rejected.
+func TestCodecKeptOnRenegotiation(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus, offerPCMU)
 	first := phone.offer()
-	p, _, _ := answered(t, &conversation{}, first)
+	p, _, _ := newAnsweredPeer(t, &conversation{}, first)
 	o, err := ParseOffer(strings.ReplaceAll(first, "opus/48000/2", "G722/8000"))
 	must(t, err)
 	_, err = p.Answer(o)

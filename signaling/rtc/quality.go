@@ -4,26 +4,26 @@ import "time"
 
 // Quality measures one audio stream between a client and the gateway.
 type Quality struct {
-	Up      bool   // a client's microphone, measured here; otherwise the model's voice, measured by the client's RTCP reports
-	Packets uint64 // packets expected; includes lost ones
-	Lost    uint64 // never arrived, or too late for playout
-	Late    uint64 // arrived after they were given up; included in Lost; only with Up
-	Jitter  time.Duration
+	Up          bool   // a client's microphone, measured here; otherwise the model's voice, measured by the client's RTCP reports
+	Packets     uint64 // packets expected; includes lost ones
+	LostPackets uint64 // never arrived, or too late for playout
+	LatePackets uint64 // arrived after they were given up; included in Lost; only with Up
+	Jitter      time.Duration
 	// Concealed is the duration of audio that replaces lost packets; only with Up.
 	Concealed time.Duration
 }
 
 // AddReport adds a peer's RTCP report about our packets: loss since the previous report, lost of total, and jitter in
 // units of the codec's clock.
-func (q *Quality) AddReport(lost, of int, jitter uint32, clockRate int) {
-	q.Packets += uint64(of)
-	q.Lost += uint64(lost)
+func (q *Quality) AddReport(lostPackets, totalPackets int, jitter uint32, clockRate int) {
+	q.Packets += uint64(totalPackets)
+	q.LostPackets += uint64(lostPackets)
 	q.Jitter = time.Duration(jitter) * time.Second / time.Duration(clockRate)
 }
 
-// Observe sets f to be called for each microphone and each voice that ends. Call it before the first NewPeer; f must
+// OnQuality sets f to be called for each microphone and each voice that ends. Call it before the first NewPeer; f must
 // not block.
-func (a *API) Observe(f func(Quality)) { a.observe = f }
+func (a *API) OnQuality(f func(Quality)) { a.observe = f }
 
 // ReportQuality reports a stream that has ended, from a peer or from other RTP code. A nil API ignores it.
 func (a *API) ReportQuality(q Quality) {

@@ -47,8 +47,8 @@ func newFakePeer(t *testing.T, feedback ...interceptor.RTCPFeedback) *fakePeer {
 	return l
 }
 
-// say sends a packet, with its own transport-cc number, from reused memory.
-func (l *fakePeer) say(n int) {
+// sendPacket sends a packet, with its own transport-cc number, from reused memory.
+func (l *fakePeer) sendPacket(n int) {
 	l.t.Helper()
 	payload := make([]byte, 100)
 	for range n {
@@ -63,8 +63,8 @@ func (l *fakePeer) say(n int) {
 	}
 }
 
-// ask requests packets by their distance from the newest, and returns the packets that are sent then.
-func (l *fakePeer) ask(ssrc uint32, back ...int) [][]byte {
+// requestPackets requests packets by their distance from the newest, and returns the packets that are sent then.
+func (l *fakePeer) requestPackets(ssrc uint32, back ...int) [][]byte {
 	l.t.Helper()
 	request := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
 	for _, n := range back {
@@ -82,42 +82,42 @@ func (l *fakePeer) ask(ssrc uint32, back ...int) [][]byte {
 }
 
 // A retransmission is identical to the last bit, and only stored packets are retransmitted, one at a time.
-func TestPacketsAreSentAgain(t *testing.T) {
+func TestRetransmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
-		l.say(100) // across the wrap-around of sequence numbers
+		l.sendPacket(100) // across the wrap-around of sequence numbers
 		first := func(back int) []byte { return l.wire.sent[99-back] }
 		for _, back := range []int{0, 5, nackPackets - 1} {
-			if got := l.ask(7, back); len(got) != 1 || !bytes.Equal(got[0], first(back)) {
+			if got := l.requestPackets(7, back); len(got) != 1 || !bytes.Equal(got[0], first(back)) {
 				t.Errorf("asked for the packet %d ago: %x, want %x", back, got, first(back))
 			}
 		}
-		if got := l.ask(7, nackPackets, 99, -1, -500); len(got) > 0 {
+		if got := l.requestPackets(7, nackPackets, 99, -1, -500); len(got) > 0 {
 			t.Errorf("sent again what is not there: %x", got)
 		}
-		if got := l.ask(8, 1, 2, 3); len(got) > 0 {
+		if got := l.requestPackets(8, 1, 2, 3); len(got) > 0 {
 			t.Errorf("sent again what was asked of somebody else: %x", got)
 		}
-		if got := l.ask(7, 1, 2, 1, 1, 5, 2, 0); len(got) != 2 {
+		if got := l.requestPackets(7, 1, 2, 1, 1, 5, 2, 0); len(got) != 2 {
 			t.Errorf("%d packets are sent, want two: the others were just sent", len(got))
 		}
 		time.Sleep(resendPause)
-		if got := l.ask(7, 5, 5); len(got) != 1 {
+		if got := l.requestPackets(7, 5, 5); len(got) != 1 {
 			t.Errorf("%d packets are sent that are lost once more", len(got))
 		}
 	})
 }
 
 // A peer that requests everything repeatedly gets a limited number of packets, and is served as before when it stops.
-func TestAnswersAreBounded(t *testing.T) {
+func TestRetransmissionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
 		const seconds = 20
 		answers := 0
 		for range seconds * 50 {
-			l.say(1)
+			l.sendPacket(1)
 			for range 4 {
-				answers += len(l.ask(7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+				answers += len(l.requestPackets(7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
@@ -125,7 +125,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("%d answers in %d s, want %d", answers, seconds, want)
 		}
 		time.Sleep(time.Second)
-		if got := l.ask(7, 0, 1, 2); len(got) != 3 {
+		if got := l.requestPackets(7, 0, 1, 2); len(got) != 3 {
 			t.Errorf("%d packets are sent a second later", len(got))
 		}
 	})

@@ -99,8 +99,8 @@ func (c *Cameras) Stop() {
 // requests while a track delivers nothing, for example while it is muted.
 func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
-	again := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
-	var asked time.Time
+	hasNACK := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
+	var lastRequest time.Time
 	var packet rtp.Packet
 	buf := make([]byte, 1500)
 	for {
@@ -112,13 +112,13 @@ func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer 
 			continue
 		}
 		now := time.Now()
-		if missing := viewer.AddPacket(&packet, now); again && len(missing) > 0 {
+		if missing := viewer.AddPacket(&packet, now); hasNACK && len(missing) > 0 {
 			p.requestAgain(uint32(track.SSRC()), missing)
 		}
-		if now.Sub(asked) < keyInterval {
+		if now.Sub(lastRequest) < keyInterval {
 			continue
 		}
-		asked = now
+		lastRequest = now
 		if err := p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(track.SSRC())}}); err != nil {
 			return err
 		}

@@ -136,15 +136,15 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	if rtt, ok := roundTrip(r.LastSenderReport, r.Delay, now); ok {
 		v.onRoundTrip(rtt)
 	}
-	lost, of := v.reports.Next(r)
-	if of == 0 {
+	lostPackets, totalPackets := v.reports.Next(r)
+	if totalPackets == 0 {
 		return
 	}
 	if !v.tcc {
-		v.ReportLoss(lost, of)
+		v.ReportLoss(lostPackets, totalPackets)
 	}
-	v.onLoss(lost, of)
-	v.quality.AddReport(lost, of, r.Jitter, v.clockRate)
+	v.onLoss(lostPackets, totalPackets)
+	v.quality.AddReport(lostPackets, totalPackets, r.Jitter, v.clockRate)
 }
 
 // roundTrip returns the time between our report and the peer's answer to it, without the peer's delay (DLSR; RFC 3550,

@@ -25,7 +25,7 @@ func (e *ear) Write(b []byte) (int, error) { return len(b), nil }
 // The cumulative number of lost packets has 24 bits and a sign (RFC 3550, section 6.4.1): it is negative if the
 // network, or an answer to NACK, duplicates packets. That is not a loss; nor is a change of the stream that the peer
 // counts.
-func TestWhatIsNoLoss(t *testing.T) {
+func TestNoFalseLoss(t *testing.T) {
 	type report struct{ last, lost uint32 }
 	for _, c := range []struct {
 		name    string

@@ -142,12 +142,12 @@ func (e *amdDetector) analyzeBlock(pcm []int16) {
 // tonePitch returns the frequency of a block that is a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] −
 // x[n-2], with c = 2·cos ω.
 func tonePitch(pcm []int16, rate int) float64 {
-	var with, own float64
+	var correlation, energy float64
 	for n := 2; n < len(pcm); n++ {
-		with += float64(pcm[n-1]) * (float64(pcm[n]) + float64(pcm[n-2]))
-		own += float64(pcm[n-1]) * float64(pcm[n-1])
+		correlation += float64(pcm[n-1]) * (float64(pcm[n]) + float64(pcm[n-2]))
+		energy += float64(pcm[n-1]) * float64(pcm[n-1])
 	}
-	c := with / max(own, 1)
+	c := correlation / max(energy, 1)
 	if c <= -2 || c >= 2 {
 		return 0
 	}

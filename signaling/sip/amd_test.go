@@ -29,7 +29,7 @@ func notInService() []int16 {
 
 // A call with answering-machine detection acts on the result: it greets people, leaves a message after a machine's beep, or hangs up.
 // Before that it sends no voice.
-func TestListeningBeforeSpeaking(t *testing.T) {
+func TestAMDBeforeGreeting(t *testing.T) {
 	t.Parallel()
 	const call = `{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{%s}}`
 	hangsUp, leavesText := fmt.Sprintf(call, ""), fmt.Sprintf(call, `"say":"Call us."`)
@@ -52,33 +52,33 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			t.Parallel()
 			told := make(chan sip.CallStatus, 64)
 			var decided atomic.Int64 // Unix time in ns
-			h, o := newCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) {
+			h, o := startCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) {
 				if s.AnsweredBy != "" {
 					decided.CompareAndSwap(0, time.Now().UnixNano())
 				}
 				told <- s
 			})
-			b := newBackend(t, o)
+			b := startBackend(t, o)
 			var err error
-			if h.sound, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			if h.audio, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
 				t.Fatal(err)
 			}
 			var doing sync.WaitGroup
 			defer doing.Wait()
-			defer h.sound.Close()
-			doing.Go(func() { b.ask(b.key, "POST", "/v1/calls", test.body) })
-			invite := h.request("INVITE")
-			h.reply(invite, "200 OK", "a")
-			h.request("ACK")
+			defer h.audio.Close()
+			doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", test.body) })
+			invite := h.awaitRequest("INVITE")
+			h.respond(invite, "200 OK", "a")
+			h.awaitRequest("ACK")
 			stop := make(chan struct{})
 			defer close(stop)
 			machine := mediatest.MeasureLateness(t)
 			heard := make(chan int64, 1) // receives the time of the voice: Unix time in ns
 			if test.says != nil {
-				h.hears(invite)
-				doing.Go(func() { h.talks(h.gateway, media.FrameDuration, test.says, test.once, stop) })
+				h.setAudioAddr(invite)
+				doing.Go(func() { h.playAudio(h.gateway, media.FrameDuration, test.says, test.once, stop) })
 				doing.Go(func() {
-					if h.hear(time.Now().Add(2 * patience)) {
+					if h.awaitVoice(time.Now().Add(2 * patience)) {
 						heard <- time.Now().UnixNano()
 					}
 				})
@@ -90,7 +90,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 					if at < decided.Load() {
 						t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
 					}
-					if spoke := h.spoke.Load(); (spoke == 0 || at < spoke) && machine.CanJudge(t, shortestPause) {
+					if spoke := h.spokeAt.Load(); (spoke == 0 || at < spoke) && machine.CanJudge(t, shortestPause) {
 						t.Errorf("%s begins before the other side has ended", what)
 					}
 				case <-time.After(patience):
@@ -122,7 +122,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			if strings.Contains(test.reason, "left") {
 				speaks("message")
 			}
-			h.reply(h.request("BYE"), "200 OK", "a")
+			h.respond(h.awaitRequest("BYE"), "200 OK", "a")
 			expect("end", func(s sip.CallStatus) bool {
 				return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by &&
 					(s.Reason == test.reason || !machine.CanJudge(t, shortestPause))
@@ -134,33 +134,34 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// ordered returns a carrier, its office, and the reported statuses of a call that a backend requests. doing ends with that request.
-func ordered(t *testing.T, doing *sync.WaitGroup, call string) (*handset, *office, <-chan sip.CallStatus) {
+// startBackendCall returns a carrier, its gateway, and the reported statuses of a call that a backend requests. doing ends with that
+// request.
+func startBackendCall(t *testing.T, doing *sync.WaitGroup, call string) (*handset, *testGateway, <-chan sip.CallStatus) {
 	t.Helper()
 	told := make(chan sip.CallStatus, 64)
-	h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
-	b := newBackend(t, o)
-	h.listen("0 101")
-	doing.Go(func() { b.ask(b.key, "POST", "/v1/calls", call) })
+	h, o := startCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
+	b := startBackend(t, o)
+	h.openAudio("0 101")
+	doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", call) })
 	return h, o, told
 }
 
 // The ringback tone of the network does not count as audio of the person who answers.
-func TestRingingIsNotAnAnswer(t *testing.T) {
+func TestAMDIgnoresRingback(t *testing.T) {
 	t.Parallel()
 	var doing sync.WaitGroup
 	defer doing.Wait()
-	h, _, told := ordered(t, &doing, `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`)
-	invite := h.request("INVITE")
-	h.hears(invite)
+	h, _, told := startBackendCall(t, &doing, `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`)
+	invite := h.awaitRequest("INVITE")
+	h.setAudioAddr(invite)
 	stop := make(chan struct{})
 	defer close(stop)
-	h.talks(h.gateway, time.Millisecond, mediatest.Tone(1500*time.Millisecond, 8000, 425, 8000), true, stop)
-	h.reply(invite, "200 OK", "a")
-	h.request("ACK")
+	h.playAudio(h.gateway, time.Millisecond, mediatest.Tone(1500*time.Millisecond, 8000, 425, 8000), true, stop)
+	h.respond(invite, "200 OK", "a")
+	h.awaitRequest("ACK")
 	machine := mediatest.MeasureLateness(t)
 	doing.Go(func() {
-		h.talks(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop)
+		h.playAudio(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop)
 	})
 	for timeout := time.After(patience); ; {
 		select {
@@ -188,7 +189,7 @@ const (
 )
 
 // If the timing suggests a machine, the model hears the audio from its beginning, and judges. Until then the model's voice is not sent.
-func TestAskingTheModelWhoAnswered(t *testing.T) {
+func TestAMDByModel(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		say, judges string // the model's judgement; empty if it does not judge
@@ -205,17 +206,19 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 			t.Parallel()
 			var doing sync.WaitGroup
 			defer doing.Wait()
-			h, o, told := ordered(t, &doing, fmt.Sprintf(
+			h, o, told := startBackendCall(t, &doing, fmt.Sprintf(
 				`{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{"ask":true,"say":%q}}`, test.say))
-			invite := h.request("INVITE")
-			h.reply(invite, "200 OK", "a")
-			h.request("ACK")
-			h.hears(invite)
-			events := o.watch()
+			invite := h.awaitRequest("INVITE")
+			h.respond(invite, "200 OK", "a")
+			h.awaitRequest("ACK")
+			h.setAudioAddr(invite)
+			events := o.watchEvents()
 			stop := make(chan struct{})
 			defer close(stop)
 			machine := mediatest.MeasureLateness(t)
-			doing.Go(func() { h.talks(h.gateway, media.FrameDuration, mediatest.Speech(3*time.Second, 8000), false, stop) })
+			doing.Go(func() {
+				h.playAudio(h.gateway, media.FrameDuration, mediatest.Speech(3*time.Second, 8000), false, stop)
+			})
 			heard := ""
 			for timeout := time.After(patience); heard == "" || len(told) > 0; {
 				select {
@@ -239,11 +242,11 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 			if _, err := fmt.Sscanf(heard, "(%f seconds", &seconds); err != nil || seconds < 2 && machine.CanJudge(t, pauseOfPersons) {
 				t.Errorf("of 3 s the model hears %q", heard)
 			}
-			if h.hear(time.Now().Add(300 * time.Millisecond)) {
+			if h.awaitVoice(time.Now().Add(300 * time.Millisecond)) {
 				t.Error("the voice is heard before it is known who answered")
 			}
 			if test.judges != "" {
-				o.types(fmt.Sprintf(`/tool answered_by {"who":%q}`, test.judges))
+				o.sendText(fmt.Sprintf(`/tool answered_by {"who":%q}`, test.judges))
 			}
 			var last sip.CallStatus
 			for timeout := time.After(patience); last.AnsweredBy == ""; {
@@ -258,16 +261,16 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 			}
 			if test.reason == "" || test.say != "" {
 				if test.say == "" {
-					o.types("Can they hear you?")
+					o.sendText("Can they hear you?")
 				}
-				if !h.hear(time.Now().Add(patience)) {
+				if !h.awaitVoice(time.Now().Add(patience)) {
 					t.Error("the voice is not heard")
 				}
 			}
 			if test.reason == "" {
 				h.hangUp(invite, "a")
 			} else {
-				h.reply(h.request("BYE"), "200 OK", "a")
+				h.respond(h.awaitRequest("BYE"), "200 OK", "a")
 			}
 			for last.EndedAt == nil {
 				last = <-told
@@ -279,20 +282,20 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 	}
 }
 
-// talks sends audio in packets of 20 ms, followed by silence, or with once by nothing. It sets spoke when the audio has been sent.
-func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
+// playAudio sends audio in packets of 20 ms, followed by silence, or with once by nothing. It sets spoke when the audio has been sent.
+func (h *handset) playAudio(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
 	for !once || len(pcm) > 0 {
 		if len(pcm) == 0 {
-			h.spoke.CompareAndSwap(0, time.Now().UnixNano())
+			h.spokeAt.CompareAndSwap(0, time.Now().UnixNano())
 		}
 		frame := make([]int16, 160)
 		pcm = pcm[copy(frame, pcm):]
 		p.Payload = g711.MuLaw.AppendBytes(nil, frame)
 		b, _ := p.Marshal()
-		_, _ = h.sound.WriteTo(b, to)
+		_, _ = h.audio.WriteTo(b, to)
 		p.SequenceNumber++
 		p.Timestamp += 160
 		select {
@@ -301,5 +304,5 @@ func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool
 			return
 		}
 	}
-	h.spoke.CompareAndSwap(0, time.Now().UnixNano())
+	h.spokeAt.CompareAndSwap(0, time.Now().UnixNano())
 }

@@ -67,8 +67,8 @@ var greetings = map[string]map[string][]string{
 
 const earRate = 8000
 
-// speaks returns a text spoken by espeak-ng, at 8 kHz.
-func speaks(t *testing.T, voice, text string) []int16 {
+// synthesizeSpeech returns a text spoken by espeak-ng, at 8 kHz.
+func synthesizeSpeech(t *testing.T, voice, text string) []int16 {
 	t.Helper()
 	cmd := exec.Command("espeak-ng", "-v", voice, "--stdin", "--stdout")
 	cmd.Stdin = strings.NewReader(text)
@@ -96,8 +96,8 @@ func beep(hz float64, d time.Duration) []int16 {
 
 func still(d time.Duration) []int16 { return make([]int16, media.Samples(d, earRate)) }
 
-// overTheLine returns audio as it arrives by a phone line: after a pause, with noise, and encoded in G.711.
-func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
+// overPhoneLine returns audio as it arrives by a phone line: after a pause, with noise, and encoded in G.711.
+func overPhoneLine(pause time.Duration, parts ...[]int16) []int16 {
 	pcm := slices.Concat(slices.Insert(parts, 0, still(pause))...)
 	pcm = append(pcm, still(4*time.Second)...)
 	random := rand.New(rand.NewPCG(1, uint64(len(pcm))))
@@ -107,8 +107,8 @@ func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
 	return g711.ALaw.Append(nil, g711.ALaw.AppendBytes(nil, pcm))
 }
 
-// listens runs the detector on audio. It returns the result, and how long after the first sound that was known.
-func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
+// runDetector runs the detector on audio. It returns the result, and how long after the first sound that was known.
+func runDetector(pcm []int16) (e *amdDetector, by string, took time.Duration) {
 	e = &amdDetector{rate: earRate}
 	for part := range slices.Chunk(pcm, 160) {
 		e.analyzePCM(part)
@@ -120,7 +120,7 @@ func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
 }
 
 // Answering-machine detection classifies who answered from the audio.
-func TestWhoAnswers(t *testing.T) {
+func TestAMDDetector(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		t.Fatal("espeak-ng is missing: make test-deps")
@@ -133,10 +133,10 @@ func TestWhoAnswers(t *testing.T) {
 	for want, voices := range greetings {
 		for voice, texts := range voices {
 			for i, text := range texts {
-				pause, said := time.Duration(100+i*150)*time.Millisecond, speaks(t, voice, text)
-				heard := overTheLine(pause, said)
+				pause, said := time.Duration(100+i*150)*time.Millisecond, synthesizeSpeech(t, voice, text)
+				heard := overPhoneLine(pause, said)
 				if want == ByMachine {
-					heard = overTheLine(pause, said, still(300*time.Millisecond), beep(1000, 500*time.Millisecond))
+					heard = overPhoneLine(pause, said, still(300*time.Millisecond), beep(1000, 500*time.Millisecond))
 				}
 				set = append(set, answer{text, want, heard})
 			}
@@ -144,19 +144,20 @@ func TestWhoAnswers(t *testing.T) {
 	}
 	sit := slices.Concat(beep(950, 330*time.Millisecond), beep(1400, 330*time.Millisecond), beep(1800, 330*time.Millisecond))
 	set = append(set,
-		answer{"SIT", ByMachine, overTheLine(200*time.Millisecond, sit, speaks(t, "en-us", "The number you have dialled is not in service."))},
-		answer{"short SIT with gaps", ByMachine, overTheLine(
+		answer{"SIT", ByMachine, overPhoneLine(200*time.Millisecond, sit,
+			synthesizeSpeech(t, "en-us", "The number you have dialled is not in service."))},
+		answer{"short SIT with gaps", ByMachine, overPhoneLine(
 			0,
 			beep(914, 274*time.Millisecond), still(30*time.Millisecond),
 			beep(1371, 274*time.Millisecond), still(30*time.Millisecond),
 			beep(1777, 380*time.Millisecond),
 		)},
-		answer{"a beep", ByMachine, overTheLine(time.Second, beep(950, 400*time.Millisecond))},
-		answer{"CNG", ByFax, overTheLine(time.Second, beep(1100, 500*time.Millisecond))},
-		answer{"CED", ByFax, overTheLine(200*time.Millisecond, beep(2100, 2600*time.Millisecond))},
-		answer{"nothing", BySilence, overTheLine(3 * time.Second)},
-		answer{"nothing for long", BySilence, overTheLine(5 * time.Second)},
-		answer{"two beeps", ByMachine, overTheLine(
+		answer{"a beep", ByMachine, overPhoneLine(time.Second, beep(950, 400*time.Millisecond))},
+		answer{"CNG", ByFax, overPhoneLine(time.Second, beep(1100, 500*time.Millisecond))},
+		answer{"CED", ByFax, overPhoneLine(200*time.Millisecond, beep(2100, 2600*time.Millisecond))},
+		answer{"nothing", BySilence, overPhoneLine(3 * time.Second)},
+		answer{"nothing for long", BySilence, overPhoneLine(5 * time.Second)},
+		answer{"two beeps", ByMachine, overPhoneLine(
 			time.Second,
 			beep(800, 150*time.Millisecond), still(100*time.Millisecond),
 			beep(800, 150*time.Millisecond),
@@ -165,7 +166,7 @@ func TestWhoAnswers(t *testing.T) {
 	right := 0
 	var times, persons []time.Duration
 	for _, a := range set {
-		e, by, took := listens(a.pcm)
+		e, by, took := runDetector(a.pcm)
 		times = append(times, took)
 		if a.want == ByPerson {
 			persons = append(persons, took)

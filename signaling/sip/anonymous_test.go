@@ -7,7 +7,7 @@ import (
 )
 
 // Anonymous callers are not limited as one caller. Callers with a number are, in all its spellings.
-func TestLimitsOfHiddenCallers(t *testing.T) {
+func TestAnonymousCallerLimits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from     []string
@@ -23,12 +23,12 @@ func TestLimitsOfHiddenCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 1}))
+			o := startGateway(t, trunkConfig(t, map[string]any{"callsPerCaller": 1}))
 			answered := 0
 			for i, from := range c.from {
 				p := newRawPhone(t, o, "127.0.0.1")
 				p.from = fmt.Sprintf("%s;tag=%d", from, i)
-				switch status, text := p.call(body); status {
+				switch status, text := p.placeCall(body); status {
 				case 200:
 					answered++
 					if prompt := <-o.prompts; strings.Contains(prompt, `"number":`) == (name == "hidden") || strings.Contains(prompt, `"name":`) {

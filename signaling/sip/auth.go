@@ -175,7 +175,7 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 
 // matchTrunk returns the one of the given trunks that a request belongs to. It records wrong passwords against the address.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
-	var asked []string
+	var challengeAlgorithms []string
 	sent := readCredentials(req)
 	fresh := sent != nil && g.isFreshNonce(sent.Nonce, from)
 	for _, t := range trunks {
@@ -185,8 +185,8 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 		if t.Username == "" {
 			return ruling{trunk: t}
 		}
-		if asked == nil {
-			asked = t.algorithms()
+		if challengeAlgorithms == nil {
+			challengeAlgorithms = t.algorithms()
 		}
 		if !fresh { // answers to other challenges are ignored, so guessing with them is useless
 			continue
@@ -199,15 +199,15 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 		}
 	}
 	switch {
-	case asked == nil:
+	case challengeAlgorithms == nil:
 		return ruling{rule: ruleStranger}
 	case sent == nil:
-		return ruling{code: 401, rule: rulePassword, algorithms: asked}
+		return ruling{code: 401, rule: rulePassword, algorithms: challengeAlgorithms}
 	case !fresh:
-		return ruling{code: 401, rule: ruleStale, algorithms: asked}
+		return ruling{code: 401, rule: ruleStale, algorithms: challengeAlgorithms}
 	}
 	g.guesses.RecordFailure(g.now(), from)
-	return ruling{code: 401, rule: "wrong password", algorithms: asked}
+	return ruling{code: 401, rule: "wrong password", algorithms: challengeAlgorithms}
 }
 
 func readCredentials(req *sip.Request) *digest.Credentials {

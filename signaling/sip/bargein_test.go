@@ -21,33 +21,33 @@ import (
 // handset is a phone that the test drives: signalling by one socket, audio by another.
 type handset struct {
 	t              testing.TB
-	signals, sound net.PacketConn
+	signals, audio net.PacketConn
 	to             net.Addr
-	party          string // the To of its call, with our tag
-	described      string // its SDP; empty until listen is called
+	remoteParty    string // the To of its call, with our tag
+	sdp            string // its SDP; empty until listen is called
 	gateway        net.Addr
-	spoke          atomic.Int64
+	spokeAt        atomic.Int64
 }
 
-// listen opens the socket for audio, and describes it with these payload types.
-func (h *handset) listen(formats string) {
+// openAudio opens the socket for audio, and describes it with these payload types.
+func (h *handset) openAudio(formats string) {
 	h.t.Helper()
 	var err error
-	if h.sound, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+	if h.audio, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
 		h.t.Fatal(err)
 	}
-	h.t.Cleanup(func() { h.sound.Close() })
-	h.described = h.describe(formats)
+	h.t.Cleanup(func() { h.audio.Close() })
+	h.sdp = h.audioSDP(formats)
 }
 
-// describe returns the SDP of its audio.
-func (h *handset) describe(formats string) string {
+// audioSDP returns the SDP of its audio.
+func (h *handset) audioSDP(formats string) string {
 	return fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP %s\r\n"+
-		"a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", h.sound.LocalAddr().(*net.UDPAddr).Port, formats)
+		"a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", h.audio.LocalAddr().(*net.UDPAddr).Port, formats)
 }
 
-// hears stores the gateway's address for audio, from the SDP in a message.
-func (h *handset) hears(text string) {
+// setAudioAddr stores the gateway's address for audio, from the SDP in a message.
+func (h *handset) setAudioAddr(text string) {
 	h.t.Helper()
 	_, port, _ := strings.Cut(text, "m=audio ")
 	to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
@@ -57,29 +57,29 @@ func (h *handset) hears(text string) {
 	h.gateway = to
 }
 
-// newHandset calls an office, and returns when the call is answered. Its audio is PCMU unless other payload types are given.
-func newHandset(t testing.TB, o *office, formats ...string) *handset {
+// startCall calls a gateway, and returns when the call is answered. Its audio is PCMU unless other payload types are given.
+func startCall(t testing.TB, o *testGateway, formats ...string) *handset {
 	t.Helper()
 	h := &handset{t: t}
-	h.listen(strings.Join(append(formats, "0")[:1], ""))
+	h.openAudio(strings.Join(append(formats, "0")[:1], ""))
 	var err error
 	if h.signals, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.signals.Close() })
-	h.to = net.UDPAddrFromAddrPort(o.door.Addresses()[0])
+	h.to = net.UDPAddrFromAddrPort(o.server.Addresses()[0])
 	headers := strings.Replace(fmt.Sprintf(usualHeaders, "h"), "<sip:ada@127.0.0.1>", "<sip:ada@"+h.signals.LocalAddr().String()+">", 1)
-	h.send(invite(h.signals.LocalAddr().String(), headers, h.described))
-	accepted := h.answer("200")
-	h.hears(accepted)
-	_, h.party, _ = strings.Cut(accepted, "To: ")
-	h.party, _, _ = strings.Cut(h.party, "\r\n")
-	h.next("ACK", 1, "")
+	h.send(inviteText(h.signals.LocalAddr().String(), headers, h.sdp))
+	accepted := h.awaitResponse("200")
+	h.setAudioAddr(accepted)
+	_, h.remoteParty, _ = strings.Cut(accepted, "To: ")
+	h.remoteParty, _, _ = strings.Cut(h.remoteParty, "\r\n")
+	h.sendRequest("ACK", 1, "")
 	return h
 }
 
-// next sends a request of the call. A body without headers is SDP.
-func (h *handset) next(method string, sequence int, body string, headers ...string) {
+// sendRequest sends a request of the call. A body without headers is SDP.
+func (h *handset) sendRequest(method string, sequence int, body string, headers ...string) {
 	h.t.Helper()
 	kind := ""
 	switch {
@@ -90,7 +90,7 @@ func (h *handset) next(method string, sequence int, body string, headers ...stri
 	}
 	h.send(fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\n"+
 		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: %d %s\r\nContact: <sip:eve@%s>\r\n%sContent-Length: %d\r\n\r\n%s",
-		method, h.signals.LocalAddr(), rand.Text(), h.party, sequence, method, h.signals.LocalAddr(), kind, len(body), body))
+		method, h.signals.LocalAddr(), rand.Text(), h.remoteParty, sequence, method, h.signals.LocalAddr(), kind, len(body), body))
 }
 
 func (h *handset) send(text string) {
@@ -100,8 +100,8 @@ func (h *handset) send(text string) {
 	}
 }
 
-// answer waits for a response whose status begins with a pattern, and returns it.
-func (h *handset) answer(status string) string {
+// awaitResponse waits for a response whose status begins with a pattern, and returns it.
+func (h *handset) awaitResponse(status string) string {
 	h.t.Helper()
 	h.signals.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 4000)
@@ -116,13 +116,13 @@ func (h *handset) answer(status string) string {
 	}
 }
 
-// hear waits for audio until the deadline. It returns false if only silence has arrived, or nothing.
-func (h *handset) hear(until time.Time) bool {
+// awaitVoice waits for audio until the deadline. It returns false if only silence has arrived, or nothing.
+func (h *handset) awaitVoice(until time.Time) bool {
 	h.t.Helper()
-	h.sound.SetReadDeadline(until)
+	h.audio.SetReadDeadline(until)
 	buf := make([]byte, 1500)
 	for {
-		n, _, err := h.sound.ReadFrom(buf)
+		n, _, err := h.audio.ReadFrom(buf)
 		if err != nil {
 			return false
 		}
@@ -137,20 +137,20 @@ func (h *handset) hear(until time.Time) bool {
 func TestBargeIn(t *testing.T) {
 	t.Parallel()
 	const most = 60 * time.Millisecond
-	o, machine := newOffice(t, config), mediatest.MeasureLateness(t)
-	h := newHandset(t, o)
-	o.types(strings.Repeat("a long story ", 60))
-	if !h.hear(time.Now().Add(patience)) {
+	o, machine := startGateway(t, config), mediatest.MeasureLateness(t)
+	h := startCall(t, o)
+	o.sendText(strings.Repeat("a long story ", 60))
+	if !h.awaitVoice(time.Now().Add(patience)) {
 		t.Fatal("the model says nothing")
 	}
 	for left := 3; ; left-- { // a busy machine may stop the test between two lines
-		for h.hear(time.Now().Add(time.Millisecond)) { // discard what arrived before
+		for h.awaitVoice(time.Now().Add(time.Millisecond)) { // discard what arrived before
 		}
-		if err := o.session().Do(bridge.Interrupt{}); err != nil {
+		if err := o.awaitSession().Do(bridge.Interrupt{}); err != nil {
 			t.Fatal(err)
 		}
 		packets := 0 // counting packets does not depend on when this test reads them
-		for until := time.Now().Add(time.Second); h.hear(until); {
+		for until := time.Now().Add(time.Second); h.awaitVoice(until); {
 			packets++
 		}
 		if packets <= int(most/media.FrameDuration) {
@@ -162,8 +162,8 @@ func TestBargeIn(t *testing.T) {
 			}
 			t.Fatalf("the voice went on for %d packets of 20 ms", packets)
 		}
-		o.types(strings.Repeat("a long story ", 60))
-		if !h.hear(time.Now().Add(patience)) {
+		o.sendText(strings.Repeat("a long story ", 60))
+		if !h.awaitVoice(time.Now().Add(patience)) {
 			t.Fatal("the model says nothing any more")
 		}
 	}

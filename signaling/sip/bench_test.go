@@ -28,14 +28,14 @@ func BenchmarkBridge(b *testing.B) {
 			for i := 0; i < len(ends); i += 2 {
 				beginning.Go(func() error {
 					if test.name != "alone" {
-						h := beginTransfer(b, nil, test.caller, test.colleague).accepted()
+						h := beginTransfer(b, nil, test.caller, test.colleague).acceptTransfer()
 						ends[i], ends[i+1] = h.caller, h.colleague
 						return nil
 					}
 					caller, colleague := &handset{t: b}, &handset{t: b}
-					caller.listen("0")
-					colleague.listen("0")
-					caller.gateway, colleague.gateway = colleague.sound.LocalAddr(), caller.sound.LocalAddr()
+					caller.openAudio("0")
+					colleague.openAudio("0")
+					caller.gateway, colleague.gateway = colleague.audio.LocalAddr(), caller.audio.LocalAddr()
 					ends[i], ends[i+1] = caller, colleague
 					return nil
 				})
@@ -52,11 +52,11 @@ func BenchmarkBridge(b *testing.B) {
 					number = 8
 				}
 				frame := make([]byte, media.Samples(media.FrameDuration, 8000))
-				defer end.say(number, 8000, func(int) []byte { return frame })()
-				end.sound.SetReadDeadline(time.Time{})
+				defer end.sendPackets(number, 8000, func(int) []byte { return frame })()
+				end.audio.SetReadDeadline(time.Time{})
 				listening.Go(func() {
 					for buf := make([]byte, 1500); ; heard.Add(1) {
-						if _, _, err := end.sound.ReadFrom(buf); err != nil {
+						if _, _, err := end.audio.ReadFrom(buf); err != nil {
 							return
 						}
 					}
@@ -75,7 +75,7 @@ func BenchmarkBridge(b *testing.B) {
 			}
 			b.ReportMetric(100*spent.Seconds()/took.Seconds()/calls, "%core/call")
 			for _, end := range ends {
-				end.sound.SetReadDeadline(time.Now())
+				end.audio.SetReadDeadline(time.Now())
 			}
 		})
 	}

@@ -65,19 +65,20 @@ func multipart(kind, form string) func(kind, text string) (string, []string) {
 }
 
 // A body is found by its type, at any position and among other parts. Unsupported required parts get 415.
-func TestBodies(t *testing.T) {
+func TestRequestBodies(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 100, "callsPerSecond": 1000}))
+	o := startGateway(t, trunkConfig(t, map[string]any{"callsPerCaller": 100, "callsPerSecond": 1000}))
 	for _, w := range wraps {
 		want := map[bool]int{true: 200, false: 415}[w.understood]
 		offer, headers := w.wrap("application/sdp", body)
 		p := newRawPhone(t, o, "127.0.0.1")
-		if status, text := p.call(offer, headers...); status != want || !w.understood && !strings.Contains(text, "\r\nAccept: application/sdp") {
+		status, text := p.placeCall(offer, headers...)
+		if status != want || !w.understood && !strings.Contains(text, "\r\nAccept: application/sdp") {
 			t.Errorf("INVITE with SDP %s: %s", w.name, text)
 		}
 		if !w.understood {
-			p.send(p.message("ACK", ""))
-			if status, text := p.call(body); status != 200 {
+			p.send(p.buildRequest("ACK", ""))
+			if status, text := p.placeCall(body); status != 200 {
 				t.Fatal(text)
 			}
 		}
@@ -94,45 +95,45 @@ func TestBodies(t *testing.T) {
 			if r.header != "" {
 				headers = append(headers, r.header)
 			}
-			if status, answer := p.ask(r.method, text, headers...); status != want {
+			if status, answer := p.sendRequest(r.method, text, headers...); status != want {
 				t.Errorf("%s with a body %s: %s", r.method, w.name, answer)
 			}
 			if r.method == "INVITE" {
-				p.send(p.message("ACK", ""))
+				p.send(p.buildRequest("ACK", ""))
 			}
 		}
-		if status, text := p.ask("BYE", ""); status != 200 {
+		if status, text := p.sendRequest("BYE", ""); status != 200 {
 			t.Errorf("BYE after bodies %s: %s", w.name, text)
 		}
 	}
 }
 
 // The answer to our INVITE may come with other body parts, and with media sections that we have not offered.
-func TestBodiesOfAnswers(t *testing.T) {
+func TestAnswerBodies(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
+	h, o := startCarrier(t, nil, nil)
 	for i, w := range wraps {
 		if !w.understood {
 			continue
 		}
-		o.dial()
+		o.dialNumber()
 		p := &rawPhone{t: t, conn: h.signals, to: h.to}
-		invite := h.request("INVITE")
+		invite := h.awaitRequest("INVITE")
 		text, headers := w.wrap("application/sdp", body+"m=image 0 udptl t38\r\n")
-		p.replyWith(invite, "200 OK", text, append(headers, fmt.Sprintf("Contact: <sip:a%d@%s>", i, h.signals.LocalAddr()))...)
-		h.request("ACK")
-		h.within(invite, "a", "OPTIONS", 1, "", "")
-		if answer := h.answer(""); !strings.HasPrefix(answer, "SIP/2.0 200") {
+		p.respond(invite, "200 OK", text, append(headers, fmt.Sprintf("Contact: <sip:a%d@%s>", i, h.signals.LocalAddr()))...)
+		h.awaitRequest("ACK")
+		h.sendInDialog(invite, "a", "OPTIONS", 1, "", "")
+		if answer := h.awaitResponse(""); !strings.HasPrefix(answer, "SIP/2.0 200") {
 			t.Errorf("after an answer with SDP %s the call is over: %s", w.name, answer)
 			continue
 		}
-		h.within(invite, "a", "BYE", 2, "", "")
-		h.answer("200")
+		h.sendInDialog(invite, "a", "BYE", 2, "", "")
+		h.awaitResponse("200")
 	}
 }
 
-// replyWith answers a request of the gateway. If the request has no tag in To, the answer has the phone's, or "a".
-func (p *rawPhone) replyWith(req, status, body string, headers ...string) {
+// respond answers a request of the gateway. If the request has no tag in To, the answer has the phone's, or "a".
+func (p *rawPhone) respond(req, status, body string, headers ...string) {
 	p.t.Helper()
 	text := "SIP/2.0 " + status + "\r\n"
 	for line := range strings.SplitSeq(req, "\r\n") {

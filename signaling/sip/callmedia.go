@@ -57,7 +57,7 @@ func (r *callMedia) applyOffer(sdp []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.availableKeys())
+	d, agreed, err := d.negotiateSection(r.trunk.SRTP, r.availableKeys())
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (r *callMedia) applyAnswer(sdp []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.availableKeys())
+	d, agreed, err := d.negotiateSection(r.trunk.SRTP, r.availableKeys())
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (r *callMedia) offeredTypes() (list []payload, events uint8) {
 		return []payload{r.agreed.payload}, events
 	}
 	for _, c := range codecs {
-		list = append(list, payload{c.ours, c})
+		list = append(list, payload{c.offeredType, c})
 	}
 	return list, ourEvents
 }
@@ -196,8 +196,8 @@ func (r *callMedia) applyAgreement() error {
 	if err := r.startFiller(); err != nil {
 		return err
 	}
-	r.log.Info("sound", "codec", r.agreed.codec.name, "srtp", r.agreed.out != nil, "hold", r.agreed.held)
-	return r.session.Do(bridge.Pause{On: r.agreed.held || r.holdMusic})
+	r.log.Info("sound", "codec", r.agreed.codec.name, "srtp", r.agreed.out != nil, "hold", r.agreed.isHeld)
+	return r.session.Do(bridge.Pause{On: r.agreed.isHeld || r.holdMusic})
 }
 
 // setHoldMusic plays music on hold to the other side instead of the conversation, or stops that.
@@ -232,7 +232,7 @@ func (r *callMedia) buildReoffer() []byte {
 	}
 	r.local.version++
 	both := *r.agreed
-	both.answered = "sendrecv"
+	both.direction = "sendrecv"
 	return r.buildDescription(&both)
 }
 
@@ -347,7 +347,7 @@ type activeCodec struct {
 
 // isUnchanged reports whether another agreement has the same media: an INVITE that refreshes the session timer repeats the agreement.
 func (h *activeCodec) isUnchanged(agreed *agreement) bool {
-	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.receives, agreed.receives) &&
+	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
 		slices.Equal(h.agreed.events, agreed.events)
 }
 
@@ -380,7 +380,7 @@ func (r *callMedia) startCodec(s *bridge.Session, agreed *agreement) (*activeCod
 		err := receiver.Run(ctx, stream)
 		stats := receiver.Stats()
 		r.reportQuality(rtc.Quality{
-			Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
+			Up: true, Packets: stats.Packets, LostPackets: stats.Lost, LatePackets: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
 		})
 		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)

@@ -331,9 +331,9 @@ func (d *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRingSeconds*time.Second + byeTimeout))
 		id, err = d.Call(r.Context(), key, what)
 	}
-	var own *bridge.Error
+	var bridgeErr *bridge.Error
 	switch {
-	case err != nil && id != "" && !errors.As(err, &own) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
+	case err != nil && id != "" && !errors.As(err, &bridgeErr) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
 		answerRefused(w, id, err)
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", phone.ClipField(what.Trunk), "to", phone.ClipField(what.To), "err", err)

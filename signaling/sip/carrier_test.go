@@ -24,8 +24,8 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// newCarrier returns a carrier that the test drives, and an office with a trunk to it.
-func newCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *office) {
+// startCarrier returns a carrier that the test drives, and a gateway with a trunk to it.
+func startCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *testGateway) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -40,14 +40,14 @@ func newCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.C
 	for name, value := range trunk {
 		fields[name] = value
 	}
-	o := newOffice(t, ofTrunk(t, fields), tell...)
-	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}, o
+	o := startGateway(t, trunkConfig(t, fields), tell...)
+	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.server.Addresses()[0])}, o
 }
 
 // A CANCEL that is read before its INVITE still cancels the call, as on a network that reorders packets.
-func TestACancelThatOvertakesItsInvite(t *testing.T) {
+func TestCancelBeforeInvite(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
+	h, o := startCarrier(t, nil, nil)
 	for i := range 3 {
 		text := func(method string) string {
 			return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKgone%d;rport\r\nMax-Forwards: 70\r\n"+
@@ -57,9 +57,9 @@ func TestACancelThatOvertakesItsInvite(t *testing.T) {
 		invite := fmt.Sprintf("%sContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", text("INVITE"), len(body), body)
 		cancel := text("CANCEL") + "Content-Length: 0\r\n\r\n"
 		h.send(cancel)
-		h.answer("481")
+		h.awaitResponse("481")
 		h.send(invite)
-		if got := h.answer(`[2-6]\d\d.*\r\n(?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 487") {
+		if got := h.awaitResponse(`[2-6]\d\d.*\r\n(?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 487") {
 			t.Fatalf("call %d was answered %s", i, got)
 		}
 		h.send(text("ACK") + "Content-Length: 0\r\n\r\n")
@@ -70,10 +70,10 @@ func TestACancelThatOvertakesItsInvite(t *testing.T) {
 }
 
 // A CANCEL ends only the call of its own INVITE: not with another branch, and not from another address, even if all other fields match.
-func TestAStrangersCancel(t *testing.T) {
+func TestCancelByStrangerIgnored(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"127.0.0.0/8"}}))
-	caller, stranger := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.2")
+	o := startGateway(t, trunkConfig(t, map[string]any{"from": []string{"127.0.0.0/8"}}))
+	caller, stranger := newCallerPhone(t, o, "127.0.0.1"), newCallerPhone(t, o, "127.0.0.2")
 	at := caller.signals.LocalAddr()
 	text := func(method, branch string, headers string) string {
 		return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s;rport\r\n"+
@@ -83,30 +83,30 @@ func TestAStrangersCancel(t *testing.T) {
 	caller.send(text("INVITE", "first", fmt.Sprintf(
 		"Require: 100rel\r\nContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", len(body), body,
 	)))
-	rings := caller.answer("180") // until that is acknowledged
+	rings := caller.awaitResponse("180") // until that is acknowledged
 	number := regexp.MustCompile(`RSeq: (\d+)`).FindStringSubmatch(rings)
 	const nothing = "Content-Length: 0\r\n\r\n"
 	for branch, h := range map[string]*handset{"another": caller, "third": stranger} { // with one branch the second would repeat the first
 		h.send(text("CANCEL", branch, nothing))
-		h.answer("481")
+		h.awaitResponse("481")
 	}
 	stranger.send(text("CANCEL", "first", nothing))
 	stranger.send(strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: another", 1))
-	conn := connect(t, o, "127.0.0.2")
-	byTCP := &handset{t: t, signals: &messages{conn, "TCP", bufio.NewReader(conn)}}
+	conn := dialTCP(t, o, "127.0.0.2")
+	byTCP := &handset{t: t, signals: &messageConn{conn, "TCP", bufio.NewReader(conn)}}
 	byTCP.send("\r\n\r\n" + strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
-	o.loggedTimes("a CANCEL of another's call", 3)
+	o.awaitLogTimes("a CANCEL of another's call", 3)
 	_, to, _ := strings.Cut(rings, "To: ")
 	to, _, _ = strings.Cut(to, "\r\n")
 	acknowledges := text("PRACK", "second", "RAck: "+number[1]+" 1 INVITE\r\n"+nothing)
 	caller.send(strings.NewReplacer("To: <sip:500@127.0.0.1>", "To: "+to, "CSeq: 1 ", "CSeq: 2 ").Replace(acknowledges))
-	if got := caller.answer(`[2-6](?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 200") {
+	if got := caller.awaitResponse(`[2-6](?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 200") {
 		t.Errorf("the call was answered %s", got)
 	}
 }
 
-// request waits for a request that matches a pattern, and returns it.
-func (h *handset) request(pattern string) string {
+// awaitRequest waits for a request that matches a pattern, and returns it.
+func (h *handset) awaitRequest(pattern string) string {
 	h.t.Helper()
 	h.signals.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 65535)
@@ -121,8 +121,8 @@ func (h *handset) request(pattern string) string {
 	}
 }
 
-// reply answers a request, with SDP if it is a 200 to an INVITE.
-func (h *handset) reply(req, status, tag string, headers ...string) {
+// respond answers a request, with SDP if it is a 200 to an INVITE.
+func (h *handset) respond(req, status, tag string, headers ...string) {
 	h.t.Helper()
 	text := "SIP/2.0 " + status + "\r\n"
 	for line := range strings.SplitSeq(req, "\r\n") {
@@ -138,7 +138,7 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 	}
 	sound := ""
 	if strings.HasPrefix(status, "200") && strings.HasPrefix(req, "INVITE") {
-		sound = cmp.Or(h.described, body)
+		sound = cmp.Or(h.sdp, body)
 		headers = append(headers, "Content-Type: application/sdp", fmt.Sprintf("Contact: <sip:%s@%s>", tag, h.signals.LocalAddr()))
 	}
 	for _, header := range headers {
@@ -147,15 +147,15 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 	h.send(text + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(sound), sound))
 }
 
-// hangUp ends an outgoing call of the office.
+// hangUp ends an outgoing call of the gateway.
 func (h *handset) hangUp(invite, tag string) {
 	h.t.Helper()
-	h.within(invite, tag, "BYE", 1, "", "")
-	h.answer("200")
+	h.sendInDialog(invite, tag, "BYE", 1, "", "")
+	h.awaitResponse("200")
 }
 
-// within sends a request within an outgoing call of the office.
-func (h *handset) within(invite, tag, method string, sequence int, kind, body string, headers ...string) {
+// sendInDialog sends a request within an outgoing call of the gateway.
+func (h *handset) sendInDialog(invite, tag, method string, sequence int, kind, body string, headers ...string) {
 	h.t.Helper()
 	header := func(name string) string {
 		_, value, _ := strings.Cut(invite, name+": ")
@@ -174,11 +174,11 @@ func (h *handset) within(invite, tag, method string, sequence int, kind, body st
 		sequence, method, strings.Join(headers, ""), len(body), body))
 }
 
-// dial makes the office call a number. result receives the result.
-func (o *office) dial() (result <-chan error) {
+// dialNumber makes the gateway call a number. result receives the result.
+func (o *testGateway) dialNumber() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() {
-		_, err := o.door.Call(o.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		_, err := o.server.Call(o.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
 		done <- err
 	}()
 	return done
@@ -189,7 +189,7 @@ func TestLongMessagesByUDP(t *testing.T) {
 	t.Parallel()
 	t.Run("an answer", func(t *testing.T) {
 		t.Parallel()
-		o := newOffice(t, config)
+		o := startGateway(t, config)
 		route := "Record-Route: <sip:proxy.a-carrier-with-a-long-name.example.com:5060;transport=udp;lr;ftag=" + strings.Repeat("x", 150) + ">"
 		s := (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain), route, route, route, route, route, route).ringing().
 			expect(200, "m=audio").request("ACK", 1, "").bye(2)
@@ -197,19 +197,19 @@ func TestLongMessagesByUDP(t *testing.T) {
 	})
 	t.Run("a request", func(t *testing.T) {
 		t.Parallel()
-		h, o := newCarrier(t, map[string]any{"srtp": "required"}, map[string]any{"username": "voxgate", "password": "open sesame"})
-		result := o.dial()
-		first := h.request("INVITE")
+		h, o := startCarrier(t, map[string]any{"srtp": "required"}, map[string]any{"username": "voxgate", "password": "open sesame"})
+		result := o.dialNumber()
+		first := h.awaitRequest("INVITE")
 		nonce := strings.Repeat("0123456789", 30)
-		h.reply(
+		h.respond(
 			first, "407 Proxy Authentication Required", "a",
 			`Proxy-Authenticate: Digest realm="carrier", nonce="`+nonce+`", algorithm=MD5, qop="auth"`,
 		)
-		second := h.request("INVITE.*Proxy-Authorization")
+		second := h.awaitRequest("INVITE.*Proxy-Authorization")
 		if len(second) < 1300 {
 			t.Errorf("only %d bytes", len(second))
 		}
-		h.reply(second, "486 Busy Here", "a")
+		h.respond(second, "486 Busy Here", "a")
 		if refused := (*sip.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != 486 {
 			t.Errorf("%v", refused)
 		}
@@ -217,78 +217,78 @@ func TestLongMessagesByUDP(t *testing.T) {
 }
 
 // One lost ACK does not end a call. If two phones answer, only one gets the call.
-func TestAnswersThatComeAgain(t *testing.T) {
+func TestRetransmittedAnswers(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
-	result := o.dial()
-	invite := h.request("INVITE")
-	h.reply(invite, "200 OK", "first")
-	h.request("ACK.*tag=first")
+	h, o := startCarrier(t, nil, nil)
+	result := o.dialNumber()
+	invite := h.awaitRequest("INVITE")
+	h.respond(invite, "200 OK", "first")
+	h.awaitRequest("ACK.*tag=first")
 	if err := <-result; err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		h.reply(invite, "200 OK", "first")
-		h.request("ACK.*tag=first")
+		h.respond(invite, "200 OK", "first")
+		h.awaitRequest("ACK.*tag=first")
 	}
-	h.reply(invite, "200 OK", "second")
-	h.request("ACK sip:second@.*tag=second")
-	h.reply(h.request("BYE sip:second@.*tag=second.*completed elsewhere"), "200 OK", "second")
-	_ = o.session().Do(bridge.Goodbye{})
-	h.reply(h.request("BYE sip:first@.*tag=first"), "200 OK", "first")
+	h.respond(invite, "200 OK", "second")
+	h.awaitRequest("ACK sip:second@.*tag=second")
+	h.respond(h.awaitRequest("BYE sip:second@.*tag=second.*completed elsewhere"), "200 OK", "second")
+	_ = o.awaitSession().Do(bridge.Goodbye{})
+	h.respond(h.awaitRequest("BYE sip:first@.*tag=first"), "200 OK", "first")
 }
 
 // A duplicated answer counts once: the second is not taken for another phone's, which would get a BYE.
-func TestAnswersThatComeTwiceAtOnce(t *testing.T) {
+func TestDuplicateAnswers(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, map[string]any{"calls": 100, "callsPerSecond": 1000}, nil)
+	h, o := startCarrier(t, map[string]any{"calls": 100, "callsPerSecond": 1000}, nil)
 	next := func(pattern string) string {
 		t.Helper()
-		got := h.request("(BYE|" + pattern + ")")
+		got := h.awaitRequest("(BYE|" + pattern + ")")
 		if strings.HasPrefix(got, "BYE") {
 			t.Fatalf("hung up: %s", got)
 		}
 		return got
 	}
 	for range 20 {
-		result := o.dial()
+		result := o.dialNumber()
 		invite := next("INVITE")
 		for range 20 {
-			h.reply(invite, "200 OK", "a")
+			h.respond(invite, "200 OK", "a")
 		}
 		next("ACK")
 		if err := <-result; err != nil {
 			t.Fatal(err)
 		}
-		h.within(invite, "a", "BYE", 1, "", "")
+		h.sendInDialog(invite, "a", "BYE", 1, "", "")
 		next("SIP/2.0 200")
 	}
 }
 
 // A duplicated ACK is not taken for that of a later response: audio would go one way only.
-func TestAcksThatComeTwice(t *testing.T) {
+func TestDuplicateACKs(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	h := newHandset(t, o)
-	o.session()
-	h.next("ACK", 1, "")
-	o.loggedTimes("msg=sound door", 1) // or all would be agreed on before there is any
-	h.next("INVITE", 2, "")            // the offer is ours
-	h.answer("200")
-	h.next("ACK", 1, "")
-	h.next("ACK", 2, body)
-	h.next("INVITE", 3, "")
-	h.answer("200")
-	h.next("ACK", 3, strings.Replace(body, "RTP/AVP 0", "RTP/AVP 8", 1))
-	o.loggedTimes("msg=sound door", 3)
+	o := startGateway(t, config)
+	h := startCall(t, o)
+	o.awaitSession()
+	h.sendRequest("ACK", 1, "")
+	o.awaitLogTimes("msg=sound door", 1) // or all would be agreed on before there is any
+	h.sendRequest("INVITE", 2, "")       // the offer is ours
+	h.awaitResponse("200")
+	h.sendRequest("ACK", 1, "")
+	h.sendRequest("ACK", 2, body)
+	h.sendRequest("INVITE", 3, "")
+	h.awaitResponse("200")
+	h.sendRequest("ACK", 3, strings.Replace(body, "RTP/AVP 0", "RTP/AVP 8", 1))
+	o.awaitLogTimes("msg=sound door", 3)
 }
 
 // A trunk where we are registered calls our Contact. The called number is in another header, and selects the agent.
-func TestNumbersOfARegisteredTrunk(t *testing.T) {
+func TestCalledNumberOfRegisteredTrunk(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, map[string]any{"callsPerCaller": 10}, map[string]any{"register": true})
-	register := h.request("REGISTER")
-	h.reply(register, "200 OK", "r", "Expires: 3600")
+	h, o := startCarrier(t, map[string]any{"callsPerCaller": 10}, map[string]any{"register": true})
+	register := h.awaitRequest("REGISTER")
+	h.respond(register, "200 OK", "r", "Expires: 3600")
 	contact := regexp.MustCompile(`Contact: <(sip:\+49301@[^>]+)>`).FindStringSubmatch(register)
 	if contact == nil {
 		t.Fatalf("the contact is not our number: %s", register)
@@ -299,20 +299,20 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 		{"", "sip:+493017@carrier"},
 		{"", "tel:+49-30-17"},
 	} {
-		text := invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, strings.Repeat("x", i))+test.headers, body)
+		text := inviteText(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, strings.Repeat("x", i))+test.headers, body)
 		text = strings.Replace(text, "INVITE sip:500@127.0.0.1", "INVITE "+contact[1], 1)
 		h.send(strings.Replace(text, "To: <sip:500@127.0.0.1>", "To: <"+test.to+">", 1))
-		h.answer("200")
-		o.loggedTimes("to=+493017", i+1)
+		h.awaitResponse("200")
+		o.awaitLogTimes("to=+493017", i+1)
 	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		o.door.Close()
+		o.server.Close()
 	}()
 	for last := ""; !strings.HasPrefix(last, "REGISTER"); {
-		last = h.request("(BYE|REGISTER.*Expires: 0)")
-		h.reply(last, "200 OK", "r")
+		last = h.awaitRequest("(BYE|REGISTER.*Expires: 0)")
+		h.respond(last, "200 OK", "r")
 	}
 	<-closed
 }
@@ -320,54 +320,54 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 const challenge = `WWW-Authenticate: Digest realm="carrier", nonce="abc", algorithm=MD5, qop="auth"`
 
 // A trunk may challenge any request within a call, incoming or outgoing, as some do with every request.
-func TestRequestsThatAreChallenged(t *testing.T) {
+func TestChallengesWithinCall(t *testing.T) {
 	t.Parallel()
 	prove := func(h *handset, pattern string) string {
 		t.Helper()
-		first := h.request(pattern)
-		h.reply(first, "401 Unauthorized", "1", challenge)
-		second := h.request(pattern + `.*\r\nAuthorization: Digest [^\r]*username="voxgate"`)
+		first := h.awaitRequest(pattern)
+		h.respond(first, "401 Unauthorized", "1", challenge)
+		second := h.awaitRequest(pattern + `.*\r\nAuthorization: Digest [^\r]*username="voxgate"`)
 		if number := regexp.MustCompile(`CSeq: \d+`); number.FindString(first) == number.FindString(second) {
 			t.Errorf("both have %s", number.FindString(first))
 		}
 		return second
 	}
-	h, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, map[string]any{"username": "voxgate", "password": "open sesame"})
-	caller := newHandset(t, o)
-	result := o.door.Transfer("+49302")
-	caller.reply(prove(caller, "REFER"), "603 Decline", "1")
+	h, o := startCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, map[string]any{"username": "voxgate", "password": "open sesame"})
+	caller := startCall(t, o)
+	result := o.server.Transfer("+49302")
+	caller.respond(prove(caller, "REFER"), "603 Decline", "1")
 	if err := <-result; err == nil || !strings.Contains(err.Error(), "603") {
 		t.Errorf("%v", err)
 	}
-	done := o.door.Refresh()
-	caller.reply(prove(caller, "UPDATE"), "200 OK", "1")
+	done := o.server.RefreshSession()
+	caller.respond(prove(caller, "UPDATE"), "200 OK", "1")
 	<-done
-	_ = o.session().Do(bridge.Goodbye{})
-	caller.reply(prove(caller, "BYE"), "200 OK", "1")
-	called := o.dial()
-	invite := h.request("INVITE")
-	h.reply(invite, "200 OK", "1")
-	h.request("ACK")
+	_ = o.awaitSession().Do(bridge.Goodbye{})
+	caller.respond(prove(caller, "BYE"), "200 OK", "1")
+	called := o.dialNumber()
+	invite := h.awaitRequest("INVITE")
+	h.respond(invite, "200 OK", "1")
+	h.awaitRequest("ACK")
 	if err := <-called; err != nil {
 		t.Fatal(err)
 	}
-	_ = o.session().Do(bridge.Goodbye{})
-	h.reply(prove(h, "BYE"), "200 OK", "1")
+	_ = o.awaitSession().Do(bridge.Goodbye{})
+	h.respond(prove(h, "BYE"), "200 OK", "1")
 }
 
 // A challenge from another address is not answered: a caller whose Contact is their own machine could guess the password from the answer.
-func TestAStrangersChallenge(t *testing.T) {
+func TestChallengeByStrangerIgnored(t *testing.T) {
 	t.Parallel()
-	_, o := newCarrier(t, nil, map[string]any{"username": "voxgate", "password": "open sesame"})
-	caller, stranger := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.2")
+	_, o := startCarrier(t, nil, map[string]any{"username": "voxgate", "password": "open sesame"})
+	caller, stranger := newCallerPhone(t, o, "127.0.0.1"), newCallerPhone(t, o, "127.0.0.2")
 	headers := strings.Replace(fmt.Sprintf(usualHeaders, "h"), "ada@127.0.0.1", "ada@"+stranger.signals.LocalAddr().String(), 1)
-	caller.send(invite(caller.signals.LocalAddr().String(), headers, body))
-	accepted := caller.answer("200")
-	_, caller.party, _ = strings.Cut(accepted, "To: ")
-	caller.party, _, _ = strings.Cut(caller.party, "\r\n")
-	caller.next("ACK", 1, "")
-	_ = o.session().Do(bridge.Goodbye{})
-	stranger.reply(stranger.request("BYE"), "401 Unauthorized", "1", challenge)
+	caller.send(inviteText(caller.signals.LocalAddr().String(), headers, body))
+	accepted := caller.awaitResponse("200")
+	_, caller.remoteParty, _ = strings.Cut(accepted, "To: ")
+	caller.remoteParty, _, _ = strings.Cut(caller.remoteParty, "\r\n")
+	caller.sendRequest("ACK", 1, "")
+	_ = o.awaitSession().Do(bridge.Goodbye{})
+	stranger.respond(stranger.awaitRequest("BYE"), "401 Unauthorized", "1", challenge)
 	_ = stranger.signals.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	buf := make([]byte, 2000)
 	if n, _, err := stranger.signals.ReadFrom(buf); err == nil {
@@ -376,27 +376,27 @@ func TestAStrangersChallenge(t *testing.T) {
 }
 
 // A registrar lists all phones of a number. The expiry of other phones is not taken for ours.
-func TestARegistrarWithOtherTelephones(t *testing.T) {
+func TestRegistrarExpiryOfOtherPhones(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, map[string]any{"register": true})
-	register := h.request("REGISTER")
+	h, o := startCarrier(t, nil, map[string]any{"register": true})
+	register := h.awaitRequest("REGISTER")
 	contact := regexp.MustCompile(`Contact: (<sip:\+49301@[^>]+>)`).FindStringSubmatch(register)
 	if contact == nil {
 		t.Fatal(register)
 	}
-	h.reply(register, "200 OK", "r", "Contact: <sip:+49301@192.0.2.9:5060>;expires=3600, "+contact[1]+";expires=10")
-	o.logged("msg=registered door=sip trunk=lab for=10s")
+	h.respond(register, "200 OK", "r", "Contact: <sip:+49301@192.0.2.9:5060>;expires=3600, "+contact[1]+";expires=10")
+	o.awaitLog("msg=registered door=sip trunk=lab for=10s")
 	var closing sync.WaitGroup
-	closing.Go(o.door.Close)
-	h.reply(h.request("REGISTER.*Expires: 0"), "200 OK", "r")
+	closing.Go(o.server.Close)
+	h.respond(h.awaitRequest("REGISTER.*Expires: 0"), "200 OK", "r")
 	closing.Wait()
 }
 
 // Numbers may arrive as tel: URIs (RFC 3966), especially from mobile networks.
-func TestNumbersWithoutAHost(t *testing.T) {
+func TestTelURIs(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	h := newCaller(t, o, "127.0.0.1")
+	o := startGateway(t, config)
+	h := newCallerPhone(t, o, "127.0.0.1")
 	for i, test := range []struct{ request, from, asserted string }{
 		{"sip:500@127.0.0.1", "sip:anonymous@anonymous.invalid", "<tel:+49-30-2>"},
 		{"sip:500@127.0.0.1", "tel:+49302", ""},
@@ -406,57 +406,57 @@ func TestNumbersWithoutAHost(t *testing.T) {
 		if test.asserted != "" {
 			headers += "P-Asserted-Identity: " + test.asserted + "\r\n"
 		}
-		text := invite(h.signals.LocalAddr().String(), strings.Replace(headers, "<sip:eve@127.0.0.1>", "<"+test.from+">", 1), body)
+		text := inviteText(h.signals.LocalAddr().String(), strings.Replace(headers, "<sip:eve@127.0.0.1>", "<"+test.from+">", 1), body)
 		h.send(strings.Replace(text, "INVITE sip:500@127.0.0.1", "INVITE "+test.request, 1))
-		h.answer("200")
-		o.loggedTimes("from=+49302 to=500", i+1)
+		h.awaitResponse("200")
+		o.awaitLogTimes("from=+49302 to=500", i+1)
 	}
 }
 
 // A peer without UPDATE is refreshed by INVITE from then on. If it cannot refresh now, we try again later.
-func TestRefreshingWithoutUpdate(t *testing.T) {
+func TestSessionRefreshByInvite(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	h := newHandset(t, o)
-	o.session()
-	done := o.door.Refresh()
-	update := h.request("UPDATE.*Session-Expires: 90;refresher=uac")
-	h.reply(update, "405 Method Not Allowed", "1")
+	o := startGateway(t, config)
+	h := startCall(t, o)
+	o.awaitSession()
+	done := o.server.RefreshSession()
+	update := h.awaitRequest("UPDATE.*Session-Expires: 90;refresher=uac")
+	h.respond(update, "405 Method Not Allowed", "1")
 	for range 2 {
-		again := h.request("INVITE.*Session-Expires: 90;refresher=uac.*m=audio")
-		h.reply(again, "200 OK", "1")
-		h.request("ACK")
+		again := h.awaitRequest("INVITE.*Session-Expires: 90;refresher=uac.*m=audio")
+		h.respond(again, "200 OK", "1")
+		h.awaitRequest("ACK")
 		<-done
-		done = o.door.Refresh()
+		done = o.server.RefreshSession()
 	}
-	h.reply(h.request("INVITE"), "503 Service Unavailable", "1")
-	h.request("ACK")
-	o.logged("not refreshed")
+	h.respond(h.awaitRequest("INVITE"), "503 Service Unavailable", "1")
+	h.awaitRequest("ACK")
+	o.awaitLog("not refreshed")
 	if len(o.host.Sessions()) != 1 {
 		t.Error("the call has ended")
 	}
 }
 
 // "I'll put you through" is played before the transfer, and the caller stays if the transfer is refused.
-func TestTransferWaitsForTheSentence(t *testing.T) {
+func TestTransferAfterPlayout(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+49*"}}))
-	h := newHandset(t, o)
-	o.types(strings.Repeat("I will put you through. ", 3))
-	if !h.hear(time.Now().Add(patience)) {
+	o := startGateway(t, trunkConfig(t, map[string]any{"transferTo": []string{"+49*"}}))
+	h := startCall(t, o)
+	o.sendText(strings.Repeat("I will put you through. ", 3))
+	if !h.awaitVoice(time.Now().Add(patience)) {
 		t.Fatal("the model says nothing")
 	}
 	asked := time.Now()
-	result := o.door.Transfer("+49302")
+	result := o.server.Transfer("+49302")
 	ended := make(chan time.Time, 1)
 	go func() {
 		last := asked
-		for h.hear(time.Now().Add(500 * time.Millisecond)) {
+		for h.awaitVoice(time.Now().Add(500 * time.Millisecond)) {
 			last = time.Now()
 		}
 		ended <- last
 	}()
-	refer := h.request("REFER.*Refer-To: <sip:\\+49302@")
+	refer := h.awaitRequest("REFER.*Refer-To: <sip:\\+49302@")
 	came, last := time.Now(), <-ended
 	spoke := last.Sub(asked)
 	if spoke < 500*time.Millisecond {
@@ -465,7 +465,7 @@ func TestTransferWaitsForTheSentence(t *testing.T) {
 	if early := last.Sub(came); early > spoke/2 { // one that comes at once is early by all of it, and a busy machine reads sound late
 		t.Errorf("the other side is asked %v before the sentence ends, of %v", early, spoke)
 	}
-	h.reply(refer, "603 Decline", "1")
+	h.respond(refer, "603 Decline", "1")
 	if err := <-result; err == nil || !strings.Contains(err.Error(), "603") {
 		t.Errorf("%v", err)
 	}
@@ -475,19 +475,19 @@ func TestTransferWaitsForTheSentence(t *testing.T) {
 }
 
 // If the other side reports the target of a REFER as busy, the agent learns that, and we do not call the target ourselves.
-func TestTransferToSomebodyBusy(t *testing.T) {
+func TestReferToBusyTarget(t *testing.T) {
 	t.Parallel()
-	colleague, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, nil)
-	h := newHandset(t, o)
-	events := o.watch()
-	o.types(`/tool transfer_call {"target":"+49302"}`)
-	h.reply(h.request("REFER"), "202 Accepted", "1")
+	colleague, o := startCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, nil)
+	h := startCall(t, o)
+	events := o.watchEvents()
+	o.sendText(`/tool transfer_call {"target":"+49302"}`)
+	h.respond(h.awaitRequest("REFER"), "202 Accepted", "1")
 	for i, status := range []string{"100 Trying", "180 Ringing", "486 Busy Here"} {
 		number := []int{3, 2, 4}[i] // the gateway may reorder two packets that arrive together
-		h.next("NOTIFY", number, "SIP/2.0 "+status, "Event: refer", "Subscription-State: active", "Content-Type: message/sipfrag")
-		h.answer("200")
+		h.sendRequest("NOTIFY", number, "SIP/2.0 "+status, "Event: refer", "Subscription-State: active", "Content-Type: message/sipfrag")
+		h.awaitResponse("200")
 	}
-	end := see(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	end := awaitEvent(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "nobody was reached: 486") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
@@ -501,12 +501,12 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 }
 
 // A target that begins like an allowed number must be a number: it cannot lead to another host or add anything to the request.
-func TestTransfersToSomethingElse(t *testing.T) {
+func TestTransferTargetInjection(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+4930*"}}))
-	newHandset(t, o)
+	o := startGateway(t, trunkConfig(t, map[string]any{"transferTo": []string{"+4930*"}}))
+	startCall(t, o)
 	for _, target := range []string{"+4930123@192.0.2.1;x=", "+4930123?Replaces=x", "+4930123>\r\nX-A: b"} {
-		if err := <-o.door.Transfer(target); err == nil || !strings.Contains(err.Error(), "is not a number") {
+		if err := <-o.server.Transfer(target); err == nil || !strings.Contains(err.Error(), "is not a number") {
 			t.Errorf("%q: %v", target, err)
 		}
 	}
@@ -514,15 +514,15 @@ func TestTransfersToSomethingElse(t *testing.T) {
 
 // A phone system may move a caller away for a transfer, fail to reach the target and lose the caller, but keep reporting in the call with
 // us. Then the agent would talk to an empty line. The call continues only while the caller is heard.
-func TestCallersWhoAreLostByATransfer(t *testing.T) {
+func TestCallerLostByRefer(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{false, true} {
 		t.Run(fmt.Sprint("the caller is there: ", there), func(t *testing.T) {
 			t.Parallel()
-			_, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}, "silenceSeconds": 3}, nil)
-			h := newHandset(t, o)
+			_, o := startCarrier(t, map[string]any{"transferTo": []string{"+49*"}, "silenceSeconds": 3}, nil)
+			h := startCall(t, o)
 			if there {
-				defer h.say(0, 8000, numbered)()
+				defer h.sendPackets(0, 8000, numberedPayload)()
 			}
 			done := make(chan struct{})
 			var running sync.WaitGroup
@@ -533,7 +533,7 @@ func TestCallersWhoAreLostByATransfer(t *testing.T) {
 				to := *h.gateway.(*net.UDPAddr)
 				to.Port++
 				for err == nil {
-					_, err = h.sound.WriteTo(raw, &to)
+					_, err = h.audio.WriteTo(raw, &to)
 					select {
 					case <-done:
 						return
@@ -541,14 +541,14 @@ func TestCallersWhoAreLostByATransfer(t *testing.T) {
 					}
 				}
 			})
-			o.types(`/tool transfer_call {"target":"+49302"}`)
-			h.reply(h.request("REFER"), "202 Accepted", "1")
-			h.next("NOTIFY", 2, "SIP/2.0 503 Service Unavailable", "Event: refer", "Subscription-State: terminated",
+			o.sendText(`/tool transfer_call {"target":"+49302"}`)
+			h.respond(h.awaitRequest("REFER"), "202 Accepted", "1")
+			h.sendRequest("NOTIFY", 2, "SIP/2.0 503 Service Unavailable", "Event: refer", "Subscription-State: terminated",
 				"Content-Type: message/sipfrag")
-			h.answer("200")
+			h.awaitResponse("200")
 			if !there {
-				h.reply(h.request("BYE"), "200 OK", "1")
-				o.logged("call ended")
+				h.respond(h.awaitRequest("BYE"), "200 OK", "1")
+				o.awaitLog("call ended")
 				return
 			}
 			h.signals.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -561,7 +561,7 @@ func TestCallersWhoAreLostByATransfer(t *testing.T) {
 
 // A trunk that gives up calls without packets gets silence in the agent's pauses, on the timeline of the voice, or comfort noise if that
 // was agreed.
-func TestSilenceIsSent(t *testing.T) {
+func TestSilencePackets(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		silence, formats string
@@ -574,13 +574,13 @@ func TestSilenceIsSent(t *testing.T) {
 	} {
 		t.Run(test.silence+" for "+test.formats, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, ofTrunk(t, map[string]any{"silence": test.silence}))
-			h := newHandset(t, o, test.formats)
+			o := startGateway(t, trunkConfig(t, map[string]any{"silence": test.silence}))
+			h := startCall(t, o, test.formats)
 			var last rtp.Packet
 			buf := make([]byte, 1500)
 			for i := range 20 {
-				h.sound.SetReadDeadline(time.Now().Add(patience))
-				n, _, err := h.sound.ReadFrom(buf)
+				h.audio.SetReadDeadline(time.Now().Add(patience))
+				n, _, err := h.audio.ReadFrom(buf)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -598,8 +598,8 @@ func TestSilenceIsSent(t *testing.T) {
 				}
 				last = p
 			}
-			o.types("Hello.")
-			if !h.hear(time.Now().Add(patience)) {
+			o.sendText("Hello.")
+			if !h.awaitVoice(time.Now().Add(patience)) {
 				t.Error("the model says nothing")
 			}
 		})
@@ -607,9 +607,9 @@ func TestSilenceIsSent(t *testing.T) {
 }
 
 // A trunk may have a certificate of a private authority, and require one of ours. Our listener may require one of peers.
-func TestPrivateAuthorities(t *testing.T) {
+func TestPrivateCertificateAuthorities(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t) // which is its own authority
+	cert, key := writeCertificate(t) // which is its own authority
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -631,14 +631,14 @@ func TestPrivateAuthorities(t *testing.T) {
 		n, _ := conn.Read(buf)
 		came <- string(buf[:n])
 	}()
-	o := newOffice(t, edited(t, func(c map[string]any) {
+	o := startGateway(t, configWith(t, func(c map[string]any) {
 		c["tls"] = map[string]any{"ca": cert, "cert": cert, "key": key}
 		c["listen"] = []any{map[string]any{"transport": "tls", "address": "127.0.0.1:0", "cert": cert, "key": key, "clientCA": cert}}
 		c["trunks"].([]any)[0].(map[string]any)["outbound"] = map[string]any{
 			"server": "sip:" + trunk.Addr().String() + ";transport=tls", "from": "+49301", "to": []string{"*"},
 		}
 	}))
-	result := o.dial()
+	result := o.dialNumber()
 	if text := <-came; !strings.HasPrefix(text, "INVITE") {
 		t.Errorf("the trunk got %q", text)
 	}
@@ -647,7 +647,7 @@ func TestPrivateAuthorities(t *testing.T) {
 	}
 	for name, config := range map[string]*tls.Config{"without": {}, "with": {Certificates: []tls.Certificate{pair}}} {
 		config.InsecureSkipVerify = true
-		conn, err := tls.Dial("tcp", o.door.Addresses()[0].String(), config)
+		conn, err := tls.Dial("tcp", o.server.Addresses()[0].String(), config)
 		if err == nil {
 			conn.SetReadDeadline(time.Now().Add(time.Second))
 			_, err = conn.Read(make([]byte, 1)) // TLS 1.3 refuses a client here
@@ -663,13 +663,13 @@ func TestPrivateAuthorities(t *testing.T) {
 // A redirection is followed once, to an allowed number, by the trunk that sent it.
 func TestRedirections(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
+	h, o := startCarrier(t, nil, nil)
 	for to, final := range map[string]int{"+49303": 486, "+900": 302} {
-		result := o.dial()
-		invite := h.request("INVITE sip:\\+49302@")
-		h.reply(invite, "302 Moved Temporarily", "a", "Contact: <sip:"+to+"@elsewhere.example.com>")
+		result := o.dialNumber()
+		invite := h.awaitRequest("INVITE sip:\\+49302@")
+		h.respond(invite, "302 Moved Temporarily", "a", "Contact: <sip:"+to+"@elsewhere.example.com>")
 		if final == 486 {
-			h.reply(h.request("INVITE sip:\\+49303@127.0.0.1"), "486 Busy Here", "b")
+			h.respond(h.awaitRequest("INVITE sip:\\+49303@127.0.0.1"), "486 Busy Here", "b")
 		}
 		if refused := (*sip.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != final {
 			t.Errorf("to %s: %v", to, refused)

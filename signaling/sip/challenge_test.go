@@ -19,18 +19,18 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// challenged is a response with challenges.
-type challenged struct {
+// challengeResponse is a response with challenges.
+type challengeResponse struct {
 	status  string
 	headers []string
 }
 
-func digestOf(name, realm, nonce, algorithm, more string) string {
+func digestChallenge(name, realm, nonce, algorithm, more string) string {
 	return fmt.Sprintf(`%s: Digest realm="%s", nonce="%s", algorithm=%s, qop="auth"%s`, name, realm, nonce, algorithm, more)
 }
 
-// provenTo returns the realms and nonces that a request has digest answers for. It checks each answer.
-func provenTo(t *testing.T, req string) (realms []string) {
+// verifyDigests returns the realms and nonces that a request has digest answers for. It checks each answer.
+func verifyDigests(t *testing.T, req string) (realms []string) {
 	t.Helper()
 	method, _, _ := strings.Cut(req, " ")
 	for _, line := range regexp.MustCompile(`(?m)^(?:Proxy-)?Authorization: Digest (.*)\r$`).FindAllStringSubmatch(req, -1) {
@@ -68,83 +68,86 @@ func provenTo(t *testing.T, req string) (realms []string) {
 
 // All challenges are answered with the trunk's password: of several realms, together or in turn, stale ones, in all forms, for the INVITE
 // and within the call. A wrong password is tried only a few times.
-func TestChallenges(t *testing.T) {
+func TestDigestChallenges(t *testing.T) {
 	t.Parallel()
 	const proxy, server = "Proxy-Authenticate", "WWW-Authenticate"
 	for name, c := range map[string]struct {
-		chain []challenged
+		chain []challengeResponse
 		want  []string // expected digest answers in the end; nil if the call fails
 	}{
-		"401":         {[]challenged{{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}}, []string{"a 1"}},
-		"407":         {[]challenged{{"407 No", []string{digestOf(proxy, "a", "1", "SHA-256", "")}}}, []string{"a 1"}},
-		"without qop": {[]challenged{{"401 No", []string{server + `: Digest realm="a", nonce="1"`}}}, []string{"a 1"}},
-		"407, then 401": {[]challenged{
-			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", "")}},
+		"401":         {[]challengeResponse{{"401 No", []string{digestChallenge(server, "a", "1", "MD5", "")}}}, []string{"a 1"}},
+		"407":         {[]challengeResponse{{"407 No", []string{digestChallenge(proxy, "a", "1", "SHA-256", "")}}}, []string{"a 1"}},
+		"without qop": {[]challengeResponse{{"401 No", []string{server + `: Digest realm="a", nonce="1"`}}}, []string{"a 1"}},
+		"407, then 401": {[]challengeResponse{
+			{"407 No", []string{digestChallenge(proxy, "p", "1", "MD5", "")}}, {"401 No", []string{digestChallenge(server, "a", "2", "MD5", "")}},
 		}, []string{"a 2", "p 1"}},
-		"two proxies, then the system": {[]challenged{
-			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}},
-			{"407 No", []string{digestOf(proxy, "q", "2", "MD5", "")}},
-			{"401 No", []string{digestOf(server, "a", "3", "MD5", "")}},
+		"two proxies, then the system": {[]challengeResponse{
+			{"407 No", []string{digestChallenge(proxy, "p", "1", "MD5", "")}},
+			{"407 No", []string{digestChallenge(proxy, "q", "2", "MD5", "")}},
+			{"401 No", []string{digestChallenge(server, "a", "3", "MD5", "")}},
 		}, []string{"a 3", "p 1", "q 2"}},
-		"stale": {[]challenged{
-			{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", ", stale=TRUE")}},
+		"stale": {[]challengeResponse{
+			{"401 No", []string{digestChallenge(server, "a", "1", "MD5", "")}},
+			{"401 No", []string{digestChallenge(server, "a", "2", "MD5", ", stale=TRUE")}},
 		}, []string{"a 2"}},
-		"stale at a proxy, then the system": {[]challenged{
-			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}},
-			{"407 No", []string{digestOf(proxy, "p", "2", "MD5", `, stale="true"`)}},
-			{"401 No", []string{digestOf(server, "a", "3", "MD5", "")}},
+		"stale at a proxy, then the system": {[]challengeResponse{
+			{"407 No", []string{digestChallenge(proxy, "p", "1", "MD5", "")}},
+			{"407 No", []string{digestChallenge(proxy, "p", "2", "MD5", `, stale="true"`)}},
+			{"401 No", []string{digestChallenge(server, "a", "3", "MD5", "")}},
 		}, []string{"a 3", "p 2"}},
-		"two realms at once": {[]challenged{
-			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", ""), digestOf(proxy, "q", "2", "MD5", "")}},
+		"two realms at once": {[]challengeResponse{
+			{"407 No", []string{digestChallenge(proxy, "p", "1", "MD5", ""), digestChallenge(proxy, "q", "2", "MD5", "")}},
 		}, []string{"p 1", "q 2"}},
-		"both kinds at once": {[]challenged{
-			{"401 No", []string{digestOf(proxy, "p", "1", "MD5", ""), digestOf(server, "a", "2", "MD5", "")}},
+		"both kinds at once": {[]challengeResponse{
+			{"401 No", []string{digestChallenge(proxy, "p", "1", "MD5", ""), digestChallenge(server, "a", "2", "MD5", "")}},
 		}, []string{"a 2", "p 1"}},
-		"two algorithms in one line": {[]challenged{{"401 No", []string{
-			digestOf(server, "a", "1", "SHA-256", "") + `, Digest realm="a", nonce="2", algorithm=MD5, qop="auth"`,
+		"two algorithms in one line": {[]challengeResponse{{"401 No", []string{
+			digestChallenge(server, "a", "1", "SHA-256", "") + `, Digest realm="a", nonce="2", algorithm=MD5, qop="auth"`,
 		}}}, []string{"a 1"}},
-		"an unknown algorithm first": {[]challenged{{"401 No", []string{
-			digestOf(server, "a", "1", "AKAv1-MD5", ""), digestOf(server, "a", "2", "MD5", ""),
+		"an unknown algorithm first": {[]challengeResponse{{"401 No", []string{
+			digestChallenge(server, "a", "1", "AKAv1-MD5", ""), digestChallenge(server, "a", "2", "MD5", ""),
 		}}}, []string{"a 2"}},
-		"another scheme first, in one line": {[]challenged{{"401 No", []string{
+		"another scheme first, in one line": {[]challengeResponse{{"401 No", []string{
 			server + `: Bearer realm="b, c", Basic realm="d", digest REALM=a,  nonce="1",qop="auth-int, auth"`,
 		}}}, []string{"a 1"}},
-		"MD5-sess":     {[]challenged{{"401 No", []string{digestOf(server, "a", "1", "MD5-sess", "")}}}, []string{"a 1"}},
-		"SHA-256-sess": {[]challenged{{"407 No", []string{digestOf(proxy, "a", "1", "SHA-256-sess", `, opaque="x"`)}}}, []string{"a 1"}},
-		"a wrong password": {[]challenged{
-			{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", "")}},
+		"MD5-sess": {[]challengeResponse{{"401 No", []string{digestChallenge(server, "a", "1", "MD5-sess", "")}}}, []string{"a 1"}},
+		"SHA-256-sess": {
+			[]challengeResponse{{"407 No", []string{digestChallenge(proxy, "a", "1", "SHA-256-sess", `, opaque="x"`)}}}, []string{"a 1"},
+		},
+		"a wrong password": {[]challengeResponse{
+			{"401 No", []string{digestChallenge(server, "a", "1", "MD5", "")}}, {"401 No", []string{digestChallenge(server, "a", "2", "MD5", "")}},
 		}, nil},
-		"stale for ever": {slices.Repeat([]challenged{
-			{"401 No", []string{digestOf(server, "a", "{n}", "MD5", ", stale=true")}},
+		"stale for ever": {slices.Repeat([]challengeResponse{
+			{"401 No", []string{digestChallenge(server, "a", "{n}", "MD5", ", stale=true")}},
 		}, 5), nil},
-		"nothing that is known": {[]challenged{{"401 No", []string{server + `: Basic realm="a"`}}}, nil},
+		"nothing that is known": {[]challengeResponse{{"401 No", []string{server + `: Basic realm="a"`}}}, nil},
 	} {
 		for _, method := range []string{"INVITE", "BYE"} {
 			t.Run(method+" "+name, func(t *testing.T) {
 				t.Parallel()
 				states := make(chan sip.CallStatus, 64)
-				h, o := newCarrier(t, nil, map[string]any{"username": "me", "password": "open sesame"}, func(s sip.CallStatus) { states <- s })
-				o.dial()
+				h, o := startCarrier(t, nil, map[string]any{"username": "me", "password": "open sesame"}, func(s sip.CallStatus) { states <- s })
+				o.dialNumber()
 				p := &rawPhone{t: t, conn: h.signals, to: h.to}
-				req := h.request("INVITE")
+				req := h.awaitRequest("INVITE")
 				if method == "BYE" {
-					p.replyWith(req, "200 OK", body, "Content-Type: application/sdp", "Contact: <sip:x@"+h.signals.LocalAddr().String()+">")
-					h.request("ACK")
-					h.within(req, "a", "OPTIONS", 1, "", "")
-					h.answer("200")
-					o.door.HangUp()
-					req = h.request("BYE")
+					p.respond(req, "200 OK", body, "Content-Type: application/sdp", "Contact: <sip:x@"+h.signals.LocalAddr().String()+">")
+					h.awaitRequest("ACK")
+					h.sendInDialog(req, "a", "OPTIONS", 1, "", "")
+					h.awaitResponse("200")
+					o.server.HangUp()
+					req = h.awaitRequest("BYE")
 				}
 				for i, one := range c.chain {
 					var headers []string
 					for _, header := range one.headers {
 						headers = append(headers, strings.ReplaceAll(header, "{n}", fmt.Sprint(i)))
 					}
-					p.replyWith(req, one.status, "", headers...)
+					p.respond(req, one.status, "", headers...)
 					if method == "BYE" && c.want == nil && i == len(c.chain)-1 {
 						break
 					}
-					again := p.read(patience, func(text string) bool {
+					again := p.awaitMessage(patience, func(text string) bool {
 						return strings.HasPrefix(text, method+" ") && !strings.Contains(text, cseqOf(req)) || strings.HasPrefix(text, "ACK ") &&
 							c.want == nil && i == len(c.chain)-1
 					})
@@ -165,10 +168,10 @@ func TestChallenges(t *testing.T) {
 						}
 					}
 				}
-				if got := provenTo(t, req); !slices.Equal(got, c.want) {
+				if got := verifyDigests(t, req); !slices.Equal(got, c.want) {
 					t.Errorf("proved to %q, not %q, in\n%s", got, c.want, req)
 				}
-				p.replyWith(req, "486 Busy Here", "")
+				p.respond(req, "486 Busy Here", "")
 			})
 		}
 	}
@@ -181,7 +184,7 @@ func cseqOf(message string) string {
 }
 
 // The answer to our INVITE may be in a provisional response, and need not be repeated. It must be of the phone that takes the call.
-func TestEarlyAnswers(t *testing.T) {
+func TestProvisionalSDPAnswer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		early  []string // the tags of 183s with SDP
@@ -199,15 +202,15 @@ func TestEarlyAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, o := newCarrier(t, nil, nil)
-			rings := o.dial()
+			h, o := startCarrier(t, nil, nil)
+			rings := o.dialNumber()
 			p := &rawPhone{t: t, conn: h.signals, to: h.to}
-			invite := h.request("INVITE")
+			invite := h.awaitRequest("INVITE")
 			const kind = "Content-Type: application/sdp"
 			contact := "Contact: <sip:x@" + h.signals.LocalAddr().String() + ">"
 			for i, tag := range c.early {
 				p.tag = tag
-				p.replyWith(invite, "183 Session Progress", body, kind, contact)
+				p.respond(invite, "183 Session Progress", body, kind, contact)
 				if i == 0 { // what follows must not overtake it
 					if err := <-rings; err != nil {
 						t.Fatal(err)
@@ -219,30 +222,30 @@ func TestEarlyAnswers(t *testing.T) {
 			if c.body != "" {
 				headers = append(headers, kind)
 			}
-			p.replyWith(invite, "200 OK", c.body, headers...)
-			h.request("ACK")
+			p.respond(invite, "200 OK", c.body, headers...)
+			h.awaitRequest("ACK")
 			if !c.stands {
-				p.replyWith(h.request("BYE"), "200 OK", "")
+				p.respond(h.awaitRequest("BYE"), "200 OK", "")
 				return
 			}
-			o.logged("msg=sound ")
-			done := o.door.Refresh()
-			update := h.request("UPDATE")
-			p.replyWith(update, "405 Method Not Allowed", "")
-			p.replyWith(h.request("INVITE"), "200 OK", "", contact) // without a description: nothing has changed
-			h.request("ACK")
+			o.awaitLog("msg=sound ")
+			done := o.server.RefreshSession()
+			update := h.awaitRequest("UPDATE")
+			p.respond(update, "405 Method Not Allowed", "")
+			p.respond(h.awaitRequest("INVITE"), "200 OK", "", contact) // without a description: nothing has changed
+			h.awaitRequest("ACK")
 			<-done
-			h.within(invite, c.tag, "OPTIONS", 1, "", "")
-			h.answer("200")
-			h.within(invite, c.tag, "BYE", 2, "", "")
-			h.answer("200")
+			h.sendInDialog(invite, c.tag, "OPTIONS", 1, "", "")
+			h.awaitResponse("200")
+			h.sendInDialog(invite, c.tag, "BYE", 2, "", "")
+			h.awaitResponse("200")
 		})
 	}
 }
 
 // The answer to our offer may have its own payload types and key tags, and list several codecs. The peer may send either side's payload
 // types, and switch between codecs without signalling (RFC 3264, section 6.1).
-func TestNumbersOfOurOffer(t *testing.T) {
+func TestAnswerPayloadTypes(t *testing.T) {
 	t.Parallel()
 	const laws = "a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n"
 	keyNumber := func(n int) string { return fmt.Sprintf("a=rtpmap:%d telephone-event/8000\r\n", n) }
@@ -267,33 +270,33 @@ func TestNumbersOfOurOffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, o := newCarrier(t, nil, nil)
-			h.listen("0")
-			h.described = strings.Replace(h.describe(c.formats), "a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", c.maps, 1)
-			o.dial()
-			invite := h.request("INVITE")
-			h.reply(invite, "200 OK", "a")
-			h.request("ACK")
-			h.hears(invite)
-			events := o.watch()
+			h, o := startCarrier(t, nil, nil)
+			h.openAudio("0")
+			h.sdp = strings.Replace(h.audioSDP(c.formats), "a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", c.maps, 1)
+			o.dialNumber()
+			invite := h.awaitRequest("INVITE")
+			h.respond(invite, "200 OK", "a")
+			h.awaitRequest("ACK")
+			h.setAudioAddr(invite)
+			events := o.watchEvents()
 			speech := mediatest.Speech(time.Second, 8000)
 			law := g711.MuLaw
 			if c.sound == 8 {
 				law = g711.ALaw
 			}
-			stop := h.say(c.sound, 8000, func(i int) []byte {
+			stop := h.sendPackets(c.sound, 8000, func(i int) []byte {
 				frame := make([]int16, 160)
 				if i > 25 { // after a codec was followed
 					copy(frame, speech[min(160*(i-25), len(speech)):])
 				}
 				return law.AppendBytes(nil, frame)
 			})
-			see(t, events, func(e bridge.UserText) bool { return e.Final })
+			awaitEvent(t, events, func(e bridge.UserText) bool { return e.Final })
 			stop()
-			h.packet(func(p *rtp.Packet) bool { return p.PayloadType == c.ours })
-			stop = h.say(c.keys, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
+			h.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == c.ours })
+			stop = h.sendPackets(c.keys, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
 			defer stop()
-			see(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: 7") })
+			awaitEvent(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: 7") })
 		})
 	}
 }

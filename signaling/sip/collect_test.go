@@ -12,16 +12,16 @@ import (
 	"voxgate/bridge"
 )
 
-// collects returns a configuration whose agents may collect a PIN, which is sent to a webhook.
-func collects(t *testing.T, endpoint string) string {
-	return edited(t, func(c map[string]any) {
+// collectConfig returns a configuration whose agents may collect a PIN, which is sent to a webhook.
+func collectConfig(t *testing.T, endpoint string) string {
+	return configWith(t, func(c map[string]any) {
 		c["collect"] = []any{map[string]any{"name": "PIN", "min": 8, "max": 8, "url": endpoint, "secret": "s"}}
 		c["agents"] = []any{map[string]any{"numbers": []string{"*"}, "greeting": "", "collect": []string{"PIN"}}}
 	})
 }
 
 // Keys pressed (RFC 4733) for a collection are sent only to the operator's webhook.
-func TestDigitsNobodySees(t *testing.T) {
+func TestCollectedDigitsStaySecret(t *testing.T) {
 	t.Parallel()
 	const digits = "73519264"
 	posted := make(chan string, 1)
@@ -30,15 +30,15 @@ func TestDigitsNobodySees(t *testing.T) {
 		posted <- string(body)
 	}))
 	defer server.Close()
-	o := newOffice(t, collects(t, server.URL))
+	o := startGateway(t, collectConfig(t, server.URL))
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	events := o.watch()
-	o.types(`/tool collect_digits {"what":"PIN"}`)
-	o.logged("collecting keys")
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	events := o.watchEvents()
+	o.sendText(`/tool collect_digits {"what":"PIN"}`)
+	o.awaitLog("collecting keys")
 	for _, key := range digits {
-		p.do("sndcode", string(key))
+		p.runCommand("sndcode", string(key))
 	}
 	select {
 	case body := <-posted:
@@ -49,15 +49,15 @@ func TestDigitsNobodySees(t *testing.T) {
 		t.Fatal("the endpoint got nothing")
 	}
 	var all strings.Builder
-	see(t, events, func(e bridge.ToolStatus) bool {
+	awaitEvent(t, events, func(e bridge.ToolStatus) bool {
 		fmt.Fprintf(&all, "%s %s", e.Args, e.Result)
 		return strings.Contains(string(e.Result), "entered, valid")
 	})
-	see(t, events, func(e bridge.AssistantText) bool {
+	awaitEvent(t, events, func(e bridge.AssistantText) bool {
 		all.WriteString(e.Text)
 		return e.Final && strings.Contains(e.Text, "entered, valid")
 	})
-	o.loggedTimes("keys collected", 1)
+	o.awaitLogTimes("keys collected", 1)
 	all.WriteString(o.logs.String())
 	for at := range len(digits) - 3 {
 		if strings.Contains(all.String(), `"`+digits[at:at+4]) {

@@ -66,7 +66,7 @@ type Trunk struct {
 	Digest         string    `json:"digest"`         // SHA-256 or MD5; if empty, either
 	SRTP           string    `json:"srtp"`           // required or off; if empty, used when the peer offers it
 	NAT            bool      `json:"nat"`            // the media source may differ from the SDP
-	Early          bool      `json:"early"`          // dial the model while the call rings, and answer when it begins to speak
+	EarlyMedia     bool      `json:"early"`          // dial the model while the call rings, and answer when it begins to speak
 	Calls          int       `json:"calls"`          // concurrent; 0 means 50
 	CallsPerCaller int       `json:"callsPerCaller"` // concurrent; 0 means 3
 	CallsPerSecond float64   `json:"callsPerSecond"` // 0 means 10

@@ -292,23 +292,23 @@ const unreachableTimeout = 2 * time.Second
 // ones go to the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable addresses (RFC 3581).
 func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
-	source, astray := d.source, d.useSource
+	source, useSource := d.source, d.useSource
 	d.mu.Unlock()
-	if source == "" || astray || req.Destination() == source {
+	if source == "" || useSource || req.Destination() == source {
 		return transact(ctx, d.client, req)
 	}
-	first, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(unreachableTimeout, cancel)
-	res, err := transactWithProgress(first, d.client, req, func() { late.Stop() })
-	late.Stop()
+	firstTry, cancel := context.WithCancel(ctx)
+	fallbackTimer := time.AfterFunc(unreachableTimeout, cancel)
+	res, err := transactWithProgress(firstTry, d.client, req, func() { fallbackTimer.Stop() })
+	fallbackTimer.Stop()
 	cancel()
 	if err == nil || ctx.Err() != nil {
 		return res, err
 	}
 	d.switchToSource(req, err)
-	again := req.Clone()
-	d.prepareRetry(again)
-	return transact(ctx, d.client, again)
+	retry := req.Clone()
+	d.prepareRetry(retry)
+	return transact(ctx, d.client, retry)
 }
 
 // switchToSource switches the dialog: requests go to the source of the peer's requests.

@@ -10,8 +10,8 @@ import (
 // StrangerTime bounds how long a stranger's connection may exist without a call.
 const StrangerTime = strangerTime
 
-// ResolveBy sets the resolver of trunks and hosts.
-func (d *Server) ResolveBy(r *net.Resolver) { d.resolver = r }
+// SetResolver sets the resolver of trunks and hosts.
+func (d *Server) SetResolver(r *net.Resolver) { d.resolver = r }
 
 // OwnAddresses returns our address for a name, looked up with each resolver in turn.
 func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
@@ -26,14 +26,14 @@ func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, e
 	return list, nil
 }
 
-// Kept returns the number of UDP addresses for which sipgo stores a connection.
-func (d *Server) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
+// UDPConnections returns the number of UDP addresses for which sipgo stores a connection.
+func (d *Server) UDPConnections() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
-// Connections is [Server.Kept] for TCP.
-func (d *Server) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
+// TCPConnections is [Server.UDPConnections] for TCP.
+func (d *Server) TCPConnections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
 
-// Refresh refreshes the session timer of the only call now. done is closed when that is over.
-func (d *Server) Refresh() (done <-chan struct{}) {
+// RefreshSession refreshes the session timer of the only call now. done is closed when that is over.
+func (d *Server) RefreshSession() (done <-chan struct{}) {
 	over := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,8 +57,8 @@ func (d *Server) Transfer(target string) <-chan error {
 	return result
 }
 
-// NoAnswer ends the call to a number as if it had rung for too long. Its trunk gets an hour to answer the CANCEL.
-func (d *Server) NoAnswer(number string) {
+// EndUnanswered ends the call to a number as if it had rung for too long. Its trunk gets an hour to answer the CANCEL.
+func (d *Server) EndUnanswered(number string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timeout = time.Hour

@@ -11,7 +11,7 @@ import (
 )
 
 // The caller and the called number are read from all headers for them, in all spellings. A hidden number is treated as missing.
-func TestParties(t *testing.T) {
+func TestCallerAndCalledNumber(t *testing.T) {
 	const from, n = "<sip:+15550001111@192.0.2.9>", phone.Number("+15550001111")
 	for _, c := range []struct {
 		line, from, headers string // line: the request's URI

@@ -262,7 +262,7 @@ func (c *call) sendRinging(req *sip.Request, tx sip.ServerTransaction) (talked <
 		return nil, nil
 	case !offered && must: // it would carry our offer, and its PRACK the answer
 		return nil, nil
-	case !offered || !c.trunk.Early:
+	case !offered || !c.trunk.EarlyMedia:
 		return nil, c.sendReliable(req, rings, tx, must)
 	default:
 		must = supportsOption(req, "100rel")

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// lookupInterval is how long the addresses of our name are cached: a dynamic address may change.
+	// lookupInterval limits the caching of our name's addresses, since a dynamic address may change.
 	lookupInterval = time.Minute
 	// lookupTimeout bounds a look-up, since a call is waiting for it.
 	lookupTimeout = 2 * time.Second

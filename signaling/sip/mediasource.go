@@ -45,7 +45,7 @@ func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 		return true
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a)
-	case now.Sub(s.latchedAt) < sourceSilence || s.terms.silent: // the source may be silent: the pause is short, or agreed on
+	case now.Sub(s.latchedAt) < sourceSilence || s.terms.isSilent: // the source may be silent: the pause is short, or agreed on
 		s.candidate.packets = 0
 		return false
 	}

@@ -19,7 +19,7 @@ type rtpSource struct {
 	key      *srtp.Context // nil without SRTP
 }
 
-func (r *rtpSource) packet(t *testing.T) []byte {
+func (r *rtpSource) nextPacket(t *testing.T) []byte {
 	t.Helper()
 	r.sequence++
 	raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, SSRC: r.ssrc, SequenceNumber: r.sequence}, Payload: make([]byte, 160)}).Marshal()
@@ -32,12 +32,12 @@ func (r *rtpSource) packet(t *testing.T) []byte {
 	return raw
 }
 
-// speaks sends a number of packets, and returns how many were accepted.
-func (r *rtpSource) speaks(t *testing.T, s *stream, packets int) (taken int) {
+// sendPackets sends a number of packets, and returns how many were accepted.
+func (r *rtpSource) sendPackets(t *testing.T, s *stream, packets int) (taken int) {
 	t.Helper()
 	for range packets {
 		time.Sleep(20 * time.Millisecond)
-		if _, ok := s.acceptPacket(r.packet(t), netip.MustParseAddrPort(r.at)); ok {
+		if _, ok := s.acceptPacket(r.nextPacket(t), netip.MustParseAddrPort(r.at)); ok {
 			taken++
 		}
 	}
@@ -46,7 +46,7 @@ func (r *rtpSource) speaks(t *testing.T, s *stream, packets int) (taken int) {
 
 // The peer's source is followed when the old one is silent, and cannot be replaced while it sends. The cases cover each way of moving, with
 // and without nat, and RTP and SRTP with continued and restarted counters.
-func TestSourcesThatMove(t *testing.T) {
+func TestMediaSourceMoves(t *testing.T) {
 	const described, sameHost, otherHost = "192.0.2.1:4000", "192.0.2.1:5000", "192.0.2.99:4000"
 	for _, c := range []struct {
 		name             string
@@ -87,11 +87,11 @@ func TestSourcesThatMove(t *testing.T) {
 			}
 			old := &rtpSource{c.first, 7, 65500, theirs}
 			other := &rtpSource{"192.0.2.1:7000", 8, 100, stranger}
-			if n := old.speaks(t, s, 100); n != 100 { // over the end of the sequence
+			if n := old.sendPackets(t, s, 100); n != 100 { // over the end of the sequence
 				t.Fatalf("%s: %d of 100 packets were taken", c.name, n)
 			}
 			for range 100 {
-				if old.speaks(t, s, 1) != 1 || other.speaks(t, s, 1) != 0 {
+				if old.sendPackets(t, s, 1) != 1 || other.sendPackets(t, s, 1) != 0 {
 					t.Fatalf("%s: a stranger takes over while the peer speaks", c.name)
 				}
 			}
@@ -101,17 +101,17 @@ func TestSourcesThatMove(t *testing.T) {
 			} else if c.sealed {
 				next.ssrc, next.key = old.ssrc, sealing()
 			}
-			if n := next.speaks(t, s, 40); n > 0 && c.next != described {
+			if n := next.sendPackets(t, s, 40); n > 0 && c.next != described {
 				t.Errorf("%s: %d packets are taken before the old source was silent for a while", c.name, n)
 			}
-			n := next.speaks(t, s, 60)
+			n := next.sendPackets(t, s, 60)
 			if heard := n > 40; heard == c.not {
 				t.Errorf("%s: %d of 60 packets are taken", c.name, n)
 			}
 			if to := s.latched.String(); !c.not && to != c.next {
 				t.Errorf("%s: our sound goes to %s", c.name, to)
 			}
-			if !c.not && c.next != described && next.speaks(t, s, 20)+other.speaks(t, s, 20) != 20 {
+			if !c.not && c.next != described && next.sendPackets(t, s, 20)+other.sendPackets(t, s, 20) != 20 {
 				t.Errorf("%s: a stranger is heard", c.name)
 			}
 		})
@@ -119,33 +119,33 @@ func TestSourcesThatMove(t *testing.T) {
 }
 
 // On hold, when no packets are expected, another source cannot replace the peer's.
-func TestSourcesOnHold(t *testing.T) {
+func TestMediaSourceOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agreed := &agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}
 		s := &stream{}
 		hold := func(silent bool) {
 			changed := *agreed
-			changed.silent = silent
+			changed.isSilent = silent
 			if err := s.applyAgreement(&changed, true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		hold(false)
 		peer, stranger := &rtpSource{"192.0.2.1:4000", 7, 0, nil}, &rtpSource{"192.0.2.9:4000", 8, 0, nil}
-		peer.speaks(t, s, 10)
+		peer.sendPackets(t, s, 10)
 		hold(true)
-		if n := stranger.speaks(t, s, 200); n > 0 {
+		if n := stranger.sendPackets(t, s, 200); n > 0 {
 			t.Errorf("%d packets of a stranger are taken", n)
 		}
 		hold(false)
-		if n := peer.speaks(t, s, 10); n != 10 {
+		if n := peer.sendPackets(t, s, 10); n != 10 {
 			t.Errorf("%d packets of the peer are taken", n)
 		}
 	})
 }
 
 // Media from a rejected address is logged once, with both addresses.
-func TestForeignSources(t *testing.T) {
+func TestForeignMediaSourceLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, nat := range []bool{false, true} {
 			said := ""
@@ -154,8 +154,8 @@ func TestForeignSources(t *testing.T) {
 			if err := s.applyAgreement(&agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}, nat); err != nil {
 				t.Fatal(err)
 			}
-			(&rtpSource{"192.0.2.2:4000", 7, 0, nil}).speaks(t, s, 5) // too few packets to be logged
-			(&rtpSource{"192.0.2.3:4000", 7, 0, nil}).speaks(t, s, 100)
+			(&rtpSource{"192.0.2.2:4000", 7, 0, nil}).sendPackets(t, s, 5) // too few packets to be logged
+			(&rtpSource{"192.0.2.3:4000", 7, 0, nil}).sendPackets(t, s, 100)
 			if want := map[bool]string{false: "192.0.2.3:4000 192.0.2.1:4000;", true: ""}[nat]; said != want {
 				t.Errorf("nat %v: said %q, not %q", nat, said, want)
 			}

@@ -457,27 +457,27 @@ func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- er
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var silent, late <-chan time.Time // silent is nil without another server, late until the call is given up
+	var serverTimer, cancelDeadline <-chan time.Time // silent is nil without another server, late until the call is given up
 	if len(c.dialog.servers) > 1 {
-		silent = time.After(serverTimeout)
+		serverTimer = time.After(serverTimeout)
 	}
 	var stopping <-chan struct{}
-	heard, rang := false, false
-	ended, given := c.endRequested, ctx.Done()
+	hasResponse, isRinging := false, false
+	endRequested, ctxDone := c.endRequested, ctx.Done()
 	giveUp := func() {
-		ended, given, silent = nil, nil, nil
-		late, stopping = time.After(c.server.timeout), c.server.closing
+		endRequested, ctxDone, serverTimer = nil, nil, nil
+		cancelDeadline, stopping = time.After(c.server.timeout), c.server.closing
 		c.sendCancel(req)
 	}
 	for {
 		select {
 		case res := <-tx.Responses():
-			silent, heard = nil, true
+			serverTimer, hasResponse = nil, true
 			switch {
 			case res.IsSuccess():
 				// Before the transaction ends: otherwise an immediate repetition would be taken for the answer of another phone.
 				c.dialog.handleAnswer(res)
-				if given == nil { // it was answered while we gave up
+				if ctxDone == nil { // it was answered while we gave up
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)
 					c.dialog.sendBye("")
 					return nil, errCancelled
@@ -487,26 +487,26 @@ func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- er
 				return res, nil
 			}
 			c.earlySDP.addAnswer(res)
-			if res.StatusCode >= 180 && !rang {
-				rang = true
+			if res.StatusCode >= 180 && !isRinging {
+				isRinging = true
 				c.server.outboundCalls.setState(c, StateRinging)
 				trySend(rings, nil)
 			}
-		case <-silent:
+		case <-serverTimer:
 			return nil, errSilent
 		case <-tx.Done():
-			if !heard && given != nil {
+			if !hasResponse && ctxDone != nil {
 				return nil, fmt.Errorf("%w: %w", errSilent, cmp.Or(tx.Err(), error(errCancelled)))
 			}
 			return nil, cmp.Or(tx.Err(), error(errCancelled))
-		case <-ended:
+		case <-endRequested:
 			giveUp()
-		case <-given:
+		case <-ctxDone:
 			c.endCall(errNoAnswer)
 			giveUp()
 		case <-stopping:
-			stopping, late = nil, time.After(byeTimeout)
-		case <-late:
+			stopping, cancelDeadline = nil, time.After(byeTimeout)
+		case <-cancelDeadline:
 			return nil, errCancelled
 		}
 	}

@@ -29,20 +29,20 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// calling returns an office with a trunk to a phone.
-func calling(t *testing.T, to *baresip, more map[string]any) *office {
+// gatewayWithPhone returns a gateway with a trunk to a phone.
+func gatewayWithPhone(t *testing.T, to *baresip, more map[string]any) *testGateway {
 	t.Helper()
 	trunk := map[string]any{"outbound": map[string]any{"server": "sip:" + to.at, "from": "+49301", "to": []string{"alice"}}}
 	for name, value := range more {
 		trunk[name] = value
 	}
-	return newOffice(t, ofTrunk(t, trunk))
+	return startGateway(t, trunkConfig(t, trunk))
 }
 
 var talker = agents.Choice{Agent: &agents.Agent{Prompt: "You remind people."}}
 
 // After an outgoing call is answered, the agent speaks first, and the model hears the person's response.
-func TestCallingSomebody(t *testing.T) {
+func TestOutboundCall(t *testing.T) {
 	for name, more := range map[string]map[string]any{"in the clear": nil, "in secret": {"srtp": "required"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,16 +52,16 @@ func TestCallingSomebody(t *testing.T) {
 			}
 			machine := mediatest.MeasureLateness(t)
 			p := newBaresip(t, account)
-			o := calling(t, p, more)
-			if _, err := o.door.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+			o := gatewayWithPhone(t, p, more)
+			if _, err := o.server.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 				t.Fatal(err)
 			}
-			p.expect("CALL_ESTABLISHED")
-			o.answered(2) // the greeting, and the answer to the tone
-			p.do("hangup", "")
-			p.expect("CALL_CLOSED")
-			o.logged("call ended")
-			pcm, rate := p.heard()
+			p.awaitEvent("CALL_ESTABLISHED")
+			o.awaitTurns(2) // the greeting, and the answer to the tone
+			p.runCommand("hangup", "")
+			p.awaitEvent("CALL_CLOSED")
+			o.awaitLog("call ended")
+			pcm, rate := p.playedAudio()
 			if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.2 && machine.CanJudge(t, soundLate) {
 				t.Errorf("the tone is %.3f of what was heard", level)
 			}
@@ -70,28 +70,28 @@ func TestCallingSomebody(t *testing.T) {
 }
 
 // A declined call fails, and a forbidden number is not dialled.
-func TestCallsThatAreNotMade(t *testing.T) {
+func TestOutboundCallRefused(t *testing.T) {
 	t.Parallel()
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
-	o := calling(t, p, nil)
+	o := gatewayWithPhone(t, p, nil)
 	var own *bridge.Error
 	for _, what := range []sip.Dial{{To: "+900123", Trunk: "lab"}, {To: "alice", Trunk: "nobody's"}} {
-		if _, err := o.door.Call(t.Context(), "app", what); !errors.As(err, &own) {
+		if _, err := o.server.Call(t.Context(), "app", what); !errors.As(err, &own) {
 			t.Errorf("%+v: %v", what, err)
 		}
 	}
-	if _, err := o.door.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+	if _, err := o.server.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 		t.Fatal(err) // it rings
 	}
-	p.expect("CALL_INCOMING")
-	p.do("hangup", "")
-	o.logged("not answered: 4")
+	p.awaitEvent("CALL_INCOMING")
+	p.runCommand("hangup", "")
+	o.awaitLog("not answered: 4")
 	if n := len(o.host.Sessions()); n > 0 {
 		t.Errorf("%d conversations", n)
 	}
 }
 
-// backend is a client of an office's HTTP API.
+// backend is a client of a gateway's HTTP API.
 type backend struct {
 	t         testing.TB
 	url       string
@@ -99,7 +99,7 @@ type backend struct {
 	stranger  string // may not make calls
 }
 
-func newBackend(t testing.TB, o *office) *backend {
+func startBackend(t testing.TB, o *testGateway) *backend {
 	t.Helper()
 	b := &backend{t: t}
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -116,7 +116,7 @@ func newBackend(t testing.TB, o *office) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, o.door.Endpoints()...)
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, o.server.Endpoints()...)
 	front := httptest.NewServer(server)
 	b.url = front.URL
 	t.Cleanup(func() {
@@ -128,7 +128,7 @@ func newBackend(t testing.TB, o *office) *backend {
 	return b
 }
 
-func (b *backend) ask(key, method, path, body string) (status int, answer string) {
+func (b *backend) sendRequest(key, method, path, body string) (status int, answer string) {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), method, b.url+path, strings.NewReader(body))
 	if err != nil {
@@ -151,10 +151,10 @@ func (b *backend) ask(key, method, path, body string) (status int, answer string
 }
 
 // A backend can make a call with a permitted server key.
-func TestCallsByHTTP(t *testing.T) {
+func TestOutboundCallByHTTP(t *testing.T) {
 	t.Parallel()
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
-	b := newBackend(t, calling(t, p, nil))
+	b := startBackend(t, gatewayWithPhone(t, p, nil))
 	for _, test := range []struct {
 		key, body string
 		status    int
@@ -174,21 +174,21 @@ func TestCallsByHTTP(t *testing.T) {
 		{b.key, `{"to":"alice","trunk":"lab","headers":{"X-A":"1\r\nVia: x"}}`, 400, "X-A"},
 		{b.key, `{"to":"alice","trunk":"lab","agent":{"prompt":"You remind people."}}`, 200, `"id"`},
 	} {
-		if status, text := b.ask(test.key, "POST", "/v1/calls", test.body); status != test.status || !strings.Contains(text, test.says) {
+		if status, text := b.sendRequest(test.key, "POST", "/v1/calls", test.body); status != test.status || !strings.Contains(text, test.says) {
 			t.Errorf("%s: %d %s", test.body, status, text)
 		}
 	}
-	p.expect("CALL_ESTABLISHED")
-	p.do("hangup", "")
-	p.expect("CALL_CLOSED")
+	p.awaitEvent("CALL_ESTABLISHED")
+	p.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
 }
 
 // A backend receives each status of its calls.
-func TestWhatBecomesOfACall(t *testing.T) {
+func TestCallStatusReports(t *testing.T) {
 	t.Parallel()
 	told := make(chan sip.CallStatus, 64)
-	h, o := newCarrier(t, nil, map[string]any{"callers": []string{"+4930*"}}, func(s sip.CallStatus) { told <- s })
-	b := newBackend(t, o)
+	h, o := startCarrier(t, nil, map[string]any{"callers": []string{"+4930*"}}, func(s sip.CallStatus) { told <- s })
+	b := startBackend(t, o)
 	const asked = "INVITE.*From: <sip:\\+49305@.*(X-Order: 7.*User-to-User: 3456;encoding=hex|User-to-User: 3456;encoding=hex.*X-Order: 7)"
 	for name, test := range map[string]struct {
 		goes   func(id func() string, invite string)
@@ -198,43 +198,43 @@ func TestWhatBecomesOfACall(t *testing.T) {
 		reason string
 	}{
 		"busy at once": {func(_ func() string, invite string) {
-			h.reply(invite, "486 Busy Here", "a", `Reason: Q.850;cause=17;text="User busy"`)
+			h.respond(invite, "486 Busy Here", "a", `Reason: Q.850;cause=17;text="User busy"`)
 		}, "busy", 486, "", `Busy Here (Q.850;cause=17;text="User busy")`},
 		"busy after it rang": {func(id func() string, invite string) {
-			h.reply(invite, "180 Ringing", "a")
+			h.respond(invite, "180 Ringing", "a")
 			id()
-			h.reply(invite, "600 Busy Everywhere", "a")
+			h.respond(invite, "600 Busy Everywhere", "a")
 		}, "ringing busy", 600, "", "Busy Everywhere"},
 		"nobody there": {func(id func() string, invite string) {
-			h.reply(invite, "180 Ringing", "a")
-			h.reply(h.request("CANCEL"), "200 OK", "a")
-			h.reply(invite, "487 Request Terminated", "a")
+			h.respond(invite, "180 Ringing", "a")
+			h.respond(h.awaitRequest("CANCEL"), "200 OK", "a")
+			h.respond(invite, "487 Request Terminated", "a")
 		}, "ringing no-answer", 0, "", "nobody has answered in time"},
-		"no such number": {func(_ func() string, invite string) { h.reply(invite, "404 Not Found", "a") }, "failed", 404, "", "Not Found"},
+		"no such number": {func(_ func() string, invite string) { h.respond(invite, "404 Not Found", "a") }, "failed", 404, "", "Not Found"},
 		"given up": {func(id func() string, invite string) {
-			h.reply(invite, "180 Ringing", "a")
-			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
-			h.reply(h.request("CANCEL"), "200 OK", "a")
-			h.reply(invite, "487 Request Terminated", "a")
+			h.respond(invite, "180 Ringing", "a")
+			b.sendRequest(b.key, "DELETE", "/v1/calls/"+id(), "")
+			h.respond(h.awaitRequest("CANCEL"), "200 OK", "a")
+			h.respond(invite, "487 Request Terminated", "a")
 		}, "ringing canceled", 0, "", "the backend has ended the call"},
 		"ended by them": {func(id func() string, invite string) {
-			h.reply(invite, "200 OK", "a")
-			h.request("ACK")
-			h.within(invite, "a", "BYE", 1, "", "", "Reason: SIP;cause=200;text=\"Call completed\"", "Reason: Q.850;cause=16")
-			h.answer("200")
+			h.respond(invite, "200 OK", "a")
+			h.awaitRequest("ACK")
+			h.sendInDialog(invite, "a", "BYE", 1, "", "", "Reason: SIP;cause=200;text=\"Call completed\"", "Reason: Q.850;cause=16")
+			h.awaitResponse("200")
 		}, "answered ended", 0, "them", `the other side has hung up (SIP;cause=200;text="Call completed", Q.850;cause=16)`},
 		"ended by the backend": {func(id func() string, invite string) {
-			h.reply(invite, "200 OK", "a")
-			h.request("ACK")
-			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
-			h.reply(h.request("BYE"), "200 OK", "a")
+			h.respond(invite, "200 OK", "a")
+			h.awaitRequest("ACK")
+			b.sendRequest(b.key, "DELETE", "/v1/calls/"+id(), "")
+			h.respond(h.awaitRequest("BYE"), "200 OK", "a")
 		}, "answered ended", 0, "us", "the backend has ended the call"},
 	} {
 		answer := make(chan string, 1)
 		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,
 			"headers":{"X-Order":"7","User-to-User":"3456;encoding=hex"},"idempotencyKey":%q}`, name)
 		go func() {
-			_, text := b.ask(b.key, "POST", "/v1/calls", body)
+			_, text := b.sendRequest(b.key, "POST", "/v1/calls", body)
 			answer <- text
 		}()
 		id := sync.OnceValue(func() string {
@@ -242,7 +242,7 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			_ = json.Unmarshal([]byte(<-answer), &made)
 			return made.ID
 		})
-		test.goes(id, h.request(asked))
+		test.goes(id, h.awaitRequest(asked))
 		var states []string
 		var last sip.CallStatus
 		for last.EndedAt == nil {
@@ -253,30 +253,31 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			last.SIP != test.sip || last.HungUpBy != test.by || last.Reason != test.reason {
 			t.Errorf("%s: %s, %+v", name, got, last)
 		}
-		if _, text := b.ask(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {
+		if _, text := b.sendRequest(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {
 			t.Errorf("%s: asked again, it is %s", name, text)
 		}
-		if status, text := b.ask(b.key, "GET", "/v1/calls/"+last.ID, ""); status != 200 || !strings.Contains(text, `"state":"`+last.State+`"`) {
+		status, text := b.sendRequest(b.key, "GET", "/v1/calls/"+last.ID, "")
+		if status != 200 || !strings.Contains(text, `"state":"`+last.State+`"`) {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
-		if status, _ := b.ask(b.mate, "GET", "/v1/calls/"+last.ID, ""); status != 404 {
+		if status, _ := b.sendRequest(b.mate, "GET", "/v1/calls/"+last.ID, ""); status != 404 {
 			t.Errorf("%s: another key sees it: %d", name, status)
 		}
 	}
 }
 
 // The agent of a call is chosen by name, and its prompt has the variables of the call.
-func TestAgentsOfCalls(t *testing.T) {
+func TestOutboundCallAgent(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
-	b := newBackend(t, o)
+	h, o := startCarrier(t, nil, nil)
+	b := startBackend(t, o)
 	answer := make(chan string, 1)
 	go func() {
-		_, text := b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":"agent-1","variables":{"guest":"Ada"}}`)
+		_, text := b.sendRequest(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":"agent-1","variables":{"guest":"Ada"}}`)
 		answer <- text
 	}()
-	h.reply(h.request("INVITE"), "200 OK", "a")
-	h.request("ACK")
+	h.respond(h.awaitRequest("INVITE"), "200 OK", "a")
+	h.awaitRequest("ACK")
 	if prompt := <-o.prompts; !strings.HasPrefix(prompt, "Remind \"Ada\" of tomorrow.") || !strings.Contains(prompt, "+49302") {
 		t.Errorf("the prompt is %q", prompt)
 	}
@@ -286,25 +287,25 @@ func TestAgentsOfCalls(t *testing.T) {
 }
 
 // A cancelled call ends even if its trunk has died, or the gateway stops.
-func TestTrunksThatDie(t *testing.T) {
+func TestCancelWithDeadTrunk(t *testing.T) {
 	t.Parallel()
 	for name, stops := range map[string]bool{"nobody there": false, "the gateway stops": true} {
 		for _, says := range []string{"100 Trying", "180 Ringing"} {
 			t.Run(name+" after "+says, func(t *testing.T) {
 				t.Parallel()
 				told := make(chan sip.CallStatus, 8)
-				h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
+				h, o := startCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
 				dial := sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, RingSeconds: 1, IdempotencyKey: "order 7"}
 				if stops {
 					dial.RingSeconds = 180
 				}
-				go func() { _, _ = o.door.Call(context.Background(), "app", dial) }()
-				h.reply(h.request("INVITE"), says, "a")
+				go func() { _, _ = o.server.Call(context.Background(), "app", dial) }()
+				h.respond(h.awaitRequest("INVITE"), says, "a")
 				if stops {
-					o.logged("msg=call ")
-					o.door.Close()
+					o.awaitLog("msg=call ")
+					o.server.Close()
 				} else {
-					h.request("CANCEL")
+					h.awaitRequest("CANCEL")
 				}
 				want, last := "no-answer", sip.CallStatus{}
 				if stops {
@@ -326,25 +327,25 @@ func TestTrunksThatDie(t *testing.T) {
 }
 
 // We register at trunks that require it, with the password, and unregister at the end.
-func TestRegistering(t *testing.T) {
+func TestRegistration(t *testing.T) {
 	t.Parallel()
 	at := mediatest.FreePort(t)
 	registers := func(s *scenario) *scenario {
-		return s.receives("REGISTER", "").
-			replies("401 Unauthorized", `WWW-Authenticate: Digest realm="lab", nonce="n1", algorithm=SHA-256, qop="auth"`).
-			receives("REGISTER", `Authorization: Digest username=.voxgate.*algorithm=SHA-256.*qop=auth`).
-			replies("200 OK", "Expires: 10")
+		return s.await("REGISTER", "").
+			reply("401 Unauthorized", `WWW-Authenticate: Digest realm="lab", nonce="n1", algorithm=SHA-256, qop="auth"`).
+			await("REGISTER", `Authorization: Digest username=.voxgate.*algorithm=SHA-256.*qop=auth`).
+			reply("200 OK", "Expires: 10")
 	}
-	answer := registers(&scenario{}).receives("OPTIONS", "").replies("405 Method Not Allowed").receives("OPTIONS", "").replies("200 OK")
+	answer := registers(&scenario{}).await("OPTIONS", "").reply("405 Method Not Allowed").await("OPTIONS", "").reply("200 OK")
 	wait := registers(answer).serve(t, at, 1)
-	o := newOffice(t, ofTrunk(t, map[string]any{"outbound": map[string]any{
+	o := startGateway(t, trunkConfig(t, map[string]any{"outbound": map[string]any{
 		"server": fmt.Sprintf(
 			"sip:127.0.0.1:%d",
 			at,
 		), "from": "sip:voxgate@127.0.0.1", "username": "voxgate", "password": "open sesame", "register": true, "expires": 60,
 		"to": []string{"*"},
 	}}))
-	o.logged("msg=registered")
+	o.awaitLog("msg=registered")
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // sipp reports nothing else
 		said, _ := os.ReadFile(answer.book)
 		if bytes.Count(said, []byte("CSeq: 4 OPTIONS")) == 2 { // and its answer
@@ -354,14 +355,14 @@ func TestRegistering(t *testing.T) {
 			t.Fatalf("no second OPTIONS: %s", said)
 		}
 	}
-	o.door.Close()
+	o.server.Close()
 	if said := wait(); strings.Count(said, "REGISTER sip:") != 4 || strings.Count(said, "\nExpires: 0") != 2 {
 		t.Errorf("%s", said)
 	}
 }
 
 // The operator's webhook decides about each call.
-func TestAsking(t *testing.T) {
+func TestCallWebhook(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Value
 	answers := make(chan string, 1)
@@ -371,7 +372,7 @@ func TestAsking(t *testing.T) {
 		io.WriteString(w, <-answers)
 	}))
 	defer endpoint.Close()
-	o := newOffice(t, edited(t, func(c map[string]any) {
+	o := startGateway(t, configWith(t, func(c map[string]any) {
 		c["webhook"] = map[string]any{"url": endpoint.URL, "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
 	}))
 	usual := sdp("[media_ip]", "sendrecv", plain)
@@ -400,83 +401,83 @@ func TestAsking(t *testing.T) {
 }
 
 // A backend's lost HTTP request cancels its call, unless the backend can repeat the request.
-func TestLostRequests(t *testing.T) {
+func TestLostHTTPRequestCancelsCall(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
-	b := newBackend(t, o)
+	h, o := startCarrier(t, nil, nil)
+	b := startBackend(t, o)
 	for _, key := range []string{"", "order 7"} {
 		ctx, lose := context.WithCancel(t.Context())
 		lost := make(chan error, 1)
 		go func() {
-			_, err := o.door.Call(ctx, "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, IdempotencyKey: key})
+			_, err := o.server.Call(ctx, "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, IdempotencyKey: key})
 			lost <- err
 		}()
-		invite := h.request("INVITE")
+		invite := h.awaitRequest("INVITE")
 		lose()
 		if err := <-lost; !errors.Is(err, context.Canceled) {
 			t.Errorf("%q: %v", key, err)
 		}
-		h.reply(invite, "180 Ringing", "a")
+		h.respond(invite, "180 Ringing", "a")
 		if key == "" {
-			h.reply(h.request("CANCEL"), "200 OK", "a")
-			h.reply(invite, "487 Request Terminated", "a")
+			h.respond(h.awaitRequest("CANCEL"), "200 OK", "a")
+			h.respond(invite, "487 Request Terminated", "a")
 			continue
 		}
-		status, text := b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","idempotencyKey":"order 7"}`)
+		status, text := b.sendRequest(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","idempotencyKey":"order 7"}`)
 		if status != 200 || !strings.Contains(text, `"id"`) {
 			t.Errorf("asked again: %d %s", status, text)
 		}
-		h.reply(invite, "486 Busy Here", "a")
+		h.respond(invite, "486 Busy Here", "a")
 	}
 }
 
 // In an outgoing call the agent hears a menu to its end before it presses keys.
-func TestKeysForMenus(t *testing.T) {
+func TestKeysAfterMenu(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, nil)
-	h.listen("0 101")
-	o.dial()
-	invite := h.request("INVITE")
-	h.reply(invite, "200 OK", "a")
-	h.request("ACK")
-	h.hears(invite)
-	events := o.watch()
-	o.types(`/tool send_dtmf {"digits":"1"}`)
-	end := see(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	h, o := startCarrier(t, nil, nil)
+	h.openAudio("0 101")
+	o.dialNumber()
+	invite := h.awaitRequest("INVITE")
+	h.respond(invite, "200 OK", "a")
+	h.awaitRequest("ACK")
+	h.setAudioAddr(invite)
+	events := o.watchEvents()
+	o.sendText(`/tool send_dtmf {"digits":"1"}`)
+	end := awaitEvent(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "listen first") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
 	menu := mediatest.Speech(time.Second, 8000)
-	stop := h.say(0, 8000, func(i int) []byte {
+	stop := h.sendPackets(0, 8000, func(i int) []byte {
 		frame := make([]int16, 160)
 		copy(frame, menu[min(160*i, len(menu)):])
 		return g711.MuLaw.AppendBytes(nil, frame)
 	})
 	defer stop()
-	see(t, events, func(e bridge.UserText) bool { return e.Final })
-	o.types(`/tool send_dtmf {"digits":"1"}`)
-	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
+	awaitEvent(t, events, func(e bridge.UserText) bool { return e.Final })
+	o.sendText(`/tool send_dtmf {"digits":"1"}`)
+	h.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
 }
 
 // If a side stops accepting digits while some are being sent, the rest is dropped, and the call continues.
-func TestKeysThatAreNoLongerTaken(t *testing.T) {
+func TestDigitsNoLongerAccepted(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	h := newHandset(t, o, "0 101")
-	events := o.watch()
-	o.types(`/tool send_dtmf {"digits":"1,,,,1"}`)
-	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
-	h.next("INVITE", 2, h.describe("0"))
-	h.answer("200")
-	h.next("ACK", 2, "")
-	end := see(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	o := startGateway(t, config)
+	h := startCall(t, o, "0 101")
+	events := o.watchEvents()
+	o.sendText(`/tool send_dtmf {"digits":"1,,,,1"}`)
+	h.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
+	h.sendRequest("INVITE", 2, h.audioSDP("0"))
+	h.awaitResponse("200")
+	h.sendRequest("ACK", 2, "")
+	end := awaitEvent(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "takes no digits") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
-	for h.hear(time.Now().Add(time.Millisecond)) { // discard what arrived before
+	for h.awaitVoice(time.Now().Add(time.Millisecond)) { // discard what arrived before
 	}
-	o.types("Hello.")
-	if !h.hear(time.Now().Add(patience)) {
+	o.sendText("Hello.")
+	if !h.awaitVoice(time.Now().Add(patience)) {
 		t.Error("the model is not heard any more")
 	}
 }

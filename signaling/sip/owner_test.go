@@ -30,8 +30,8 @@ var withinCall = []struct {
 	{"BYE", "", nil, 200},
 }
 
-// at returns a phone at another address, or with another transport, that knows everything about the call.
-func (p *rawPhone) at(o *office, address, transport string) *rawPhone {
+// atAddress returns a phone at another address, or with another transport, that knows everything about the call.
+func (p *rawPhone) atAddress(o *testGateway, address, transport string) *rawPhone {
 	p.t.Helper()
 	other := *p
 	if transport == "UDP" {
@@ -39,17 +39,17 @@ func (p *rawPhone) at(o *office, address, transport string) *rawPhone {
 		return &other
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	conn, err := dialer.Dial("tcp", o.door.Addresses()[1].String())
+	conn, err := dialer.Dial("tcp", o.server.Addresses()[1].String())
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { conn.Close() })
-	other.conn, other.transport, other.to = &messages{conn, "TCP", bufio.NewReader(conn)}, "TCP", conn.RemoteAddr()
+	other.conn, other.transport, other.to = &messageConn{conn, "TCP", bufio.NewReader(conn)}, "TCP", conn.RemoteAddr()
 	return &other
 }
 
-// proof returns the header that answers a challenge for a URI.
-func proof(t testing.TB, challenge, method, uri string) string {
+// digestHeader returns the header that answers a challenge for a URI.
+func digestHeader(t testing.TB, challenge, method, uri string) string {
 	t.Helper()
 	m := nonceOf.FindStringSubmatch(challenge)
 	if m == nil {
@@ -66,19 +66,19 @@ func proof(t testing.TB, challenge, method, uri string) string {
 // callWithPassword makes a call, and authenticates with the password.
 func (p *rawPhone) callWithPassword() {
 	p.t.Helper()
-	_, challenge := p.call(body)
-	p.send(p.message("ACK", ""))
-	if status, text := p.call(body, proof(p.t, challenge, "INVITE", p.uri)); status != 200 {
+	_, challenge := p.placeCall(body)
+	p.send(p.buildRequest("ACK", ""))
+	if status, text := p.placeCall(body, digestHeader(p.t, challenge, "INVITE", p.uri)); status != 200 {
 		p.t.Fatalf("answered %s", text)
 	}
 }
 
 // Requests within a call are accepted from its other side only: from the source of the INVITE, its trunk, its route, or with the password.
 // Others that know its identifiers are refused, and the call continues.
-func TestOwnersOfACall(t *testing.T) {
+func TestInDialogRequestSources(t *testing.T) {
 	t.Parallel()
 	const anybodys, refused, asked = "", "refused", "challenged"
-	trunks := edited(t, func(c map[string]any) {
+	trunks := configWith(t, func(c map[string]any) {
 		c["trunks"] = []any{
 			map[string]any{"name": "lab", "from": []string{"127.0.0.1", "127.0.0.11"}},
 			map[string]any{"name": "other", "from": []string{"127.0.0.2"}},
@@ -96,54 +96,55 @@ func TestOwnersOfACall(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("call %s, request from %s by %s", caller.name, source, transport), func(t *testing.T) {
 					t.Parallel()
-					o := newOffice(t, trunks)
+					o := startGateway(t, trunks)
 					p := newRawPhone(t, o, caller.address)
 					want := c.trunk
 					if caller.name == "by password" {
 						want = c.password
 						p.callWithPassword()
-					} else if status, text := p.call(body, "Record-Route: <sip:127.0.0.21;lr>"); status != 200 {
+					} else if status, text := p.placeCall(body, "Record-Route: <sip:127.0.0.21;lr>"); status != 200 {
 						t.Fatalf("answered %s", text)
 					}
 					if caller.name == "by password" && source == "the route" {
 						want = asked
 					}
-					other := p.at(o, c.address, transport)
+					other := p.atAddress(o, c.address, transport)
 					for _, r := range withinCall {
 						other.sequence = p.sequence
 						within := 2 * time.Second
 						if want == refused {
 							within = 50 * time.Millisecond
 						}
-						other.send(other.message(r.method, r.body, r.headers...))
-						status, text := other.final(r.method, within)
+						other.send(other.buildRequest(r.method, r.body, r.headers...))
+						status, text := other.awaitFinal(r.method, within)
 						if r.method == "INVITE" {
-							other.send(other.message("ACK", ""))
+							other.send(other.buildRequest("ACK", ""))
 						}
 						p.sequence = other.sequence
 						switch {
 						case want == anybodys && status != r.status, want == asked && status != 401, want == refused && status != 0 && status != 481:
 							t.Errorf("%s is answered %d: %s", r.method, status, text)
 						case want == asked && r.method == "INFO":
-							if status, text := other.ask("INFO", r.body, append(r.headers, proof(t, text, "INFO", "sip:999@127.0.0.1"))...); status != 401 {
+							headers := append(r.headers, digestHeader(t, text, "INFO", "sip:999@127.0.0.1"))
+							if status, text := other.sendRequest("INFO", r.body, headers...); status != 401 {
 								t.Errorf("a proof for another URI is answered %s", text)
 							}
 						}
 						p.sequence = other.sequence
 					}
 					if want == anybodys { // it has hung up
-						if status, text := p.ask("OPTIONS", ""); status != 481 {
+						if status, text := p.sendRequest("OPTIONS", ""); status != 481 {
 							t.Errorf("in a call that is over OPTIONS is answered %s", text)
 						}
 						return
 					}
-					if status, text := p.ask("OPTIONS", ""); status != 200 {
+					if status, text := p.sendRequest("OPTIONS", ""); status != 200 {
 						t.Fatalf("the call does not go on: %s", text)
 					}
 					if want == asked {
-						_, text := other.ask("BYE", "")
+						_, text := other.sendRequest("BYE", "")
 						other.sequence = p.sequence + 10
-						if status, text := other.ask("BYE", "", proof(t, text, "BYE", other.target)); status != 200 {
+						if status, text := other.sendRequest("BYE", "", digestHeader(t, text, "BYE", other.target)); status != 200 {
 							t.Errorf("BYE with the password is answered %s", text)
 						}
 					}
@@ -154,9 +155,9 @@ func TestOwnersOfACall(t *testing.T) {
 }
 
 // Strangers get no response that is much longer than their request, because their address may be spoofed.
-func TestShortAnswersToStrangers(t *testing.T) {
+func TestNoAmplification(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, withPassword(t))
+	o := startGateway(t, passwordConfig(t))
 	for name, text := range map[string]string{
 		"the shortest": "INVITE sip:a SIP/2.0\r\n" +
 			"v:SIP/2.0/UDP a;branch=z9hG4bKa\r\nf:<sip:a>;tag=a\r\nt:<sip:a>\r\ni:a\r\nCSeq:1 INVITE\r\nl:0\r\n\r\n",
@@ -166,7 +167,7 @@ func TestShortAnswersToStrangers(t *testing.T) {
 	} {
 		p := newRawPhone(t, o, "127.0.0.9")
 		p.send(text)
-		answer := p.read(300*time.Millisecond, func(string) bool { return true })
+		answer := p.awaitMessage(300*time.Millisecond, func(string) bool { return true })
 		if len(answer) > 3*len(text) {
 			t.Errorf("%s: %d bytes are answered by %d", name, len(text), len(answer))
 		}

@@ -46,8 +46,8 @@ const (
 	kamailio = "20"
 )
 
-// documented returns the example files in a section of docs/sip.md, and the whole text of the section.
-func (n network) documented(t *testing.T, section string) (files []string, text string) {
+// readDocs returns the example files in a section of docs/sip.md, and the whole text of the section.
+func (n network) readDocs(t *testing.T, section string) (files []string, text string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "sip.md"))
 	if err != nil {
@@ -65,8 +65,8 @@ func (n network) documented(t *testing.T, section string) (files []string, text 
 	return files, text
 }
 
-// office starts a gateway with a file of docs/sip.md, at its own address of the network. An agent answers 500.
-func (n network) office(t *testing.T, text string, trunk map[string]any) *office {
+// startGateway starts a gateway with a file of docs/sip.md, at its own address of the network. An agent answers 500.
+func (n network) startGateway(t *testing.T, text string, trunk map[string]any) *testGateway {
 	t.Helper()
 	var c map[string]any
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -85,11 +85,11 @@ func (n network) office(t *testing.T, text string, trunk map[string]any) *office
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newOffice(t, string(file))
+	return startGateway(t, string(file))
 }
 
-// program starts a program that runs until the test ends, and returns its output.
-func program(t *testing.T, name string, args ...string) *logBook {
+// startProgram starts a program that runs until the test ends, and returns its output.
+func startProgram(t *testing.T, name string, args ...string) *logBook {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	var out logBook
@@ -107,8 +107,8 @@ func program(t *testing.T, name string, args ...string) *logBook {
 	return &out
 }
 
-// becomes waits until so returns true.
-func becomes(t *testing.T, what string, so func() bool) {
+// awaitCondition waits until so returns true.
+func awaitCondition(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !so(); <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -145,15 +145,15 @@ func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones strin
 			t.Fatal(err)
 		}
 	}
-	program(t, command, "-f", "-C", file)
-	becomes(t, "booted", func() bool {
+	startProgram(t, command, "-f", "-C", file)
+	awaitCondition(t, "booted", func() bool {
 		out, err := exec.Command(command, "-C", file, "-rx", "core waitfullybooted").CombinedOutput()
 		return err == nil && strings.Contains(string(out), "fully booted")
 	})
 }
 
-// telephone returns the configuration of the phone in Asterisk, which identifies it by its Contact, with a number.
-func (p *baresip) telephone(number string) string {
+// asteriskConfig returns the configuration of the phone in Asterisk, which identifies it by its Contact, with a number.
+func (p *baresip) asteriskConfig(number string) string {
 	return fmt.Sprintf(`
 [%[1]s]
 type=aor
@@ -173,52 +173,52 @@ match_header=Contact: /%[2]s/
 `, number, p.at)
 }
 
-// behindAsterisk starts an Asterisk with phones, numbered from 101, and an office, whose trunk may have more fields.
-func (n network) behindAsterisk(t *testing.T, trunk map[string]any, telephones ...*baresip) *office {
+// startBehindAsterisk starts an Asterisk with phones, numbered from 101, and a gateway, whose trunk may have more fields.
+func (n network) startBehindAsterisk(t *testing.T, trunk map[string]any, telephones ...*baresip) *testGateway {
 	t.Helper()
-	files, _ := n.documented(t, "Asterisk")
+	files, _ := n.readDocs(t, "Asterisk")
 	if len(files) != 3 {
 		t.Fatalf("%d files", len(files))
 	}
 	known := ""
 	for i, p := range telephones {
-		known += p.telephone(fmt.Sprint(101 + i))
+		known += p.asteriskConfig(fmt.Sprint(101 + i))
 	}
 	n.startAsterisk(t, files[1], files[2], known)
-	return n.office(t, files[0], trunk)
+	return n.startGateway(t, files[0], trunk)
 }
 
-func (n network) desk(host string) string { return "sip:500@" + string(n) + host + ":5060" }
+func (n network) agentURI(host string) string { return "sip:500@" + string(n) + host + ":5060" }
 
 // hangUps are the ways to end a phone's call to an agent.
-var hangUps = map[string]func(p *baresip, o *office){
-	"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
-	"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
+var hangUps = map[string]func(p *baresip, o *testGateway){
+	"the telephone hangs up": func(p *baresip, _ *testGateway) { p.runCommand("hangup", "") },
+	"the agent hangs up":     func(_ *baresip, o *testGateway) { o.sendText("/tool end_call {}") },
 }
 
-// talks makes a phone call an agent, which answers a tone, receives keys and is put on hold. Then one of them hangs up.
-func (p *baresip) talks(o *office, at string, hangsUp func(*baresip, *office)) {
+// talkToAgent makes a phone call an agent, which answers a tone, receives keys and is put on hold. Then one of them hangs up.
+func (p *baresip) talkToAgent(o *testGateway, at string, hangsUp func(*baresip, *testGateway)) {
 	p.t.Helper()
 	machine := mediatest.MeasureLateness(p.t)
-	p.do("dial", at)
-	p.expect("CALL_ESTABLISHED")
-	events := o.watch()
-	o.answered(1)
+	p.runCommand("dial", at)
+	p.awaitEvent("CALL_ESTABLISHED")
+	events := o.watchEvents()
+	o.awaitTurns(1)
 	for _, key := range "42#" {
-		p.do("sndcode", string(key))
+		p.runCommand("sndcode", string(key))
 	}
-	see(p.t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "keys of the telephone: 42") })
-	see(p.t, events, func(bridge.TurnComplete) bool { return true })
-	p.do("hold", "")
-	o.logged("hold=true")
-	p.do("resume", "")
-	o.loggedTimes("hold=false", 2)
-	o.types("Are you there?")
-	see(p.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
+	awaitEvent(p.t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "keys of the telephone: 42") })
+	awaitEvent(p.t, events, func(bridge.TurnComplete) bool { return true })
+	p.runCommand("hold", "")
+	o.awaitLog("hold=true")
+	p.runCommand("resume", "")
+	o.awaitLogTimes("hold=false", 2)
+	o.sendText("Are you there?")
+	awaitEvent(p.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
 	hangsUp(p, o)
-	p.expect("CALL_CLOSED")
-	o.logged("call ended")
-	pcm, rate := p.heard()
+	p.awaitEvent("CALL_CLOSED")
+	o.awaitLog("call ended")
+	pcm, rate := p.playedAudio()
 	loudest := 0.0
 	for second := 0; (second+1)*rate <= len(pcm); second++ {
 		loudest = max(loudest, mediatest.ToneLevel(pcm[second*rate:(second+1)*rate], rate, 440))
@@ -229,30 +229,30 @@ func (p *baresip) talks(o *office, at string, hangsUp func(*baresip, *office)) {
 }
 
 // An Asterisk phone calls an agent, and each of them hangs up in turn.
-func TestAsteriskCallsUs(t *testing.T) {
+func TestInboundCallFromAsterisk(t *testing.T) {
 	for name, hangsUp := range hangUps {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
 			p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-			p.talks(n.behindAsterisk(t, nil, p), n.desk(asterisk), hangsUp)
+			p.talkToAgent(n.startBehindAsterisk(t, nil, p), n.agentURI(asterisk), hangsUp)
 		})
 	}
 }
 
 // POST /v1/calls reaches an Asterisk phone, or reports why not.
-func TestWeCallByAsterisk(t *testing.T) {
+func TestOutboundCallByAsterisk(t *testing.T) {
 	n := newNetwork(t)
 	person, busy := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
-	o := n.behindAsterisk(t, nil, person, busy)
-	b := newBackend(t, o)
+	o := n.startBehindAsterisk(t, nil, person, busy)
+	b := startBackend(t, o)
 	call := func(to string) (int, string) {
-		return b.ask(b.key, "POST", "/v1/calls", `{"to":"`+to+`","trunk":"pbx","agent":{"prompt":"You remind people."}}`)
+		return b.sendRequest(b.key, "POST", "/v1/calls", `{"to":"`+to+`","trunk":"pbx","agent":{"prompt":"You remind people."}}`)
 	}
 	state := func(id, want string) {
 		t.Helper()
 		var text string
-		becomes(t, want, func() bool {
-			_, text = b.ask(b.key, "GET", "/v1/calls/"+id, "")
+		awaitCondition(t, want, func() bool {
+			_, text = b.sendRequest(b.key, "GET", "/v1/calls/"+id, "")
 			return strings.Contains(text, want)
 		})
 		t.Log(text)
@@ -266,15 +266,15 @@ func TestWeCallByAsterisk(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusOK {
 			t.Fatalf("%d %s %v", status, text, err)
 		}
-		person.expect("CALL_ESTABLISHED")
+		person.awaitEvent("CALL_ESTABLISHED")
 		state(made.ID, sip.StateAnswered)
-		o.answered(2) // the greeting, and the answer to the tone
+		o.awaitTurns(2) // the greeting, and the answer to the tone
 		if us {
-			b.ask(b.key, "DELETE", "/v1/calls/"+made.ID, "")
-			person.expect("CALL_CLOSED")
+			b.sendRequest(b.key, "DELETE", "/v1/calls/"+made.ID, "")
+			person.awaitEvent("CALL_CLOSED")
 			state(made.ID, `"hungUpBy":"us"`)
 		} else {
-			person.do("hangup", "")
+			person.runCommand("hangup", "")
 			state(made.ID, `"hungUpBy":"them"`)
 		}
 	}
@@ -287,8 +287,8 @@ func TestWeCallByAsterisk(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusOK {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
-	busy.expect("CALL_INCOMING")
-	busy.do("hangup", "486 Busy Here")
+	busy.awaitEvent("CALL_INCOMING")
+	busy.runCommand("hangup", "486 Busy Here")
 	state(made.ID, sip.StateBusy)
 }
 
@@ -302,50 +302,50 @@ func TestTransferByAsterisk(t *testing.T) {
 			if manner == "warm" {
 				trunk["transfer"] = manner
 			}
-			o := n.behindAsterisk(t, trunk, p, desk)
-			p.do("dial", n.desk(asterisk))
-			p.expect("CALL_ESTABLISHED")
-			o.answered(1)
-			o.types(`/tool transfer_call {"target":"102","about":"A broken boiler."}`)
-			desk.expect("CALL_ESTABLISHED")
+			o := n.startBehindAsterisk(t, trunk, p, desk)
+			p.runCommand("dial", n.agentURI(asterisk))
+			p.awaitEvent("CALL_ESTABLISHED")
+			o.awaitTurns(1)
+			o.sendText(`/tool transfer_call {"target":"102","about":"A broken boiler."}`)
+			desk.awaitEvent("CALL_ESTABLISHED")
 			if manner == "warm" {
-				o.loggedTimes("conversation started", 2)
-				desk.do("sndcode", "1")
-				o.logged("call bridged")
+				o.awaitLogTimes("conversation started", 2)
+				desk.runCommand("sndcode", "1")
+				o.awaitLog("call bridged")
 			} else {
-				o.logged("the call was transferred")
+				o.awaitLog("the call was transferred")
 			}
 			for _, pair := range [][2]*baresip{{p, desk}, {desk, p}} {
-				pair[0].do("sndcode", "7")
-				if e := pair[1].expect("CALL_DTMF_START"); e.Param != "7" {
+				pair[0].runCommand("sndcode", "7")
+				if e := pair[1].awaitEvent("CALL_DTMF_START"); e.Param != "7" {
 					t.Errorf("heard the key %q", e.Param)
 				}
 			}
-			desk.do("hangup", "")
-			p.expect("CALL_CLOSED")
-			o.loggedTimes("call ended", map[string]int{"refer": 1, "warm": 2}[manner])
+			desk.runCommand("hangup", "")
+			p.awaitEvent("CALL_CLOSED")
+			o.awaitLogTimes("call ended", map[string]int{"refer": 1, "warm": 2}[manner])
 		})
 	}
 }
 
 // If the target of a REFER is busy, Asterisk loses the caller and keeps our leg, which ends when packets stop.
-func TestReferToABusyTelephoneOfAsterisk(t *testing.T) {
+func TestReferToBusyAsteriskPhone(t *testing.T) {
 	n := newNetwork(t)
 	p, desk := newBaresip(t, "audio_codecs=PCMU/8000/1"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
-	o := n.behindAsterisk(t, map[string]any{"silenceSeconds": 5}, p, desk)
-	p.do("dial", n.desk(asterisk))
-	p.expect("CALL_ESTABLISHED")
-	o.answered(1)
-	o.types(`/tool transfer_call {"target":"102"}`)
-	desk.expect("CALL_INCOMING")
-	desk.do("hangup", "486 Busy Here")
-	o.logged("call ended")
+	o := n.startBehindAsterisk(t, map[string]any{"silenceSeconds": 5}, p, desk)
+	p.runCommand("dial", n.agentURI(asterisk))
+	p.awaitEvent("CALL_ESTABLISHED")
+	o.awaitTurns(1)
+	o.sendText(`/tool transfer_call {"target":"102"}`)
+	desk.awaitEvent("CALL_INCOMING")
+	desk.runCommand("hangup", "486 Busy Here")
+	o.awaitLog("call ended")
 }
 
-// edge starts a Kamailio with the route of docs/sip.md, which leads to an office by a transport, and returns the office.
-func (n network) edge(t *testing.T, transport string) *office {
+// startKamailio starts a Kamailio with the route of docs/sip.md, which leads to a gateway by a transport, and returns the gateway.
+func (n network) startKamailio(t *testing.T, transport string) *testGateway {
 	t.Helper()
-	files, text := n.documented(t, "Kamailio in front")
+	files, text := n.readDocs(t, "Kamailio in front")
 	trunks := regexp.MustCompile("(?s)`(\"trunks\": .*?)`").FindStringSubmatch(text)
 	modules := regexp.MustCompile(`with the modules (.*?):`).FindStringSubmatch(text)
 	if len(files) != 1 || trunks == nil || modules == nil {
@@ -365,9 +365,9 @@ func (n network) edge(t *testing.T, transport string) *office {
 	if err := os.WriteFile(file, []byte(head+route), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := n.office(t, "{"+trunks[1]+"}", nil)
-	program(t, "kamailio", "-f", file, "-DD", "-E", "-n", "1", "-N", "1", "-Y", folder)
-	becomes(t, "listening", func() bool { // UDP is opened before TCP
+	o := n.startGateway(t, "{"+trunks[1]+"}", nil)
+	startProgram(t, "kamailio", "-f", file, "-DD", "-E", "-n", "1", "-N", "1", "-Y", folder)
+	awaitCondition(t, "listening", func() bool { // UDP is opened before TCP
 		conn, err := net.Dial("tcp", at+":5060")
 		if err == nil {
 			conn.Close()
@@ -383,8 +383,8 @@ func TestCallsThroughKamailio(t *testing.T) {
 		for name, hangsUp := range hangUps {
 			t.Run(transport+", "+name, func(t *testing.T) {
 				n := newNetwork(t)
-				o := n.edge(t, transport)
-				newBaresip(t, "audio_codecs=PCMU/8000/1").talks(o, n.desk(kamailio), hangsUp)
+				o := n.startKamailio(t, transport)
+				newBaresip(t, "audio_codecs=PCMU/8000/1").talkToAgent(o, n.agentURI(kamailio), hangsUp)
 			})
 		}
 	}
@@ -396,7 +396,7 @@ func TestLongRoutesThroughKamailio(t *testing.T) {
 		for _, us := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, we hang up: %v", transport, us), func(t *testing.T) {
 				n := newNetwork(t)
-				o := n.edge(t, transport)
+				o := n.startKamailio(t, transport)
 				via, route := "", []string{}
 				for i := range 3 { // sipp plays those proxies, too
 					via += fmt.Sprintf("Via: SIP/2.0/UDP 192.0.2.%d;branch=z9hG4bK%s\n", i, strings.Repeat("x", 150))
@@ -408,22 +408,22 @@ func TestLongRoutesThroughKamailio(t *testing.T) {
 				s := (&scenario{}).request("INVITE", 1, hears, route...).ringing().expect(200, "m=audio").request("ACK", 1, "").
 					request("INVITE", 2, holds).ringing().expect(200, "a=recvonly").request("ACK", 2, "").
 					request("INVITE", 3, hears).ringing().expect(200, "a=sendrecv").request("ACK", 3, "").
-					receives("UPDATE", from).replies("405 Method Not Allowed").
-					receives("INVITE", from).offered(hears).receives("ACK", from)
+					await("UPDATE", from).reply("405 Method Not Allowed").
+					await("INVITE", from).answerInvite(hears).await("ACK", from)
 				if us {
-					s.receives("BYE", from).replies("200 OK")
+					s.await("BYE", from).reply("200 OK")
 				} else {
 					s.bye(4)
 				}
-				s.through(string(n)+kamailio, string(n)+voxgate+":5060")
+				s.routeThrough(string(n)+kamailio, string(n)+voxgate+":5060")
 				wait := s.start(t, mediatest.FreePort(t), 1, string(n)+kamailio+":5060")
-				o.loggedTimes("hold=false", 2)
-				<-o.door.Refresh()
+				o.awaitLogTimes("hold=false", 2)
+				<-o.server.RefreshSession()
 				if us {
-					o.types("/tool end_call {}")
+					o.sendText("/tool end_call {}")
 				}
 				said := wait()
-				o.logged("call ended")
+				o.awaitLog("call ended")
 				for _, first := range []string{"SIP/2.0 200 OK", "INVITE sip:ada@"} {
 					_, text, _ := strings.Cut(said, "\n\n"+first)
 					text, _, _ = strings.Cut(text, "\n-----")
@@ -436,15 +436,15 @@ func TestLongRoutesThroughKamailio(t *testing.T) {
 	}
 }
 
-// offered answers an INVITE of the other side.
-func (s *scenario) offered(body string) *scenario {
+// answerInvite answers an INVITE of the other side.
+func (s *scenario) answerInvite(body string) *scenario {
 	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\n" +
 		"Contact: <sip:ada@[local_ip]:[local_port]>\nContent-Type: application/sdp\nContent-Length: [len]\n\n" + body + "]]></send>\n")
 	return s
 }
 
-// through sends all requests after the first by a route to a target.
-func (s *scenario) through(route, target string) {
+// routeThrough sends all requests after the first by a route to a target.
+func (s *scenario) routeThrough(route, target string) {
 	first, rest, _ := strings.Cut(s.steps.String(), "</send>")
 	s.steps.Reset()
 	s.steps.WriteString(first + "</send>" +

@@ -20,8 +20,8 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// session waits until there is exactly one conversation, and returns it.
-func (o *office) session() *bridge.Session {
+// awaitSession waits until there is exactly one conversation, and returns it.
+func (o *testGateway) awaitSession() *bridge.Session {
 	o.t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		if all := o.host.Sessions(); len(all) == 1 {
@@ -33,19 +33,19 @@ func (o *office) session() *bridge.Session {
 	}
 }
 
-// types sends a text to the model, as if the user had typed it. With it the emulator calls tools.
-func (o *office) types(text string) {
+// sendText sends a text to the model, as if the user had typed it. With it the emulator calls tools.
+func (o *testGateway) sendText(text string) {
 	o.t.Helper()
-	if err := o.session().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
+	if err := o.awaitSession().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
 		o.t.Fatal(err)
 	}
 }
 
-// watch returns the events of the only conversation.
-func (o *office) watch() <-chan bridge.Event {
+// watchEvents returns the events of the only conversation.
+func (o *testGateway) watchEvents() <-chan bridge.Event {
 	o.t.Helper()
 	events := make(chan bridge.Event, 1024)
-	stop, err := o.session().Watch(func(e bridge.Event) {
+	stop, err := o.awaitSession().Watch(func(e bridge.Event) {
 		select {
 		case events <- e:
 		default:
@@ -58,8 +58,8 @@ func (o *office) watch() <-chan bridge.Event {
 	return events
 }
 
-// see waits for an event.
-func see[E any](t testing.TB, events <-chan bridge.Event, want func(E) bool) E {
+// awaitEvent waits for an event.
+func awaitEvent[E any](t testing.TB, events <-chan bridge.Event, want func(E) bool) E {
 	t.Helper()
 	for timeout := time.After(patience); ; {
 		select {
@@ -74,13 +74,13 @@ func see[E any](t testing.TB, events <-chan bridge.Event, want func(E) bool) E {
 	}
 }
 
-func (o *office) logged(text string) {
+func (o *testGateway) awaitLog(text string) {
 	o.t.Helper()
-	o.loggedTimes(text, 1)
+	o.awaitLogTimes(text, 1)
 }
 
-// loggedTimes waits until a text was logged a number of times.
-func (o *office) loggedTimes(text string, times int) {
+// awaitLogTimes waits until a text was logged a number of times.
+func (o *testGateway) awaitLogTimes(text string, times int) {
 	o.t.Helper()
 	for deadline := time.Now().Add(patience); strings.Count(o.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -89,8 +89,8 @@ func (o *office) loggedTimes(text string, times int) {
 	}
 }
 
-// edited returns the usual configuration with a change.
-func edited(t testing.TB, change func(c map[string]any)) string {
+// configWith returns the usual configuration with a change.
+func configWith(t testing.TB, change func(c map[string]any)) string {
 	t.Helper()
 	var c map[string]any
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
@@ -104,9 +104,9 @@ func edited(t testing.TB, change func(c map[string]any)) string {
 	return string(text)
 }
 
-// ofTrunk returns the usual configuration with more fields of the trunk.
-func ofTrunk(t testing.TB, fields map[string]any) string {
-	return edited(t, func(c map[string]any) {
+// trunkConfig returns the usual configuration with more fields of the trunk.
+func trunkConfig(t testing.TB, fields map[string]any) string {
+	return configWith(t, func(c map[string]any) {
 		trunk := c["trunks"].([]any)[0].(map[string]any)
 		for name, value := range fields {
 			trunk[name] = value
@@ -117,8 +117,8 @@ func ofTrunk(t testing.TB, fields map[string]any) string {
 // A trunk can require encryption: TLS for signalling, SRTP for media. A phone without SRTP is refused.
 func TestSecureCalls(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
-	o := newOffice(t, edited(t, func(c map[string]any) {
+	cert, key := writeCertificate(t)
+	o := startGateway(t, configWith(t, func(c map[string]any) {
 		c["listen"] = []any{
 			map[string]any{"transport": "udp", "address": "127.0.0.1:0"},
 			map[string]any{"transport": "tcp", "address": "127.0.0.1:0"},
@@ -127,101 +127,102 @@ func TestSecureCalls(t *testing.T) {
 		c["trunks"].([]any)[0].(map[string]any)["srtp"] = "required"
 	}))
 	open := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	open.do("dial", o.uri(0))
-	if e := open.expect("CALL_CLOSED"); !strings.Contains(e.Param, "488") {
+	open.runCommand("dial", o.sipURI(0))
+	if e := open.awaitEvent("CALL_CLOSED"); !strings.Contains(e.Param, "488") {
 		t.Errorf("refused with %q", e.Param)
 	}
 	machine := mediatest.MeasureLateness(t)
 	p := newBaresip(t, "audio_codecs=opus/48000/2;mediaenc=srtp-mand")
-	p.do("dial", o.uri(2))
-	p.expect("CALL_ESTABLISHED")
-	o.answered(1)
-	p.do("hangup", "")
-	p.expect("CALL_CLOSED")
-	pcm, rate := p.heard()
+	p.runCommand("dial", o.sipURI(2))
+	p.awaitEvent("CALL_ESTABLISHED")
+	o.awaitTurns(1)
+	p.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
+	pcm, rate := p.playedAudio()
 	if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.5 && machine.CanJudge(t, soundLate) {
 		t.Errorf("the tone is %.3f of what was heard", level)
 	}
 }
 
 // Pressed keys reach the model as one text, and keys that the model presses are sent.
-func TestKeys(t *testing.T) {
+func TestKeypad(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
+	o := startGateway(t, config)
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	events := o.watch()
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	events := o.watchEvents()
 	for _, key := range "159*0" {
-		p.do("sndcode", string(key))
+		p.runCommand("sndcode", string(key))
 	}
-	see(t, events, func(e bridge.AssistantText) bool {
+	awaitEvent(t, events, func(e bridge.AssistantText) bool {
 		return e.Final && strings.Contains(e.Text, "keys of the telephone: 159*0")
 	})
-	o.types(`/tool send_dtmf {"digits":"7#,A"}`)
+	o.sendText(`/tool send_dtmf {"digits":"7#,A"}`)
 	for _, want := range "7#A" {
-		if e := p.expect("CALL_DTMF_START"); e.Param != string(want) {
+		if e := p.awaitEvent("CALL_DTMF_START"); e.Param != string(want) {
 			t.Errorf("heard the key %q, not %q", e.Param, want)
 		}
 	}
 }
 
 // An agent that asks for two keys gets them as soon as they are pressed.
-func TestKeysAtOnce(t *testing.T) {
+func TestKeypadMaximumDigits(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, edited(t, func(c map[string]any) { c["agents"].([]any)[0].(map[string]any)["keys"] = 2 }))
+	o := startGateway(t, configWith(t, func(c map[string]any) { c["agents"].([]any)[0].(map[string]any)["keys"] = 2 }))
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	events := o.watch()
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	events := o.watchEvents()
 	for _, key := range "1590" {
-		p.do("sndcode", string(key))
+		p.runCommand("sndcode", string(key))
 	}
 	for _, keys := range []string{"15", "90"} {
-		see(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: "+keys) })
+		awaitEvent(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: "+keys) })
 	}
 }
 
 // A call is on hold for as long as the phone signals it.
 func TestHold(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
+	o := startGateway(t, config)
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;mediaenc=srtp-mand")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	o.answered(1)
-	p.do("hold", "")
-	o.logged("hold=true")
-	p.do("resume", "")
-	o.loggedTimes("hold=false", 2) // the first as the call began
-	o.types("Are you there?")
-	o.answered(2)
-	p.do("hangup", "")
-	p.expect("CALL_CLOSED")
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	o.awaitTurns(1)
+	p.runCommand("hold", "")
+	o.awaitLog("hold=true")
+	p.runCommand("resume", "")
+	o.awaitLogTimes("hold=false", 2) // the first as the call began
+	o.sendText("Are you there?")
+	o.awaitTurns(2)
+	p.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
 }
 
 // The model hangs up only after its voice was played: its answer to the hang-up tool, and the goodbye after maxSeconds.
-func TestTheModelHangsUp(t *testing.T) {
+func TestHangUpAfterPlayout(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ config, types, says, reason string }{
 		"by its tool": {config, "/tool end_call {}", "end_call", "goodbye"},
-		"maxSeconds":  {ofTrunk(t, map[string]any{"maxSeconds": 3}), "", "The time for this conversation is over", "time limit"},
+		"maxSeconds":  {trunkConfig(t, map[string]any{"maxSeconds": 3}), "", "The time for this conversation is over", "time limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, test.config)
+			o := startGateway(t, test.config)
 			p := newBaresip(t, "audio_codecs=PCMA/8000/1")
-			p.do("dial", o.uri(1))
-			p.expect("CALL_ESTABLISHED")
-			events := o.watch()
-			o.answered(1) // so that the caller does not interrupt the goodbye
+			p.runCommand("dial", o.sipURI(1))
+			p.awaitEvent("CALL_ESTABLISHED")
+			events := o.watchEvents()
+			o.awaitTurns(1) // so that the caller does not interrupt the goodbye
 			if test.types != "" {
-				o.types(test.types)
+				o.sendText(test.types)
 			}
-			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // reported when its voice is played
-			see(t, events, func(bridge.TurnComplete) bool { return true })
-			p.expect("CALL_CLOSED")
-			o.logged("call ended")
+			// It is reported when its voice is played.
+			awaitEvent(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) })
+			awaitEvent(t, events, func(bridge.TurnComplete) bool { return true })
+			p.awaitEvent("CALL_CLOSED")
+			o.awaitLog("call ended")
 			if !strings.Contains(o.logs.String(), test.reason) {
 				t.Errorf("the log is %s", o.logs)
 			}
@@ -233,44 +234,44 @@ func TestTheModelHangsUp(t *testing.T) {
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
-	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"sip:alice@127.0.0.1:*"}}))
+	o := startGateway(t, trunkConfig(t, map[string]any{"transferTo": []string{"sip:alice@127.0.0.1:*"}}))
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	events := o.watch()
-	o.types(`/tool transfer_call {"target":"sip:premium@192.0.2.7"}`)
-	failed := see(t, events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	events := o.watchEvents()
+	o.sendText(`/tool transfer_call {"target":"sip:premium@192.0.2.7"}`)
+	failed := awaitEvent(t, events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
 	if !strings.Contains(string(failed.Result), "may not be called") {
 		t.Errorf("failed with %s", failed.Result)
 	}
-	o.types(fmt.Sprintf(`/tool transfer_call {"target":"sip:alice@%s"}`, desk.at))
-	desk.expect("CALL_ESTABLISHED")
-	o.logged("the call was transferred")
+	o.sendText(fmt.Sprintf(`/tool transfer_call {"target":"sip:alice@%s"}`, desk.at))
+	desk.awaitEvent("CALL_ESTABLISHED")
+	o.awaitLog("the call was transferred")
 }
 
 // Callers with the password are admitted from any address, others are not, and a digest answer counts once.
-func TestPasswords(t *testing.T) {
+func TestPasswordAuthentication(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame", "digest": "MD5"}))
+	o := startGateway(t, trunkConfig(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame", "digest": "MD5"}))
 	wrong := newBaresip(t, "audio_codecs=PCMU/8000/1;auth_user=alice;auth_pass=wrong")
-	wrong.do("dial", o.uri(0))
-	if e := wrong.expect("CALL_CLOSED"); !strings.Contains(e.Param, "401") {
+	wrong.runCommand("dial", o.sipURI(0))
+	if e := wrong.awaitEvent("CALL_CLOSED"); !strings.Contains(e.Param, "401") {
 		t.Errorf("refused with %q", e.Param)
 	}
 	p := newBaresip(t, `audio_codecs=PCMU/8000/1;auth_user=alice;auth_pass="open sesame"`)
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	p.do("hangup", "")
-	p.expect("CALL_CLOSED")
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	p.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
 	if n := strings.Count(o.logs.String(), "conversation started"); n > 1 {
 		t.Errorf("%d conversations", n)
 	}
 }
 
 // If the trunk enables early media, the greeting is played before the call is answered.
-func TestGreetingWhileItRings(t *testing.T) {
+func TestEarlyMediaGreeting(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, edited(t, func(c map[string]any) {
+	o := startGateway(t, configWith(t, func(c map[string]any) {
 		c["trunks"].([]any)[0].(map[string]any)["early"] = true
 		c["agents"] = []any{map[string]any{"numbers": []string{"*"}, "greeting": "Say hello."}}
 	}))
@@ -286,9 +287,9 @@ func TestGreetingWhileItRings(t *testing.T) {
 }
 
 // A digest answer is accepted once, and only with the password.
-func TestDigest(t *testing.T) {
+func TestDigestReplay(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
+	o := startGateway(t, trunkConfig(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
 	usual := sdp("[media_ip]", "sendrecv", plain)
 	refused := (&scenario{}).request("INVITE", 1, usual).
 		ringing().
@@ -298,33 +299,33 @@ func TestDigest(t *testing.T) {
 		`response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
 	refused.steps.WriteString("<send retrans=\"500\"><![CDATA[\n" + message("INVITE", 2, "", usual, []string{replayed}) + "]]></send>\n")
 	refused.ringing().expect(401, "WWW-Authenticate").request("ACK", 2, "").run(t, o)
-	o.logged("an answer to no challenge of ours")
+	o.awaitLog("an answer to no challenge of ours")
 	if n := len(o.host.Sessions()); n > 0 {
 		t.Errorf("%d conversations", n)
 	}
 }
 
 // A caller is limited to the trunk's number of calls, and the rule is logged.
-func TestLimits(t *testing.T) {
+func TestCallLimits(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 1}))
+	o := startGateway(t, trunkConfig(t, map[string]any{"callsPerCaller": 1}))
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
 	again := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	again.do("dial", o.uri(0))
-	if e := again.expect("CALL_CLOSED"); !strings.Contains(e.Param, "503") {
+	again.runCommand("dial", o.sipURI(0))
+	if e := again.awaitEvent("CALL_CLOSED"); !strings.Contains(e.Param, "503") {
 		t.Errorf("refused with %q", e.Param)
 	}
-	o.logged(`rule="calls of the caller"`)
-	p.do("hangup", "")
-	p.expect("CALL_CLOSED")
-	o.logged("call ended")
-	again.do("dial", o.uri(0))
-	again.expect("CALL_ESTABLISHED")
+	o.awaitLog(`rule="calls of the caller"`)
+	p.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
+	o.awaitLog("call ended")
+	again.runCommand("dial", o.sipURI(0))
+	again.awaitEvent("CALL_ESTABLISHED")
 }
 
-func certificate(t *testing.T) (cert, key string) {
+func writeCertificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -56,12 +56,12 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	number, invite, _ := strings.Cut(strings.TrimSpace(text), " ")
 	n, err := strconv.ParseUint(number, 10, 32)
 	c.mu.Lock()
-	known := err == nil && c.reliable.number > 0 && uint32(n) == c.reliable.number &&
+	isPending := err == nil && c.reliable.number > 0 && uint32(n) == c.reliable.number &&
 		strings.ToUpper(strings.TrimSpace(invite)) == c.reliable.invite
 	c.mu.Unlock()
 	refused := checkBody(req)
 	switch {
-	case !known:
+	case !isPending:
 		_ = tx.Respond(c.dialog.buildResponse(req, 481, "Call/Transaction Does Not Exist"))
 		return
 	case refused != nil:

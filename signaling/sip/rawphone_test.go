@@ -24,26 +24,26 @@ type rawPhone struct {
 	sequence              int
 }
 
-// newRawPhone returns a phone at an address, which calls an office by UDP.
-func newRawPhone(t testing.TB, o *office, at string) *rawPhone {
+// newRawPhone returns a phone at an address, which calls a gateway by UDP.
+func newRawPhone(t testing.TB, o *testGateway, at string) *rawPhone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return rawPhoneBy(t, conn, "UDP", net.UDPAddrFromAddrPort(o.door.Addresses()[0]))
+	return newRawPhoneOn(t, conn, "UDP", net.UDPAddrFromAddrPort(o.server.Addresses()[0]))
 }
 
-func rawPhoneBy(t testing.TB, conn net.PacketConn, transport string, to net.Addr) *rawPhone {
+func newRawPhoneOn(t testing.TB, conn net.PacketConn, transport string, to net.Addr) *rawPhone {
 	return &rawPhone{
 		t: t, conn: conn, transport: transport, to: to, id: rand.Text(), from: "<sip:eve@127.0.0.1>;tag=" + rand.Text(),
 		uri: "sip:500@127.0.0.1", contact: fmt.Sprintf("<sip:eve@%s;transport=%s>", conn.LocalAddr(), strings.ToLower(transport)),
 	}
 }
 
-// message returns the next request of its call. Each of headers is added, or replaces the usual one of that name.
-func (p *rawPhone) message(method, body string, headers ...string) string {
+// buildRequest returns the next request of its call. Each of headers is added, or replaces the usual one of that name.
+func (p *rawPhone) buildRequest(method, body string, headers ...string) string {
 	if method != "ACK" && method != "CANCEL" {
 		p.sequence++
 	}
@@ -86,8 +86,8 @@ var (
 	uriOfTarget = regexp.MustCompile(`(?m)^Contact: <([^>]+)>`)
 )
 
-// read returns the next message that want accepts, or "" if none arrives in time.
-func (p *rawPhone) read(within time.Duration, want func(text string) bool) string {
+// awaitMessage returns the next message that want accepts, or "" if none arrives in time.
+func (p *rawPhone) awaitMessage(within time.Duration, want func(text string) bool) string {
 	p.t.Helper()
 	buf := make([]byte, 65535)
 	for deadline := time.Now().Add(within); ; {
@@ -102,10 +102,10 @@ func (p *rawPhone) read(within time.Duration, want func(text string) bool) strin
 	}
 }
 
-// final waits for the final response to the newest request. The status is 0 if none arrives in time.
-func (p *rawPhone) final(method string, within time.Duration) (status int, text string) {
+// awaitFinal waits for the final response to the newest request. The status is 0 if none arrives in time.
+func (p *rawPhone) awaitFinal(method string, within time.Duration) (status int, text string) {
 	p.t.Helper()
-	text = p.read(within, func(text string) bool {
+	text = p.awaitMessage(within, func(text string) bool {
 		return strings.HasPrefix(text, "SIP/2.0 ") && text[8] >= '2' && strings.Contains(text, fmt.Sprintf("CSeq: %d %s\r\n", p.sequence,
 			method))
 	})
@@ -116,18 +116,18 @@ func (p *rawPhone) final(method string, within time.Duration) (status int, text 
 	return status, text
 }
 
-// ask sends a request and returns its final response. The status is 0 if none arrives within 2 s.
-func (p *rawPhone) ask(method, body string, headers ...string) (status int, text string) {
+// sendRequest sends a request and returns its final response. The status is 0 if none arrives within 2 s.
+func (p *rawPhone) sendRequest(method, body string, headers ...string) (status int, text string) {
 	p.t.Helper()
-	p.send(p.message(method, body, headers...))
-	return p.final(method, 2*time.Second)
+	p.send(p.buildRequest(method, body, headers...))
+	return p.awaitFinal(method, 2*time.Second)
 }
 
-// call makes a call, and returns how it was answered.
-func (p *rawPhone) call(body string, headers ...string) (status int, text string) {
+// placeCall makes a call, and returns how it was answered.
+func (p *rawPhone) placeCall(body string, headers ...string) (status int, text string) {
 	p.t.Helper()
-	p.send(p.message("INVITE", body, headers...))
-	status, text = p.final("INVITE", patience)
+	p.send(p.buildRequest("INVITE", body, headers...))
+	status, text = p.awaitFinal("INVITE", patience)
 	if m := tagOfTo.FindStringSubmatch(text); m != nil {
 		p.tag = m[1]
 	}
@@ -136,7 +136,7 @@ func (p *rawPhone) call(body string, headers ...string) (status int, text string
 		p.target = m[1]
 	}
 	if status == 200 {
-		p.send(p.message("ACK", ""))
+		p.send(p.buildRequest("ACK", ""))
 	} else {
 		p.tag = ""
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A response that states a remedy is obeyed: by registrations, by calls and within calls.
-func TestRemediesOfRefusals(t *testing.T) {
+func TestRefusalRemedies(t *testing.T) {
 	t.Parallel()
 	contact := func(h *handset) string { return "Contact: <sip:x@" + h.signals.LocalAddr().String() + ">" }
 	phoneOf := func(h *handset) *rawPhone { return &rawPhone{t: t, conn: h.signals, to: h.to} }
@@ -26,17 +26,17 @@ func TestRemediesOfRefusals(t *testing.T) {
 			"503":                   {"503 Busy", "Retry-After: 1", "Expires: 300\r\n", time.Second},
 			"480, with a comment":   {"480 Away", "Retry-After: 1 (soon);duration=60", "Expires: 300\r\n", time.Second},
 			"302":                   {"302 Moved", "Contact: <sip:127.0.0.1:{port}>", "REGISTER sip:127.0.0.1:", 0},
-			"401, and stale before": {"401 No", digestOf("WWW-Authenticate", "a", "1", "MD5", ", stale=true"), `nonce="1"`, 0},
+			"401, and stale before": {"401 No", digestChallenge("WWW-Authenticate", "a", "1", "MD5", ", stale=true"), `nonce="1"`, 0},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				h, _ := newCarrier(t, nil, map[string]any{"register": true, "username": "me", "password": "open sesame"})
+				h, _ := startCarrier(t, nil, map[string]any{"register": true, "username": "me", "password": "open sesame"})
 				p := phoneOf(h)
-				first := h.request("REGISTER")
+				first := h.awaitRequest("REGISTER")
 				_, port, _ := strings.Cut(h.signals.LocalAddr().String(), ":")
 				began := time.Now()
-				p.replyWith(first, c.status, "", strings.ReplaceAll(c.header, "{port}", port))
-				next := p.read(patience, func(text string) bool {
+				p.respond(first, c.status, "", strings.ReplaceAll(c.header, "{port}", port))
+				next := p.awaitMessage(patience, func(text string) bool {
 					return strings.HasPrefix(text, "REGISTER ") && !strings.Contains(text,
 						cseqOf(first)) ||
 						strings.HasPrefix(text, "REGISTER ") && c.status[:1] == "3"
@@ -44,8 +44,8 @@ func TestRemediesOfRefusals(t *testing.T) {
 				if !strings.Contains(next, c.want) || time.Since(began) < c.least {
 					t.Errorf("after %v comes %s", time.Since(began), next)
 				}
-				p.replyWith(next, "200 OK", "", "Expires: 3600")
-				go func() { // answers when the office unregisters
+				p.respond(next, "200 OK", "", "Expires: 3600")
+				go func() { // answers when the gateway unregisters
 					buf := make([]byte, 65535)
 					for {
 						n, _, err := h.signals.ReadFrom(buf)
@@ -76,35 +76,35 @@ func TestRemediesOfRefusals(t *testing.T) {
 			"380 has no remedy":                      {"380 Other Service", "X-A: 1", ""},
 			"302 to a number that may not be called": {"302 Moved", "Contact: <sip:+1555@x>", ""},
 		} {
-			h, o := newCarrier(t, nil, nil)
+			h, o := startCarrier(t, nil, nil)
 			p := phoneOf(h)
-			result := o.dial()
-			first := h.request("INVITE")
-			p.replyWith(first, c.status, "", c.header)
+			result := o.dialNumber()
+			first := h.awaitRequest("INVITE")
+			p.respond(first, c.status, "", c.header)
 			if c.want == "" {
 				if err := <-result; err == nil {
 					t.Errorf("%s: the call goes on", name)
 				}
 				continue
 			}
-			next := p.read(patience, func(text string) bool {
+			next := p.awaitMessage(patience, func(text string) bool {
 				return strings.HasPrefix(text, "INVITE ") && !strings.Contains(text, cseqOf(first))
 			})
 			if !strings.Contains(next, c.want) {
 				t.Errorf("after %s comes %s", name, next)
 			}
-			p.replyWith(next, "486 Busy Here", "")
+			p.respond(next, "486 Busy Here", "")
 			<-result
 		}
-		h, o := newCarrier(t, nil, nil)
-		result := o.dial()
-		phoneOf(h).replyWith(h.request("INVITE"), "305 Use Proxy", "", "Contact: <sip:"+other.LocalAddr().String()+">")
+		h, o := startCarrier(t, nil, nil)
+		result := o.dialNumber()
+		phoneOf(h).respond(h.awaitRequest("INVITE"), "305 Use Proxy", "", "Contact: <sip:"+other.LocalAddr().String()+">")
 		proxy := &rawPhone{t: t, conn: other, to: h.to}
-		next := proxy.read(patience, func(text string) bool { return strings.HasPrefix(text, "INVITE sip:+49302@") })
+		next := proxy.awaitMessage(patience, func(text string) bool { return strings.HasPrefix(text, "INVITE sip:+49302@") })
 		if next == "" {
 			t.Fatal("the proxy is not used")
 		}
-		proxy.replyWith(next, "486 Busy Here", "")
+		proxy.respond(next, "486 Busy Here", "")
 		<-result
 	})
 	t.Run("session timer", func(t *testing.T) {
@@ -114,27 +114,27 @@ func TestRemediesOfRefusals(t *testing.T) {
 			"491": {"491 Pending", "X-A: 1", "Session-Expires: 90;"},
 			"500": {"500 Busy", "Retry-After: 1", "Session-Expires: 90;"},
 		} {
-			h, o := newCarrier(t, nil, nil)
+			h, o := startCarrier(t, nil, nil)
 			p := phoneOf(h)
-			o.dial()
-			invite := h.request("INVITE")
-			p.replyWith(invite, "200 OK", body, "Content-Type: application/sdp", contact(h))
-			h.request("ACK")
-			h.within(invite, "a", "OPTIONS", 1, "", "")
-			h.answer("200")
-			done := o.door.Refresh()
-			first := h.request("UPDATE")
-			p.replyWith(first, c.status, "", c.header)
-			next := p.read(patience, func(text string) bool {
+			o.dialNumber()
+			invite := h.awaitRequest("INVITE")
+			p.respond(invite, "200 OK", body, "Content-Type: application/sdp", contact(h))
+			h.awaitRequest("ACK")
+			h.sendInDialog(invite, "a", "OPTIONS", 1, "", "")
+			h.awaitResponse("200")
+			done := o.server.RefreshSession()
+			first := h.awaitRequest("UPDATE")
+			p.respond(first, c.status, "", c.header)
+			next := p.awaitMessage(patience, func(text string) bool {
 				return strings.HasPrefix(text, "UPDATE ") && !strings.Contains(text, cseqOf(first))
 			})
 			if !strings.Contains(next, c.want) {
 				t.Errorf("after %s comes %s", name, next)
 			}
-			p.replyWith(next, "200 OK", "")
+			p.respond(next, "200 OK", "")
 			<-done
-			h.within(invite, "a", "BYE", 2, "", "")
-			h.answer("200")
+			h.sendInDialog(invite, "a", "BYE", 2, "", "")
+			h.awaitResponse("200")
 		}
 	})
 }
@@ -145,7 +145,7 @@ var copiedHeader = regexp.MustCompile(`(?m)^(?:Via|From|To|Call-ID|CSeq): .*\r\n
 func headersOf(text string) string { return strings.Join(copiedHeader.FindAllString(text, -1), "") }
 
 // If a call is not answered, the backend learns its ID and the reason, for all reasons.
-func TestTrunksThatAreNotReached(t *testing.T) {
+func TestUnreachedTrunkReasons(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -181,22 +181,22 @@ func TestTrunksThatAreNotReached(t *testing.T) {
 			if c.server != "" {
 				outbound["server"] = c.server
 			}
-			h, o := newCarrier(t, nil, outbound)
-			o.door.ResolveBy(resolving(t))
+			h, o := startCarrier(t, nil, outbound)
+			o.server.SetResolver(newTestResolver(t))
 			if c.answer != "" {
 				go func() {
 					p := &rawPhone{t: t, conn: h.signals, to: h.to}
-					if invite := p.read(patience, func(text string) bool { return strings.HasPrefix(text, "INVITE ") }); invite != "" {
-						p.replyWith(invite, c.answer, "", "Retry-After: 120")
-						if cancel := p.read(5*time.Second, func(text string) bool { return strings.HasPrefix(text, "CANCEL ") }); cancel != "" {
-							p.replyWith(cancel, "200 OK", "")
-							p.replyWith(invite, "487 Request Terminated", "")
+					if invite := p.awaitMessage(patience, func(text string) bool { return strings.HasPrefix(text, "INVITE ") }); invite != "" {
+						p.respond(invite, c.answer, "", "Retry-After: 120")
+						if cancel := p.awaitMessage(5*time.Second, func(text string) bool { return strings.HasPrefix(text, "CANCEL ") }); cancel != "" {
+							p.respond(cancel, "200 OK", "")
+							p.respond(invite, "487 Request Terminated", "")
 						}
 					}
 				}()
 			}
-			b := newBackend(t, o)
-			status, text := b.ask(b.key, "POST", "/v1/calls",
+			b := startBackend(t, o)
+			status, text := b.sendRequest(b.key, "POST", "/v1/calls",
 				`{"to":"+49 (302) 1","trunk":"lab","ringSeconds":2,"agent":{"prompt":"You remind people."}}`)
 			if status != http.StatusConflict || !strings.Contains(text, "not_answered") || !strings.Contains(text, c.says) {
 				t.Errorf("answered %d %s", status, text)
@@ -205,7 +205,7 @@ func TestTrunksThatAreNotReached(t *testing.T) {
 			if m == nil {
 				t.Fatalf("no id in %s", text)
 			}
-			if status, text := b.ask(b.key, "GET", "/v1/calls/"+m[1], ""); status != 200 || !strings.Contains(text, `"to":"+493021"`) {
+			if status, text := b.sendRequest(b.key, "GET", "/v1/calls/"+m[1], ""); status != 200 || !strings.Contains(text, `"to":"+493021"`) {
 				t.Errorf("by its id: %d %s", status, fmt.Sprint(text))
 			}
 		})

@@ -14,7 +14,7 @@ import (
 // replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The tags are named from our side.
 type replaces struct {
 	callID, local, remote string
-	early                 bool // only if not answered yet
+	earlyOnly             bool // only if not answered yet
 }
 
 // readReplaces parses the header. ok is false if it is malformed.
@@ -29,7 +29,7 @@ func readReplaces(header string) (r replaces, ok bool) {
 		case "from-tag":
 			r.remote = value
 		case "early-only":
-			r.early = true
+			r.earlyOnly = true
 		}
 	}
 	return r, r.callID != "" && r.local != "" && r.remote != ""
@@ -62,7 +62,7 @@ func (d *Server) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	if old.isBridged() || isClosed(old.conversation().Done()) {
 		return nil, &refusal{603, "Decline", "replaces: the call was handed over", nil}
 	}
-	if r.early {
+	if r.earlyOnly {
 		return nil, &refusal{486, "Busy Here", "replaces: the call was answered", nil}
 	}
 	return old, nil

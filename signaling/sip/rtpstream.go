@@ -101,7 +101,7 @@ type stream struct {
 	port            int
 	previousSSRC    uint32                        // the peer's SSRC in the previous call on this port
 	ssrc            uint32                        // ours
-	sender          atomic.Pointer[sessionSender] // is told the packet loss that the peer reports; nil until set
+	sender          atomic.Pointer[sessionSender] // receives the packet loss that the peer reports; nil until set
 	reading         sync.WaitGroup
 	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
 	keyReader       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
@@ -260,7 +260,7 @@ func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
 func (s *stream) WriteRTP(p *rtp.Packet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sendingDigits || s.terms == nil || s.terms.held {
+	if s.sendingDigits || s.terms == nil || s.terms.isHeld {
 		return nil
 	}
 	s.sent.voice = time.Now()
@@ -284,7 +284,7 @@ func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Durati
 		if mine != 0 && mine == s.sent.packets {
 			wait = every * 3 / 4
 		}
-		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.held && past > wait {
+		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.isHeld && past > wait {
 			at := s.currentTimestamp()
 			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
@@ -323,7 +323,7 @@ type track struct {
 func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sendingDigits || s.terms == nil || s.terms.held {
+	if s.sendingDigits || s.terms == nil || s.terms.isHeld {
 		*t = track{}
 		return
 	}

@@ -23,11 +23,11 @@ const maxSDP = 16 << 10
 
 // codec is an audio codec as it appears in SDP.
 type codec struct {
-	name  string // as in its rtpmap: "PCMU/8000"
-	fixed int    // static payload type (RFC 3551, section 6); -1 without one
-	ours  uint8  // payload type in our offer
-	media media.Codec
-	fmtp  string
+	name        string // as in its rtpmap: "PCMU/8000"
+	fixed       int    // static payload type (RFC 3551, section 6); -1 without one
+	offeredType uint8  // payload type in our offer
+	media       media.Codec
+	fmtp        string
 }
 
 // codecs lists the supported codecs, in the order of our offer.
@@ -148,41 +148,41 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 
 // agreement is the result of an offer and its answer.
 type agreement struct {
-	payload            // the codec in use
-	receives []payload // accepted payload types; if the peer switches to another codec of these, we follow
-	events   []uint8   // payload types of incoming digits
-	event    *event    // for outgoing digits; nil if not supported
-	pauses   uint8     // payload type of comfort noise; 0 if not agreed
-	comfort  uint8     // the same for the current codec; 0 if that needs none
-	in, out  *crypto   // nil without SRTP
-	held     bool      // the peer does not want to receive
-	silent   bool      // the peer does not send
-	remote   netip.AddrPort
-	answered string // the direction in our description
+	payload                    // the codec in use
+	acceptedPayloads []payload // accepted payload types; if the peer switches to another codec of these, we follow
+	events           []uint8   // payload types of incoming digits
+	event            *event    // for outgoing digits; nil if not supported
+	pauses           uint8     // payload type of comfort noise; 0 if not agreed
+	comfort          uint8     // the same for the current codec; 0 if that needs none
+	in, out          *crypto   // nil without SRTP
+	isHeld           bool      // the peer does not want to receive
+	isSilent         bool      // the peer does not send
+	remote           netip.AddrPort
+	direction        string // the direction in our description
 }
 
 // onHold reports whether audio is off in one direction.
-func (a *agreement) onHold() bool { return a.held || a.silent }
+func (a *agreement) onHold() bool { return a.isHeld || a.isSilent }
 
 // errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
 var errSRTP = errors.New("this trunk requires SRTP with an SDES key (RFC 4568), and no supported one was offered")
 
-// agreeOn chooses an audio section on which both sides can agree, and returns it with the agreement; see [description.agree].
-func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agreement, error) {
-	agreed, err := d.agree(srtpRule, own)
+// negotiateSection chooses an audio section on which both sides can agree, and returns it with the agreement; see [description.negotiate].
+func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*description, *agreement, error) {
+	agreed, err := d.negotiate(srtpRule, localKeys)
 	if err == nil {
 		return d, agreed, nil
 	}
 	for _, other := range d.alternatives {
-		if agreed, err := other.agree(srtpRule, own); err == nil {
+		if agreed, err := other.negotiate(srtpRule, localKeys); err == nil {
 			return other, agreed, nil
 		}
 	}
 	return nil, nil, err
 }
 
-// agree negotiates an agreement with a peer's description. own are the keys that we have offered, or have answered with before, if any.
-func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
+// negotiate negotiates an agreement with a peer's description. own are the keys that we have offered, or have answered with before, if any.
+func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)
 	}
@@ -190,8 +190,8 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")
 	}
 	s := &agreement{
-		payload: d.payloads[0], receives: d.payloads[:1], pauses: d.comfort, remote: d.remote,
-		held: d.isHeld(), silent: d.direction == "recvonly" || d.direction == "inactive",
+		payload: d.payloads[0], acceptedPayloads: d.payloads[:1], pauses: d.comfort, remote: d.remote,
+		isHeld: d.isHeld(), isSilent: d.direction == "recvonly" || d.direction == "inactive",
 	}
 	for _, e := range d.events {
 		s.events = append(s.events, e.number)
@@ -200,9 +200,9 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		}
 	}
 	s.setComfort()
-	s.answered = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
-	if s.answered == "" {
-		s.answered = "sendrecv"
+	s.direction = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
+	if s.direction == "" {
+		s.direction = "sendrecv"
 	}
 	if len(d.keys) == 0 || srtpRule == srtpOff {
 		if strings.HasPrefix(strings.ToUpper(d.profile), "RTP/SAVP") || srtpRule == srtpRequired {
@@ -212,7 +212,7 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	}
 	key := d.keys[0]
 	s.in = &key
-	for _, k := range own {
+	for _, k := range localKeys {
 		if k.suite == key.suite && k.tag == key.tag {
 			s.out = &k
 		}
@@ -235,20 +235,20 @@ func (a *agreement) setComfort() {
 // receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. It accepts the payload types of
 // both sides: the peer should send those of the offer, but many send their own (RFC 3264, section 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
-	a.receives = slices.Clone(answer)
+	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {
-		if !slices.ContainsFunc(answer, func(p payload) bool { return p.codec == o.codec }) || slices.Contains(a.receives, o) {
+		if !slices.ContainsFunc(answer, func(p payload) bool { return p.codec == o.codec }) || slices.Contains(a.acceptedPayloads, o) {
 			continue
 		}
-		a.receives = slices.DeleteFunc(a.receives, func(p payload) bool { return p.number == o.number })
-		a.receives = append(a.receives, o)
+		a.acceptedPayloads = slices.DeleteFunc(a.acceptedPayloads, func(p payload) bool { return p.number == o.number })
+		a.acceptedPayloads = append(a.acceptedPayloads, o)
 	}
 	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
 }
 
 // receivedAs returns the codec of an incoming payload type, or nil.
 func (a *agreement) receivedAs(number uint8) *codec {
-	for _, p := range a.receives {
+	for _, p := range a.acceptedPayloads {
 		if p.number == number {
 			return p.codec
 		}
@@ -258,7 +258,7 @@ func (a *agreement) receivedAs(number uint8) *codec {
 
 // types returns the accepted payload types of the current codec.
 func (a *agreement) types() (list []uint8) {
-	for _, p := range a.receives {
+	for _, p := range a.acceptedPayloads {
 		if p.codec == a.codec {
 			list = append(list, p.number)
 		}
@@ -268,12 +268,12 @@ func (a *agreement) types() (list []uint8) {
 
 // withCodec returns the agreement with another of its codecs, or nil.
 func (a *agreement) withCodec(c *codec) *agreement {
-	i := slices.IndexFunc(a.receives, func(p payload) bool { return p.codec == c })
+	i := slices.IndexFunc(a.acceptedPayloads, func(p payload) bool { return p.codec == c })
 	if i < 0 {
 		return nil
 	}
 	changed := *a
-	changed.payload = a.receives[i]
+	changed.payload = a.acceptedPayloads[i]
 	changed.setComfort()
 	return &changed
 }
@@ -336,7 +336,7 @@ func (d *description) answer(l local, s *agreement) []byte {
 		if s.out != nil {
 			writeCrypto(&b, *s.out)
 		}
-		fmt.Fprintf(&b, "a=ptime:20\r\na=%s\r\n", s.answered)
+		fmt.Fprintf(&b, "a=ptime:20\r\na=%s\r\n", s.direction)
 	}
 	return []byte(b.String())
 }
@@ -351,11 +351,11 @@ func offer(l local, keys []crypto, direction string) []byte {
 	}
 	fmt.Fprintf(&b, "m=audio %d %s", l.port, profile)
 	for _, c := range codecs {
-		fmt.Fprintf(&b, " %d", c.ours)
+		fmt.Fprintf(&b, " %d", c.offeredType)
 	}
 	fmt.Fprintf(&b, " %d %d\r\n", comfortType, ourEvents)
 	for _, c := range codecs {
-		writeCodec(&b, c.ours, c)
+		writeCodec(&b, c.offeredType, c)
 	}
 	fmt.Fprintf(&b, "a=rtpmap:%d %s\r\n", comfortType, comfortNoise)
 	writeEvent(&b, ourEvents, 8000)

@@ -87,13 +87,14 @@ func readSection(value string) *sectionText {
 
 // refusedLine returns the m= value that refuses a section.
 func (s *sectionText) refusedLine() string {
-	or := func(text, other string) string {
+	withDefault := func(text, other string) string {
 		if text == "" {
 			return other
 		}
 		return text
 	}
-	return fmt.Sprintf("%s 0 %s %s", or(s.media, "audio"), or(s.transport, "RTP/AVP"), or(strings.Join(s.formats, " "), "0"))
+	return fmt.Sprintf("%s 0 %s %s",
+		withDefault(s.media, "audio"), withDefault(s.transport, "RTP/AVP"), withDefault(strings.Join(s.formats, " "), "0"))
 }
 
 // connectionAddress returns the address or name at the end of a c= or o= line: "IN IP4 192.0.2.1/127", "IN IP6 [2001:db8::1]".
@@ -204,7 +205,7 @@ func (d *description) readCodecs(m *sectionText) {
 			d.comfort = uint8(n)
 		default:
 			for _, c := range codecs {
-				if name == "" && c.fixed == int(n) || c.is(name, rate, channels) {
+				if name == "" && c.fixed == int(n) || c.matchesEncoding(name, rate, channels) {
 					d.payloads = append(d.payloads, payload{uint8(n), c})
 				}
 			}
@@ -225,16 +226,16 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// is reports whether an rtpmap means the codec. G.722 may also be written with its real rate, though RFC 3551, section 4.5.2, has 8000.
-// Opus may be written with the number of channels sent, though RFC 7587, section 7, has 2.
-func (c *codec) is(name string, rate, channels int) bool {
-	own, clock, _ := splitEncoding(c.name)
+// matchesEncoding reports whether an rtpmap means the codec. G.722 may also be written with its real rate, though RFC 3551,
+// section 4.5.2, has 8000. Opus may be written with the number of channels sent, though RFC 7587, section 7, has 2.
+func (c *codec) matchesEncoding(name string, rate, channels int) bool {
+	encoding, clock, _ := splitEncoding(c.name)
 	switch {
-	case name != own:
+	case name != encoding:
 		return false
-	case own == "OPUS":
+	case encoding == "OPUS":
 		return rate == clock && channels <= 2
-	case own == "G722" && rate == 16000:
+	case encoding == "G722" && rate == 16000:
 		return channels == 1
 	}
 	return rate == clock && channels == 1

@@ -40,7 +40,7 @@ func (d *description) summary() string {
 }
 
 // Real descriptions of phones, with the expected result.
-func TestDescriptions(t *testing.T) {
+func TestParseDescriptions(t *testing.T) {
 	const head, end = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n", `PCMU/8000 | 0 of ["audio 0 RTP/AVP 0"]`
 	const audio, plain = "m=audio 4000 RTP/AVP 0\r\n", "192.0.2.1 4000 RTP/AVP sendrecv 0=" + end
 	audioWith := func(format, rtpmap string) string {
@@ -128,7 +128,7 @@ var oddSections = map[string]string{
 }
 
 // An unsupported section is refused alone, at any position, and a supported one is chosen among several.
-func TestOddSections(t *testing.T) {
+func TestUnsupportedSections(t *testing.T) {
 	const head, audio = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n", "m=audio 4000 RTP/AVP 0\r\n"
 	check := func(text string, at int, rule string, lines ...string) {
 		t.Helper()
@@ -137,7 +137,7 @@ func TestOddSections(t *testing.T) {
 			t.Errorf("%v in\n%s", err, text)
 			return
 		}
-		d, agreed, err := d.agreeOn(rule, nil)
+		d, agreed, err := d.negotiateSection(rule, nil)
 		if err != nil || d.audio != at {
 			t.Errorf("%v, section %v, in\n%s", err, d, text)
 			return
@@ -184,7 +184,7 @@ var shapes = map[string]string{
 
 // Line order and omissions do not matter: thousands of variants give the same result as their template, and as pion/sdp where that can
 // parse them.
-func TestDisorderedDescriptions(t *testing.T) {
+func TestReorderedDescriptions(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, shape := range shapes {
 		want := summary(strings.ReplaceAll(shape, "\n", "\r\n"))

@@ -65,19 +65,19 @@ func (l *logBook) String() string {
 	return l.text.String()
 }
 
-// office is a gateway for phones, with an emulated model.
-type office struct {
-	t    testing.TB
-	door *sip.Server
-	host *bridge.Host
-	logs *logBook
+// testGateway is a gateway for phones, with an emulated model.
+type testGateway struct {
+	t      testing.TB
+	server *sip.Server
+	host   *bridge.Host
+	logs   *logBook
 
 	recordings string // path of the folder
 	refusals   refusals
 	prompts    chan string // of the model's sessions
 }
 
-// refusals counts the refusals of an office by rule.
+// refusals counts the refusals of a gateway by rule.
 type refusals struct {
 	mu   sync.Mutex
 	list map[string]int
@@ -105,7 +105,7 @@ const config = `{
 	"agents": [{"numbers": ["*"], "prompt": "You are a lab.", "greeting": ""}, {"prompt": "Remind {{guest}} of tomorrow."}]
 }`
 
-func newOffice(t testing.TB, text string, tell ...func(sip.CallStatus)) *office {
+func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *testGateway {
 	t.Helper()
 	text, answer := doortest.TakeAgents(t, text)
 	file := filepath.Join(t.TempDir(), "sip.json")
@@ -130,12 +130,12 @@ func newOffice(t testing.TB, text string, tell ...func(sip.CallStatus)) *office 
 	up := httptest.NewServer(model)
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
-	o := &office{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
+	o := &testGateway{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
 	options := sip.Options{Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
 	}
-	if o.door, err = sip.New(options); err != nil {
+	if o.server, err = sip.New(options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -144,7 +144,7 @@ func newOffice(t testing.TB, text string, tell ...func(sip.CallStatus)) *office 
 		if err := host.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		o.door.Close()
+		o.server.Close()
 		model.Close()
 		up.Close()
 		if t.Failed() {
@@ -154,9 +154,9 @@ func newOffice(t testing.TB, text string, tell ...func(sip.CallStatus)) *office 
 	return o
 }
 
-func (o *office) uri(transport int) string {
+func (o *testGateway) sipURI(transport int) string {
 	kind := []string{"", ";transport=tcp", ";transport=tls"}[transport]
-	return fmt.Sprintf("sip:500@%s%s", o.door.Addresses()[transport], kind)
+	return fmt.Sprintf("sip:500@%s%s", o.server.Addresses()[transport], kind)
 }
 
 // baresip is the phone of that name (Debian's package), controlled by its socket.
@@ -278,7 +278,7 @@ func startBaresip(t *testing.T, account string) *baresip {
 		if strings.Contains(said, "baresip is ready") {
 			var err error
 			if p.control, err = net.Dial("tcp", control); err == nil {
-				go p.read()
+				go p.readEvents()
 				return p
 			}
 		}
@@ -288,8 +288,8 @@ func startBaresip(t *testing.T, account string) *baresip {
 	}
 }
 
-// read reads netstrings of JSON.
-func (p *baresip) read() {
+// readEvents reads netstrings of JSON.
+func (p *baresip) readEvents() {
 	defer close(p.ended)
 	in := bufio.NewReader(p.control)
 	for {
@@ -315,8 +315,8 @@ func (p *baresip) read() {
 	}
 }
 
-// do runs a command.
-func (p *baresip) do(command, params string) {
+// runCommand runs a command.
+func (p *baresip) runCommand(command, params string) {
 	p.t.Helper()
 	text, err := json.Marshal(map[string]string{"command": command, "params": params})
 	if err != nil {
@@ -327,8 +327,8 @@ func (p *baresip) do(command, params string) {
 	}
 }
 
-// expect waits for an event.
-func (p *baresip) expect(kind string) phoneEvent {
+// awaitEvent waits for an event.
+func (p *baresip) awaitEvent(kind string) phoneEvent {
 	p.t.Helper()
 	var seen []string
 	for timeout := time.After(patience); ; {
@@ -344,8 +344,8 @@ func (p *baresip) expect(kind string) phoneEvent {
 	}
 }
 
-// heard returns the audio that the phone has played, and its rate. The call must have ended.
-func (p *baresip) heard() (pcm []int16, rate int) {
+// playedAudio returns the audio that the phone has played, and its rate. The call must have ended.
+func (p *baresip) playedAudio() (pcm []int16, rate int) {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.folder, "dump-*-dec.wav"))
 	if err != nil || len(files) != 1 {
@@ -365,8 +365,8 @@ func (p *baresip) heard() (pcm []int16, rate int) {
 	return pcm, int(binary.LittleEndian.Uint32(b[24:]))
 }
 
-// answered waits until the model has answered n turns.
-func (o *office) answered(n int) {
+// awaitTurns waits until the model has answered n turns.
+func (o *testGateway) awaitTurns(n int) {
 	o.t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		for _, s := range o.host.Sessions() {
@@ -381,19 +381,19 @@ func (o *office) answered(n int) {
 }
 
 // A real phone calls with each codec, asks, and hears the answer.
-func TestCalls(t *testing.T) {
+func TestInboundCallByCodec(t *testing.T) {
 	for _, codec := range []string{"PCMU/8000/1", "PCMA/8000/1", "G722/16000/1", "opus/48000/2"} {
 		t.Run(codec, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, config)
+			o := startGateway(t, config)
 			machine := mediatest.MeasureLateness(t)
 			p := newBaresip(t, "audio_codecs="+codec)
-			p.do("dial", o.uri(0))
-			p.expect("CALL_ESTABLISHED")
-			o.answered(1)
-			p.do("hangup", "")
-			p.expect("CALL_CLOSED")
-			pcm, rate := p.heard()
+			p.runCommand("dial", o.sipURI(0))
+			p.awaitEvent("CALL_ESTABLISHED")
+			o.awaitTurns(1)
+			p.runCommand("hangup", "")
+			p.awaitEvent("CALL_CLOSED")
+			pcm, rate := p.playedAudio()
 			if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.5 && machine.CanJudge(t, soundLate) {
 				t.Errorf("the tone is %.3f of what was heard (%d samples)", level, len(pcm))
 			}
@@ -401,10 +401,10 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// soundPort returns the gateway's port for the audio of the only call, from the log.
-func (o *office) soundPort() (port int) {
+// audioPort returns the gateway's port for the audio of the only call, from the log.
+func (o *testGateway) audioPort() (port int) {
 	o.t.Helper()
-	o.logged("sound=")
+	o.awaitLog("sound=")
 	_, text, _ := strings.Cut(o.logs.String(), "sound=")
 	if _, err := fmt.Sscanf(text, "%d", &port); err != nil {
 		o.t.Fatal(err)

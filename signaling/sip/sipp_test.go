@@ -109,8 +109,8 @@ func call(sdp string, headers ...string) *scenario {
 // bye ends the call.
 func (s *scenario) bye(sequence int) *scenario { return s.request("BYE", sequence, "").expect(200, "") }
 
-// receives waits for a request that matches.
-func (s *scenario) receives(method, pattern string) *scenario {
+// await waits for a request that matches.
+func (s *scenario) await(method, pattern string) *scenario {
 	action := ""
 	if pattern != "" {
 		action = fmt.Sprintf(`<action><ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/><log message="[$1]"/></action>`, pattern)
@@ -119,8 +119,8 @@ func (s *scenario) receives(method, pattern string) *scenario {
 	return s
 }
 
-// replies answers the request that was received last.
-func (s *scenario) replies(status string, headers ...string) *scenario {
+// reply answers the request that was received last.
+func (s *scenario) reply(status string, headers ...string) *scenario {
 	s.steps.WriteString(
 		"<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
 			strings.Join(append(headers, "Content-Length: 0"), "\n") + "\n\n]]></send>\n",
@@ -129,9 +129,9 @@ func (s *scenario) replies(status string, headers ...string) *scenario {
 }
 
 // run makes sipp run the scenario once, as the caller.
-func (s *scenario) run(t *testing.T, o *office) {
+func (s *scenario) run(t *testing.T, o *testGateway) {
 	t.Helper()
-	s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())()
+	s.start(t, mediatest.FreePort(t), 1, o.server.Addresses()[0].String())()
 }
 
 // serve makes sipp wait for a number of calls. wait blocks until they have ended, and returns all messages.
@@ -178,7 +178,7 @@ func sdp(address, direction, section string) string {
 const plain = "m=audio [media_port] RTP/AVP 0 101\na=rtpmap:0 PCMU/8000\na=rtpmap:101 telephone-event/8000"
 
 // Typical behaviours of phone systems, one call each.
-func TestScenarios(t *testing.T) {
+func TestSIPpScenarios(t *testing.T) {
 	offer := func(media string) string { return sdp("[media_ip]", "sendrecv", media) }
 	usual := offer(plain)
 	for name, s := range map[string]*scenario{
@@ -247,11 +247,11 @@ func TestScenarios(t *testing.T) {
 		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
 		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
 		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
-		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
+		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").await("BYE", "").reply("200 OK"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s.run(t, newOffice(t, config))
+			s.run(t, startGateway(t, config))
 		})
 	}
 }
@@ -259,7 +259,7 @@ func TestScenarios(t *testing.T) {
 // A call replaces another (RFC 3891): the first one gets a BYE, and the conversation continues.
 func TestReplaces(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
+	o := startGateway(t, config)
 	s := call(sdp("[media_ip]", "sendrecv", plain))
 	s.steps.WriteString(
 		`<nop><action><assignstr assign_to="3" value="[last_To:]"/>` +
@@ -285,7 +285,7 @@ func TestReplaces(t *testing.T) {
 	}
 	s.ringing().expect(200, "")
 	second("ACK", 1)
-	s.receives("BYE", "Replaced")
+	s.await("BYE", "Replaced")
 	s.steps.WriteString(
 		"<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\n" +
 			"Content-Length: 0\n\n]]></send>\n",
@@ -293,12 +293,12 @@ func TestReplaces(t *testing.T) {
 	s.pause(3000)
 	second("BYE", 2)
 	s.expect(200, "")
-	wait := s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())
+	wait := s.start(t, mediatest.FreePort(t), 1, o.server.Addresses()[0].String())
 	defer wait() // if the next line fails, it says why
-	o.logged("call replaced")
-	o.answered(1) // to the caller who took over the call
+	o.awaitLog("call replaced")
+	o.awaitTurns(1) // to the caller who took over the call
 	wait()
-	o.loggedTimes("call ended", 2)
+	o.awaitLogTimes("call ended", 2)
 	if begun := strings.Count(o.logs.String(), "conversation started"); begun != 1 {
 		t.Errorf("%d conversations", begun)
 	}

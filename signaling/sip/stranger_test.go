@@ -20,41 +20,41 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// withPassword returns a configuration that accepts calls with a password, from any address.
-func withPassword(t *testing.T) string {
-	return ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"})
+// passwordConfig returns a configuration that accepts calls with a password, from any address.
+func passwordConfig(t *testing.T) string {
+	return trunkConfig(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"})
 }
 
-// newCaller returns a phone at an address, which the test drives.
-func newCaller(t testing.TB, o *office, at string) *handset {
+// newCallerPhone returns a phone at an address, which the test drives.
+func newCallerPhone(t testing.TB, o *testGateway, at string) *handset {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}
+	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.server.Addresses()[0])}
 }
 
 const body = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
 
-// invite sends an INVITE with a CSeq, and returns the status and text of the first final response.
-func (h *handset) invite(number int, headers string) (status, text string) {
+// sendInvite sends an INVITE with a CSeq, and returns the status and text of the first final response.
+func (h *handset) sendInvite(number int, headers string) (status, text string) {
 	h.t.Helper()
 	h.send(fmt.Sprintf("INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKinvite%d;rport\r\nMax-Forwards: 70\r\n"+
 		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %s\r\nCSeq: %d INVITE\r\nContact: <sip:eve@%s>\r\n"+
 		"%sContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s",
 		h.signals.LocalAddr(), number, h.signals.LocalAddr(), number, h.signals.LocalAddr(), headers, len(body), body))
-	text = h.answer("[2-6]")
+	text = h.awaitResponse("[2-6]")
 	return text[len("SIP/2.0 "):][:3], text
 }
 
 var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 
-// challenge asks for a nonce.
-func (h *handset) challenge(number int) string {
+// requestNonce asks for a nonce.
+func (h *handset) requestNonce(number int) string {
 	h.t.Helper()
-	status, text := h.invite(number, "")
+	status, text := h.sendInvite(number, "")
 	m := nonceOf.FindStringSubmatch(text)
 	if status != "401" || m == nil {
 		h.t.Fatalf("answered %s", text)
@@ -62,52 +62,52 @@ func (h *handset) challenge(number int) string {
 	return m[1]
 }
 
-// prove answers a challenge with a password, and returns the status of the response. more are additional headers.
-func (h *handset) prove(number int, nonce, password string, more ...string) string {
+// authenticate answers a challenge with a password, and returns the status of the response. more are additional headers.
+func (h *handset) authenticate(number int, nonce, password string, more ...string) string {
 	h.t.Helper()
 	c, err := digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: nonce, Algorithm: "MD5", QOP: []string{"auth"}},
 		digest.Options{Method: "INVITE", URI: "sip:500@127.0.0.1", Username: "alice", Password: password, Count: 1})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	status, _ := h.invite(number, "Authorization: "+c.String()+"\r\n"+strings.Join(more, ""))
+	status, _ := h.sendInvite(number, "Authorization: "+c.String()+"\r\n"+strings.Join(more, ""))
 	return status
 }
 
 // Nothing is stored for unauthenticated addresses. Once, after 50,000 of them new ones were dropped until a restart, and after 10,000
 // challenges older ones became invalid.
-func TestStrangersAreForgotten(t *testing.T) {
+func TestNoStateForStrangers(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, withPassword(t))
-	caller := newCaller(t, o, "127.0.0.1")
-	nonce, asked := caller.challenge(1), time.Now()
-	kept := o.door.Kept()
+	o := startGateway(t, passwordConfig(t))
+	caller := newCallerPhone(t, o, "127.0.0.1")
+	nonce, asked := caller.requestNonce(1), time.Now()
+	kept := o.server.UDPConnections()
 	for i := range 500 {
-		stranger := newCaller(t, o, fmt.Sprintf("127.0.9.%d", 1+i%250))
+		stranger := newCallerPhone(t, o, fmt.Sprintf("127.0.9.%d", 1+i%250))
 		stranger.send("OPTIONS sip:x SIP/2.0\r\n\r\n")
-		stranger.send(hostile("127.0.9.1:9")["BYE of nobody"])
+		stranger.send(hostilePackets("127.0.9.1:9")["BYE of nobody"])
 		stranger.send(
 			"SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\n" +
 				"From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
 		)
-		stranger.challenge(1)
+		stranger.requestNonce(1)
 		if i%100 == 0 {
-			if status := stranger.prove(2, nonce, "open sesame"); status != "401" {
+			if status := stranger.authenticate(2, nonce, "open sesame"); status != "401" {
 				t.Errorf("an answer to a challenge of another address: %s", status)
 			}
 		}
 		stranger.signals.Close()
 	}
-	if now := o.door.Kept(); now != kept {
+	if now := o.server.UDPConnections(); now != kept {
 		t.Errorf("%d addresses are kept, %d were before", now, kept)
 	}
 	if time.Since(asked) > 25*time.Second { // a challenge lasts for 30 s: this machine was too slow for the first one
-		nonce = caller.challenge(3)
+		nonce = caller.requestNonce(3)
 	}
-	if status := caller.prove(2, nonce, "open sesame"); status != "200" {
+	if status := caller.authenticate(2, nonce, "open sesame"); status != "200" {
 		t.Errorf("a caller with the password is answered %s", status)
 	}
-	if now := o.door.Kept(); now != kept+1 {
+	if now := o.server.UDPConnections(); now != kept+1 {
 		t.Errorf("%d addresses are kept, %d were before and one has proved the password", now, kept)
 	}
 	if lines := strings.Count(o.logs.String(), "level=WARN"); lines > 10 {
@@ -116,23 +116,23 @@ func TestStrangersAreForgotten(t *testing.T) {
 }
 
 // An address that tries passwords is blocked, even with the right one. Others are not affected.
-func TestGuessedPasswords(t *testing.T) {
+func TestPasswordGuessingBlocked(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, withPassword(t))
-	eve := newCaller(t, o, "127.0.0.2")
+	o := startGateway(t, passwordConfig(t))
+	eve := newCallerPhone(t, o, "127.0.0.2")
 	began, tried := time.Now(), 0
 	for i := 0; i < 30; i += 2 {
-		if eve.prove(i+2, eve.challenge(i+1), fmt.Sprint("guess ", i)) != "403" {
+		if eve.authenticate(i+2, eve.requestNonce(i+1), fmt.Sprint("guess ", i)) != "403" {
 			tried++
 		}
 	}
-	status := eve.prove(102, eve.challenge(101), "open sesame")
+	status := eve.authenticate(102, eve.requestNonce(101), "open sesame")
 	// Ten at once, and then one every 6 s.
 	if most := 10 + int(time.Since(began)/(6*time.Second)); tried > most || tried == most && status != "403" {
 		t.Errorf("%d passwords were looked at, want %d at most; the right one then: %s", tried, most, status)
 	}
-	alice := newCaller(t, o, "127.0.0.3")
-	if status := alice.prove(2, alice.challenge(1), "open sesame"); status != "200" {
+	alice := newCallerPhone(t, o, "127.0.0.3")
+	if status := alice.authenticate(2, alice.requestNonce(1), "open sesame"); status != "200" {
 		t.Errorf("another address: %s", status)
 	}
 }
@@ -140,39 +140,39 @@ func TestGuessedPasswords(t *testing.T) {
 // Refusals are counted by rule. A challenge does not count, since each good call by password begins with one.
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, edited(t, func(c map[string]any) {
+	o := startGateway(t, configWith(t, func(c map[string]any) {
 		trunk := c["trunks"].([]any)[0].(map[string]any)
 		trunk["from"], trunk["username"], trunk["password"], trunk["callsPerCaller"] = []string{}, "alice", "open sesame", 1
 		c["agents"].([]any)[0].(map[string]any)["numbers"] = []string{"500"}
 	}))
-	alice := newCaller(t, o, "127.0.0.2")
+	alice := newCallerPhone(t, o, "127.0.0.2")
 	refused := func(want map[string]int) {
 		t.Helper()
 		if got := o.refusals.all(); !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
 	}
-	nonce := alice.challenge(1)
-	if status := alice.prove(2, nonce, "open sesame"); status != "200" {
+	nonce := alice.requestNonce(1)
+	if status := alice.authenticate(2, nonce, "open sesame"); status != "200" {
 		t.Fatal(status)
 	}
-	if status := alice.prove(3, nonce, "open sesame"); status != "401" {
+	if status := alice.authenticate(3, nonce, "open sesame"); status != "401" {
 		t.Fatal(status)
 	}
 	refused(nil)
-	if status := alice.prove(5, alice.challenge(4), "open sesame"); status != "503" {
+	if status := alice.authenticate(5, alice.requestNonce(4), "open sesame"); status != "503" {
 		t.Fatal(status)
 	}
-	if status := alice.prove(7, alice.challenge(6), "wrong"); status != "401" {
+	if status := alice.authenticate(7, alice.requestNonce(6), "wrong"); status != "401" {
 		t.Fatal(status)
 	}
 	want := map[string]int{"sip calls of the caller": 1, "sip wrong password": 1}
 	refused(want)
-	newCaller(t, o, "127.0.0.3").send("BYE sip:x SIP/2.0\r\n\r\n") // cannot be read
-	bob := newCaller(t, o, "127.0.0.4")
-	bob.send(hostile(bob.signals.LocalAddr().String())["OPTIONS of nobody"])
-	bob.send(strings.Replace(hostile(bob.signals.LocalAddr().String())["OPTIONS of nobody"], ";tag=2", "", 1))
-	o.logged("no trunk has this address")
+	newCallerPhone(t, o, "127.0.0.3").send("BYE sip:x SIP/2.0\r\n\r\n") // cannot be read
+	bob := newCallerPhone(t, o, "127.0.0.4")
+	bob.send(hostilePackets(bob.signals.LocalAddr().String())["OPTIONS of nobody"])
+	bob.send(strings.Replace(hostilePackets(bob.signals.LocalAddr().String())["OPTIONS of nobody"], ";tag=2", "", 1))
+	o.awaitLog("no trunk has this address")
 	want["sip no trunk has this address"] = 1
 	refused(want)
 }
@@ -195,27 +195,27 @@ func TestAssertedIdentities(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, ofTrunk(t, test.trunk))
-			h := newCaller(t, o, "127.0.0.1")
+			o := startGateway(t, trunkConfig(t, test.trunk))
+			h := newCallerPhone(t, o, "127.0.0.1")
 			status := ""
 			if test.trunk == nil {
-				status, _ = h.invite(1, test.headers)
+				status, _ = h.sendInvite(1, test.headers)
 			} else {
-				status = h.prove(2, h.challenge(1), "open sesame", test.headers)
+				status = h.authenticate(2, h.requestNonce(1), "open sesame", test.headers)
 			}
 			if status != "200" {
 				t.Fatalf("answered %s", status)
 			}
-			o.logged(test.from)
+			o.awaitLog(test.from)
 		})
 	}
 }
 
 // An endpoint that is closed under load leaks nothing: TestMain checks for goroutines.
-func TestCloseUnderFire(t *testing.T) {
+func TestCloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		o := newOffice(t, config)
+		o := startGateway(t, config)
 		stop := make(chan struct{})
 		underFire := make(chan struct{}, 8)
 		var senders sync.WaitGroup
@@ -236,7 +236,7 @@ func TestCloseUnderFire(t *testing.T) {
 					default:
 						text := fmt.Sprintf("OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%d.%d\r\nFrom: <sip:a@b>;tag=1\r\n"+
 							"To: <sip:c@d>\r\nCall-ID: %d.%d\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr(), i, n, i, n)
-						_, _ = conn.WriteTo([]byte(text), net.UDPAddrFromAddrPort(o.door.Addresses()[0]))
+						_, _ = conn.WriteTo([]byte(text), net.UDPAddrFromAddrPort(o.server.Addresses()[0]))
 					}
 				}
 			})
@@ -244,17 +244,17 @@ func TestCloseUnderFire(t *testing.T) {
 		for range 8 {
 			<-underFire
 		}
-		o.door.Close()
+		o.server.Close()
 		close(stop)
 		senders.Wait()
 	}
 }
 
-// connect connects to an office by TCP from an address.
-func connect(t *testing.T, o *office, from string) net.Conn {
+// dialTCP connects to a gateway by TCP from an address.
+func dialTCP(t *testing.T, o *testGateway, from string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := dialer.Dial("tcp", o.door.Addresses()[1].String())
+	conn, err := dialer.Dial("tcp", o.server.Addresses()[1].String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,14 +270,14 @@ func isClosed(conn net.Conn, within time.Duration) bool {
 }
 
 // Connections from unknown addresses are closed if no trunk can be there.
-func TestStrangersConnections(t *testing.T) {
+func TestStrangerConnectionsClosed(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	if !isClosed(connect(t, o, "127.0.0.9"), patience) {
+	o := startGateway(t, config)
+	if !isClosed(dialTCP(t, o, "127.0.0.9"), patience) {
 		t.Error("a stranger's connection stays")
 	}
-	o.logged("no trunk has this address")
-	conn := connect(t, o, "127.0.0.1")
+	o.awaitLog("no trunk has this address")
+	conn := dialTCP(t, o, "127.0.0.1")
 	if _, err := conn.Write([]byte("\r\n\r\n")); err != nil { // RFC 5626, section 3.5.1
 		t.Fatal(err)
 	}
@@ -288,20 +288,20 @@ func TestStrangersConnections(t *testing.T) {
 }
 
 // If a trunk may call from anywhere, connections without a call are limited. Connections with a call do not count.
-func TestCrowdsOfStrangers(t *testing.T) {
+func TestStrangerConnectionLimit(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, withPassword(t))
-	conn := connect(t, o, "127.0.0.9")
-	caller := &handset{t: t, signals: &messages{conn, "TCP", bufio.NewReader(conn)}}
-	if status := caller.prove(2, caller.challenge(1), "open sesame"); status != "200" {
+	o := startGateway(t, passwordConfig(t))
+	conn := dialTCP(t, o, "127.0.0.9")
+	caller := &handset{t: t, signals: &messageConn{conn, "TCP", bufio.NewReader(conn)}}
+	if status := caller.authenticate(2, caller.requestNonce(1), "open sesame"); status != "200" {
 		t.Fatal(status)
 	}
 	began := time.Now()
 	var crowd []net.Conn
 	for range phone.MaxUnverifiedConns {
-		crowd = append(crowd, connect(t, o, "127.0.0.9"))
+		crowd = append(crowd, dialTCP(t, o, "127.0.0.9"))
 	}
-	if !isClosed(connect(t, o, "127.0.0.9"), patience) {
+	if !isClosed(dialTCP(t, o, "127.0.0.9"), patience) {
 		t.Errorf("there are more than %d strangers", phone.MaxUnverifiedConns)
 	}
 	for i, one := range crowd {
@@ -309,9 +309,9 @@ func TestCrowdsOfStrangers(t *testing.T) {
 			t.Fatalf("of %d strangers the %d. is closed", phone.MaxUnverifiedConns, i+1)
 		}
 	}
-	o.logged("too many strangers")
+	o.awaitLog("too many strangers")
 	crowd[0].Close()
-	for deadline := time.Now().Add(patience); isClosed(connect(t, o, "127.0.0.9"), 100*time.Millisecond); {
+	for deadline := time.Now().Add(patience); isClosed(dialTCP(t, o, "127.0.0.9"), 100*time.Millisecond); {
 		if time.Now().After(deadline) {
 			t.Fatal("one who leaves makes no place")
 		}

@@ -85,11 +85,11 @@ func (c *call) runSupervision() error {
 		return err
 	}
 	c.consultation.isRecorded = session.IsRecorded()
-	taken := c.consultation.monitoredCall.line.Load()
+	monitoredLine := c.consultation.monitoredCall.line.Load()
 	select {
-	case taken.joining <- c:
+	case monitoredLine.joining <- c:
 		return nil
-	case <-taken.bridged: // put through to another person just now
+	case <-monitoredLine.bridged: // put through to another person just now
 		return errSessionOver
 	case <-c.endRequested:
 		return c.endReason()

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// issued is a self-signed certificate.
-type issued struct {
+// issuedCertificate is a self-signed certificate.
+type issuedCertificate struct {
 	cert, key []byte // PEM
 	pair      tls.Certificate
 }
 
-func issue(t *testing.T, serial int64) issued {
+func issue(t *testing.T, serial int64) issuedCertificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -41,7 +41,7 @@ func issue(t *testing.T, serial int64) issued {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := issued{
+	i := issuedCertificate{
 		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: pem.EncodeToMemory(&pem.Block{
 			Type:  "PRIVATE KEY",
 			Bytes: private,
@@ -54,11 +54,11 @@ func issue(t *testing.T, serial int64) issued {
 }
 
 // All certificate files are reloaded when they change: a listener's own, its authority, and those for connections to trunks.
-func TestCertificatesAreReadAgain(t *testing.T) {
+func TestCertificateReload(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	file := func(name string) string { return filepath.Join(folder, name) }
-	write := func(i issued, cert, key string) {
+	write := func(i issuedCertificate, cert, key string) {
 		t.Helper()
 		for name, text := range map[string][]byte{cert: i.cert, key: i.key} {
 			if name == "" {

@@ -20,10 +20,10 @@ import (
 	"voxgate/media/opus"
 )
 
-// handover is a caller of an office, a colleague, and the call to the colleague.
-type handover struct {
+// transferTest is a caller of a gateway, a colleague, and the call to the colleague.
+type transferTest struct {
 	t                 testing.TB
-	office            *office
+	gateway           *testGateway
 	caller, colleague *handset
 	events            <-chan bridge.Event // of the caller's conversation
 	invite            string              // to the colleague
@@ -31,49 +31,49 @@ type handover struct {
 
 // beginTransfer begins a transfer: the caller talks to the agent, and the colleague's phone rings. formats are the payload types of both.
 // With "record" in trunk the conversation is recorded.
-func beginTransfer(t testing.TB, trunk map[string]any, formats ...string) *handover {
+func beginTransfer(t testing.TB, trunk map[string]any, formats ...string) *transferTest {
 	t.Helper()
 	fields := map[string]any{"transfer": "warm", "transferTo": []string{"+49*"}}
 	for name, value := range trunk {
 		fields[name] = value
 	}
 	delete(fields, "record")
-	h := &handover{t: t}
+	h := &transferTest{t: t}
 	formats = append(formats, "0 101", "0 101")
-	h.colleague, h.office = newCarrier(t, fields, nil)
-	h.colleague.listen(formats[1])
-	h.caller = newHandset(t, h.office, formats[0])
+	h.colleague, h.gateway = startCarrier(t, fields, nil)
+	h.colleague.openAudio(formats[1])
+	h.caller = startCall(t, h.gateway, formats[0])
 	if trunk["record"] != nil {
-		if err := h.office.session().Do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)}); err != nil {
+		if err := h.gateway.awaitSession().Do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)}); err != nil {
 			t.Fatal(err)
 		}
-		h.office.logged("recording started")
+		h.gateway.awaitLog("recording started")
 	}
-	h.events = h.office.watch()
-	h.office.types(`/tool transfer_call {"target":"+49302","about":"Ada's boiler is broken."}`)
+	h.events = h.gateway.watchEvents()
+	h.gateway.sendText(`/tool transfer_call {"target":"+49302","about":"Ada's boiler is broken."}`)
 	if fields["transfer"] == "" {
-		h.caller.reply(h.caller.request("REFER"), "405 Method Not Allowed", "1")
+		h.caller.respond(h.caller.awaitRequest("REFER"), "405 Method Not Allowed", "1")
 	}
-	h.invite = h.colleague.request("INVITE sip:\\+49302@")
-	h.colleague.hears(h.invite)
+	h.invite = h.colleague.awaitRequest("INVITE sip:\\+49302@")
+	h.colleague.setAudioAddr(h.invite)
 	return h
 }
 
-// answered makes the colleague answer.
-func (h *handover) answered() *handover {
+// answerCall makes the colleague answer.
+func (h *transferTest) answerCall() *transferTest {
 	h.t.Helper()
-	h.colleague.reply(h.invite, "200 OK", "a")
-	h.colleague.request("ACK")
+	h.colleague.respond(h.invite, "200 OK", "a")
+	h.colleague.awaitRequest("ACK")
 	return h
 }
 
-// briefing waits for the conversation with the colleague, and returns it.
-func (h *handover) briefing() *bridge.Session {
+// awaitBriefing waits for the conversation with the colleague, and returns it.
+func (h *transferTest) awaitBriefing() *bridge.Session {
 	h.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-		for _, s := range h.office.host.Sessions() {
+		for _, s := range h.gateway.host.Sessions() {
 			if s.Identity == "+49302" && s.State == bridge.StateLive {
-				return h.office.host.Session(s.ID)
+				return h.gateway.host.Session(s.ID)
 			}
 		}
 	}
@@ -81,11 +81,11 @@ func (h *handover) briefing() *bridge.Session {
 	return nil
 }
 
-// told waits until the agent has told the colleague a text.
-func (h *handover) told(text string) {
+// awaitBriefingText waits until the agent has told the colleague a text.
+func (h *transferTest) awaitBriefingText(text string) {
 	h.t.Helper()
 	heard := make(chan struct{}, 1)
-	stop, err := h.briefing().Watch(func(e bridge.Event) {
+	stop, err := h.awaitBriefing().Watch(func(e bridge.Event) {
 		said := ""
 		switch b := e.Body.(type) {
 		case bridge.AssistantText:
@@ -113,46 +113,46 @@ func (h *handover) told(text string) {
 	}
 }
 
-// accepted makes the colleague accept, and returns when both are connected.
-func (h *handover) accepted() *handover {
+// acceptTransfer makes the colleague accept, and returns when both are connected.
+func (h *transferTest) acceptTransfer() *transferTest {
 	h.t.Helper()
-	h.answered().briefing()
-	h.colleague.within(h.invite, "a", "INFO", 1, "application/dtmf", "1")
-	h.colleague.answer("200")
-	h.office.logged("call bridged")
+	h.answerCall().awaitBriefing()
+	h.colleague.sendInDialog(h.invite, "a", "INFO", 1, "application/dtmf", "1")
+	h.colleague.awaitResponse("200")
+	h.gateway.awaitLog("call bridged")
 	return h
 }
 
-// failed waits until the model knows why the transfer failed, and checks that the caller is with the agent again.
-func (h *handover) failed(why string) {
+// awaitFailure waits until the model knows why the transfer failed, and checks that the caller is with the agent again.
+func (h *transferTest) awaitFailure(why string) {
 	h.t.Helper()
-	end := see(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	end := awaitEvent(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), why) {
 		h.t.Errorf("%s: %s", end.Status, end.Result)
 	}
-	h.office.types("Are you there?") // the caller is back
-	for h.caller.hear(time.Now().Add(time.Millisecond)) {
+	h.gateway.sendText("Are you there?") // the caller is back
+	for h.caller.awaitVoice(time.Now().Add(time.Millisecond)) {
 	}
-	if !h.caller.hear(time.Now().Add(patience)) {
+	if !h.caller.awaitVoice(time.Now().Add(patience)) {
 		h.t.Error("the caller hears nothing")
 	}
-	see(h.t, h.events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
+	awaitEvent(h.t, h.events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
 }
 
-// over waits until both calls have ended. The handsets in ended, which have not hung up, get a BYE.
-func (h *handover) over(ended ...*handset) {
+// awaitCallsEnd waits until both calls have ended. The handsets in ended, which have not hung up, get a BYE.
+func (h *transferTest) awaitCallsEnd(ended ...*handset) {
 	h.t.Helper()
 	for _, one := range ended {
-		one.reply(one.request("BYE"), "200 OK", "a")
+		one.respond(one.awaitRequest("BYE"), "200 OK", "a")
 	}
-	h.office.loggedTimes("call ended", 2)
-	if n := len(h.office.host.Sessions()); n > 0 {
+	h.gateway.awaitLogTimes("call ended", 2)
+	if n := len(h.gateway.host.Sessions()); n > 0 {
 		h.t.Errorf("%d conversations", n)
 	}
 }
 
-// say sends packets of 20 ms until it is stopped.
-func (h *handset) say(number uint8, clock int, payload func(i int) []byte) (stop func()) {
+// sendPackets sends packets of 20 ms until it is stopped.
+func (h *handset) sendPackets(number uint8, clock int, payload func(i int) []byte) (stop func()) {
 	over := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -164,7 +164,7 @@ func (h *handset) say(number uint8, clock int, payload func(i int) []byte) (stop
 			p.Timestamp += uint32(media.Samples(media.FrameDuration, clock))
 			p.Payload = payload(i)
 			if raw, err := p.Marshal(); err == nil {
-				_, _ = h.sound.WriteTo(raw, h.gateway)
+				_, _ = h.audio.WriteTo(raw, h.gateway)
 			}
 			select {
 			case <-tick.C:
@@ -176,13 +176,13 @@ func (h *handset) say(number uint8, clock int, payload func(i int) []byte) (stop
 	return sync.OnceFunc(func() { close(over); running.Wait() })
 }
 
-// packet waits for a packet that matches.
-func (h *handset) packet(want func(p *rtp.Packet) bool) rtp.Packet {
+// awaitPacket waits for a packet that matches.
+func (h *handset) awaitPacket(want func(p *rtp.Packet) bool) rtp.Packet {
 	h.t.Helper()
 	buf := make([]byte, 1500)
-	h.sound.SetReadDeadline(time.Now().Add(patience))
+	h.audio.SetReadDeadline(time.Now().Add(patience))
 	for {
-		n, _, err := h.sound.ReadFrom(buf)
+		n, _, err := h.audio.ReadFrom(buf)
 		if err != nil {
 			h.t.Fatalf("no such packet: %v", err)
 		}
@@ -193,58 +193,58 @@ func (h *handset) packet(want func(p *rtp.Packet) bool) rtp.Packet {
 	}
 }
 
-// numbered returns the distinguishable payload number i.
-func numbered(i int) []byte {
+// numberedPayload returns the distinguishable payload number i.
+func numberedPayload(i int) []byte {
 	return []byte(fmt.Sprintf("%-160d", i))
 }
 
-// number returns the number of a packet's payload, or 0.
-func number(p *rtp.Packet) (i int) {
-	if _, err := fmt.Sscanf(string(p.Payload), "%d ", &i); err != nil || string(p.Payload) != string(numbered(i)) {
+// payloadNumber returns the number of a packet's payload, or 0.
+func payloadNumber(p *rtp.Packet) (i int) {
+	if _, err := fmt.Sscanf(string(p.Payload), "%d ", &i); err != nil || string(p.Payload) != string(numberedPayload(i)) {
 		return 0
 	}
 	return i
 }
 
-func isNumbered(p *rtp.Packet) bool { return number(p) > 0 }
+func isNumbered(p *rtp.Packet) bool { return payloadNumber(p) > 0 }
 
 // A caller hears music while a colleague is told about them. When the colleague accepts, both hear each other in real time, and the agent
 // has left.
-func TestPuttingThrough(t *testing.T) {
+func TestWarmTransfer(t *testing.T) {
 	t.Parallel()
-	for name, takes := range map[string]func(h *handover){
-		"by word": func(h *handover) {
-			if err := h.briefing().Do(bridge.Message{Text: "/tool accept {}", TurnComplete: true}); err != nil {
+	for name, takes := range map[string]func(h *transferTest){
+		"by word": func(h *transferTest) {
+			if err := h.awaitBriefing().Do(bridge.Message{Text: "/tool accept {}", TurnComplete: true}); err != nil {
 				h.t.Fatal(err)
 			}
 		},
-		"by key": func(h *handover) {
-			h.briefing()
-			stop := h.colleague.say(101, 0, func(int) []byte { return []byte{1, 10, 0, 160} })
+		"by key": func(h *transferTest) {
+			h.awaitBriefing()
+			stop := h.colleague.sendPackets(101, 0, func(int) []byte { return []byte{1, 10, 0, 160} })
 			defer stop()
-			h.office.logged("call bridged")
+			h.gateway.awaitLog("call bridged")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := beginTransfer(t, nil)
-			if !h.caller.hear(time.Now().Add(patience)) {
+			if !h.caller.awaitVoice(time.Now().Add(patience)) {
 				t.Error("there is no music")
 			}
-			h.answered()
-			if !h.colleague.hear(time.Now().Add(patience)) {
+			h.answerCall()
+			if !h.colleague.awaitVoice(time.Now().Add(patience)) {
 				t.Error("the colleague is told nothing")
 			}
-			h.told("boiler")
+			h.awaitBriefingText("boiler")
 			takes(h)
-			h.office.logged("call bridged")
+			h.gateway.awaitLog("call bridged")
 			for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
-				stop := from.say(0, 8000, numbered)
-				before := to.packet(isNumbered)
-				first := number(&before)
+				stop := from.sendPackets(0, 8000, numberedPayload)
+				before := to.awaitPacket(isNumbered)
+				first := payloadNumber(&before)
 				for i := first + 1; i < first+25; i++ {
-					p := to.packet(func(*rtp.Packet) bool { return true })
-					if string(p.Payload) != string(numbered(i)) || p.SequenceNumber != before.SequenceNumber+1 ||
+					p := to.awaitPacket(func(*rtp.Packet) bool { return true })
+					if string(p.Payload) != string(numberedPayload(i)) || p.SequenceNumber != before.SequenceNumber+1 ||
 						p.Timestamp != before.Timestamp+160 || p.SSRC != before.SSRC {
 						t.Fatalf("%v %q after %v", p.Header, p.Payload, before.Header)
 					}
@@ -252,57 +252,57 @@ func TestPuttingThrough(t *testing.T) {
 				}
 				stop()
 			}
-			h.caller.next("BYE", 2, "")
-			h.caller.answer("200")
-			h.over(h.colleague)
+			h.caller.sendRequest("BYE", 2, "")
+			h.caller.awaitResponse("200")
+			h.awaitCallsEnd(h.colleague)
 		})
 	}
 }
 
 // If a colleague does not accept, the caller stays with the agent, which learns why.
-func TestNotPutThrough(t *testing.T) {
+func TestWarmTransferFails(t *testing.T) {
 	t.Parallel()
-	refuses := func(status string) func(h *handover) {
-		return func(h *handover) { h.colleague.reply(h.invite, status, "a") }
+	refuses := func(status string) func(h *transferTest) {
+		return func(h *transferTest) { h.colleague.respond(h.invite, status, "a") }
 	}
 	for name, test := range map[string]struct {
-		goes func(h *handover)
+		goes func(h *transferTest)
 		why  string
 	}{
 		"busy":       {refuses("486 Busy Here"), "busy: Busy Here"},
 		"not there":  {refuses("480 Temporarily Unavailable"), "no-answer"},
 		"trunk away": {refuses("503 Service Unavailable"), "failed: Service Unavailable"},
-		"trunk away after 180": {func(h *handover) {
-			h.colleague.reply(h.invite, "180 Ringing", "a")
-			h.office.door.NoAnswer("+49302")
-			h.colleague.request("CANCEL")
-			h.t.Cleanup(func() { h.colleague.reply(h.invite, "487 Request Terminated", "a") })
+		"trunk away after 180": {func(h *transferTest) {
+			h.colleague.respond(h.invite, "180 Ringing", "a")
+			h.gateway.server.EndUnanswered("+49302")
+			h.colleague.awaitRequest("CANCEL")
+			h.t.Cleanup(func() { h.colleague.respond(h.invite, "487 Request Terminated", "a") })
 		}, "nobody has answered"},
-		"declined by word": {func(h *handover) {
-			s := h.answered().briefing()
+		"declined by word": {func(h *transferTest) {
+			s := h.answerCall().awaitBriefing()
 			if err := s.Do(bridge.Message{Text: `/tool decline {"reason":"in a meeting"}`, TurnComplete: true}); err != nil {
 				h.t.Error(err)
 			}
-			h.colleague.reply(h.colleague.request("BYE"), "200 OK", "a")
+			h.colleague.respond(h.colleague.awaitRequest("BYE"), "200 OK", "a")
 		}, "in a meeting"},
-		"declined by key": {func(h *handover) {
-			h.answered().briefing()
-			h.colleague.within(h.invite, "a", "INFO", 1, "application/dtmf", "2")
-			h.colleague.reply(h.colleague.request("BYE"), "200 OK", "a")
+		"declined by key": {func(h *transferTest) {
+			h.answerCall().awaitBriefing()
+			h.colleague.sendInDialog(h.invite, "a", "INFO", 1, "application/dtmf", "2")
+			h.colleague.respond(h.colleague.awaitRequest("BYE"), "200 OK", "a")
 		}, "pressed 2"},
-		"silence": {func(h *handover) {
-			h.answered().briefing()
-			h.colleague.reply(h.colleague.request("BYE"), "200 OK", "a")
+		"silence": {func(h *transferTest) {
+			h.answerCall().awaitBriefing()
+			h.colleague.respond(h.colleague.awaitRequest("BYE"), "200 OK", "a")
 		}, "said nothing"},
-		"hangs up while briefed": {func(h *handover) {
-			h.answered()
-			if !h.colleague.hear(time.Now().Add(patience)) {
+		"hangs up while briefed": {func(h *transferTest) {
+			h.answerCall()
+			if !h.colleague.awaitVoice(time.Now().Add(patience)) {
 				h.t.Error("the colleague is told nothing")
 			}
 			h.colleague.hangUp(h.invite, "a")
 		}, "has hung up"},
-		"hangs up at once": {func(h *handover) {
-			h.answered()
+		"hangs up at once": {func(h *transferTest) {
+			h.answerCall()
 			h.colleague.hangUp(h.invite, "a")
 		}, "has hung up"},
 	} {
@@ -310,51 +310,51 @@ func TestNotPutThrough(t *testing.T) {
 			t.Parallel()
 			h := beginTransfer(t, nil)
 			test.goes(h)
-			h.failed(test.why)
+			h.awaitFailure(test.why)
 		})
 	}
 }
 
 // If a caller hangs up, the call to the colleague ends too, at every stage.
-func TestCallersWhoDoNotWait(t *testing.T) {
+func TestCallerHangsUpDuringTransfer(t *testing.T) {
 	t.Parallel()
-	leaves := func(h *handover) {
-		h.caller.next("BYE", 2, "")
-		h.caller.answer("200")
+	leaves := func(h *transferTest) {
+		h.caller.sendRequest("BYE", 2, "")
+		h.caller.awaitResponse("200")
 	}
-	for name, goes := range map[string]func(h *handover){
-		"while it rings": func(h *handover) {
-			h.colleague.reply(h.invite, "180 Ringing", "a")
+	for name, goes := range map[string]func(h *transferTest){
+		"while it rings": func(h *transferTest) {
+			h.colleague.respond(h.invite, "180 Ringing", "a")
 			leaves(h)
-			h.colleague.reply(h.colleague.request("CANCEL"), "200 OK", "a")
-			h.colleague.reply(h.invite, "487 Request Terminated", "a")
-			h.over()
+			h.colleague.respond(h.colleague.awaitRequest("CANCEL"), "200 OK", "a")
+			h.colleague.respond(h.invite, "487 Request Terminated", "a")
+			h.awaitCallsEnd()
 		},
-		"while the colleague is told": func(h *handover) {
-			h.answered().briefing()
+		"while the colleague is told": func(h *transferTest) {
+			h.answerCall().awaitBriefing()
 			leaves(h)
-			h.over(h.colleague)
+			h.awaitCallsEnd(h.colleague)
 		},
-		"as the colleague takes the call": func(h *handover) {
-			h.answered().briefing()
-			h.colleague.within(h.invite, "a", "INFO", 1, "application/dtmf", "1")
+		"as the colleague takes the call": func(h *transferTest) {
+			h.answerCall().awaitBriefing()
+			h.colleague.sendInDialog(h.invite, "a", "INFO", 1, "application/dtmf", "1")
 			leaves(h)
-			h.over(h.colleague)
+			h.awaitCallsEnd(h.colleague)
 		},
-		"both, while it is told": func(h *handover) {
-			h.answered().briefing()
-			h.caller.next("BYE", 2, "")
+		"both, while it is told": func(h *transferTest) {
+			h.answerCall().awaitBriefing()
+			h.caller.sendRequest("BYE", 2, "")
 			h.colleague.hangUp(h.invite, "a")
-			h.caller.answer("200")
-			h.over()
+			h.caller.awaitResponse("200")
+			h.awaitCallsEnd()
 		},
-		"both, when they talk": func(h *handover) {
-			h.accepted()
-			h.caller.next("BYE", 2, "")
-			h.colleague.within(h.invite, "a", "BYE", 2, "", "")
-			h.caller.answer("200")
-			h.colleague.answer("200")
-			h.over()
+		"both, when they talk": func(h *transferTest) {
+			h.acceptTransfer()
+			h.caller.sendRequest("BYE", 2, "")
+			h.colleague.sendInDialog(h.invite, "a", "BYE", 2, "", "")
+			h.caller.awaitResponse("200")
+			h.colleague.awaitResponse("200")
+			h.awaitCallsEnd()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -369,54 +369,54 @@ func TestBridgedCallsEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("the colleague leaves", func(t *testing.T) {
 		t.Parallel()
-		h := beginTransfer(t, nil).accepted()
-		h.colleague.within(h.invite, "a", "BYE", 2, "", "")
-		h.colleague.answer("200")
-		h.over(h.caller)
+		h := beginTransfer(t, nil).acceptTransfer()
+		h.colleague.sendInDialog(h.invite, "a", "BYE", 2, "", "")
+		h.colleague.awaitResponse("200")
+		h.awaitCallsEnd(h.caller)
 	})
 	t.Run("the gateway stops", func(t *testing.T) {
 		t.Parallel()
-		h := beginTransfer(t, nil).accepted()
+		h := beginTransfer(t, nil).acceptTransfer()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := h.office.host.Shutdown(ctx); err != nil {
+		if err := h.gateway.host.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		h.over(h.caller, h.colleague)
+		h.awaitCallsEnd(h.caller, h.colleague)
 	})
 	t.Run("nobody replaces it", func(t *testing.T) {
 		t.Parallel()
-		h := beginTransfer(t, nil).accepted()
-		_, tag, _ := strings.Cut(h.caller.party, "tag=")
+		h := beginTransfer(t, nil).acceptTransfer()
+		_, tag, _ := strings.Cut(h.caller.remoteParty, "tag=")
 		headers := fmt.Sprintf(usualHeaders, "other") + "Replaces: ah;to-tag=" + tag + ";from-tag=1\r\n"
-		h.caller.send(invite(h.caller.signals.LocalAddr().String(), headers, body))
-		h.caller.answer("603")
-		h.colleague.within(h.invite, "a", "BYE", 2, "", "")
-		h.colleague.answer("200")
-		h.over(h.caller)
+		h.caller.send(inviteText(h.caller.signals.LocalAddr().String(), headers, body))
+		h.caller.awaitResponse("603")
+		h.colleague.sendInDialog(h.invite, "a", "BYE", 2, "", "")
+		h.colleague.awaitResponse("200")
+		h.awaitCallsEnd(h.caller)
 	})
 	t.Run("too long, after a REFER that was refused", func(t *testing.T) {
 		t.Parallel()
-		h := beginTransfer(t, map[string]any{"transfer": "", "maxSeconds": 15}).answered()
-		h.office.logged("call bridged")
-		if n := strings.Count(h.office.logs.String(), "conversation started"); n != 1 {
+		h := beginTransfer(t, map[string]any{"transfer": "", "maxSeconds": 15}).answerCall()
+		h.gateway.awaitLog("call bridged")
+		if n := strings.Count(h.gateway.logs.String(), "conversation started"); n != 1 {
 			t.Errorf("%d conversations", n)
 		}
-		h.caller.reply(h.caller.request("BYE.*time limit"), "200 OK", "a")
-		h.over(h.colleague)
+		h.caller.respond(h.caller.awaitRequest("BYE.*time limit"), "200 OK", "a")
+		h.awaitCallsEnd(h.colleague)
 	})
 }
 
 // After a refused REFER we do not call the target ourselves if the operator has not allowed the number, or the other side has declined.
-func TestRefusedTransfersThatAreNotBridged(t *testing.T) {
+func TestRefusedReferNotBridged(t *testing.T) {
 	t.Parallel()
 	for target, test := range map[string]struct{ answer, why string }{
 		"+49999": {"405 Method Not Allowed", "may not be called"}, "+49302": {"603 Decline", "603"},
 	} {
-		colleague, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, map[string]any{"to": []string{"+4930*"}})
-		caller := newHandset(t, o)
-		result := o.door.Transfer(target)
-		caller.reply(caller.request("REFER"), test.answer, "1")
+		colleague, o := startCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, map[string]any{"to": []string{"+4930*"}})
+		caller := startCall(t, o)
+		result := o.server.Transfer(target)
+		caller.respond(caller.awaitRequest("REFER"), test.answer, "1")
 		if err := <-result; err == nil || !strings.Contains(err.Error(), test.why) {
 			t.Errorf("%s: %v", target, err)
 		}
@@ -428,96 +428,97 @@ func TestRefusedTransfersThatAreNotBridged(t *testing.T) {
 }
 
 // An agent that keeps listening hears both people, and its tools work. They do not hear it, and continue when its conversation ends.
-func TestListeningToABridge(t *testing.T) {
+func TestAgentListensToBridge(t *testing.T) {
 	t.Parallel()
-	hear := func(h *handover) {
+	hear := func(h *transferTest) {
 		h.t.Helper()
 		for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
-			stop := from.say(0, 8000, func(int) []byte { return loudPacket })
-			to.packet(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 2000 })
+			stop := from.sendPackets(0, 8000, func(int) []byte { return loudPacket })
+			to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 2000 })
 			stop()
 		}
 	}
-	ends := func(h *handover) {
-		h.caller.next("BYE", 2, "")
-		h.caller.answer("200")
-		h.over(h.colleague)
+	ends := func(h *transferTest) {
+		h.caller.sendRequest("BYE", 2, "")
+		h.caller.awaitResponse("200")
+		h.awaitCallsEnd(h.colleague)
 	}
-	for name, goes := range map[string]func(h *handover){
-		"hears both": func(h *handover) {
+	for name, goes := range map[string]func(h *transferTest){
+		"hears both": func(h *transferTest) {
 			for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
-				for from.hear(time.Now().Add(10 * time.Millisecond)) { // what came before
+				for from.awaitVoice(time.Now().Add(10 * time.Millisecond)) { // what came before
 				}
 				words := mediatest.Speech(1500*time.Millisecond, 8000)
-				stop := from.say(0, 8000, func(i int) []byte {
+				stop := from.sendPackets(0, 8000, func(i int) []byte {
 					frame := make([]int16, 160)
 					copy(frame, words[min(160*i, len(words)):])
 					return g711.MuLaw.AppendBytes(nil, frame)
 				})
-				to.packet(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 500 })
-				see(h.t, h.events, func(e bridge.UserText) bool { return strings.HasPrefix(e.Text, "(") })
-				if from.hear(time.Now().Add(time.Second)) {
+				to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 500 })
+				awaitEvent(h.t, h.events, func(e bridge.UserText) bool { return strings.HasPrefix(e.Text, "(") })
+				if from.awaitVoice(time.Now().Add(time.Second)) {
 					h.t.Error("the agent answers")
 				}
 				stop()
 			}
 			ends(h)
 		},
-		"its tools": func(h *handover) {
+		"its tools": func(h *transferTest) {
 			for _, tool := range []string{`transfer_call {"target":"+49303","about":"x"}`, `send_dtmf {"digits":"1"}`} {
-				h.office.types("/tool " + tool)
-				end := see(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
+				h.gateway.sendText("/tool " + tool)
+				end := awaitEvent(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
 				if !strings.Contains(string(end.Result), "you only listen") {
 					h.t.Errorf("%s: %s", tool, end.Result)
 				}
 			}
-			h.office.types("/tool end_call {}")
-			h.office.loggedTimes("conversation ended", 2)
+			h.gateway.sendText("/tool end_call {}")
+			h.gateway.awaitLogTimes("conversation ended", 2)
 			hear(h)
 			ends(h)
 		},
-		"its time is over": func(h *handover) {
-			if err := h.office.session().Do(bridge.Goodbye{}); err != nil {
+		"its time is over": func(h *transferTest) {
+			if err := h.gateway.awaitSession().Do(bridge.Goodbye{}); err != nil {
 				h.t.Fatal(err)
 			}
-			h.office.loggedTimes("conversation ended", 2)
+			h.gateway.awaitLogTimes("conversation ended", 2)
 			hear(h)
 			ends(h)
 		},
-		"the colleague leaves": func(h *handover) {
-			h.colleague.within(h.invite, "a", "BYE", 2, "", "")
-			h.colleague.answer("200")
-			h.over(h.caller)
+		"the colleague leaves": func(h *transferTest) {
+			h.colleague.sendInDialog(h.invite, "a", "BYE", 2, "", "")
+			h.colleague.awaitResponse("200")
+			h.awaitCallsEnd(h.caller)
 		},
-		"the gateway stops": func(h *handover) {
+		"the gateway stops": func(h *transferTest) {
 			ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 			defer cancel()
-			if err := h.office.host.Shutdown(ctx); err != nil {
+			if err := h.gateway.host.Shutdown(ctx); err != nil {
 				h.t.Error(err)
 			}
-			h.over(h.caller, h.colleague)
+			h.awaitCallsEnd(h.caller, h.colleague)
 		},
-		"nobody takes its place": func(h *handover) {
-			_, tag, _ := strings.Cut(h.caller.party, "tag=")
+		"nobody takes its place": func(h *transferTest) {
+			_, tag, _ := strings.Cut(h.caller.remoteParty, "tag=")
 			headers := fmt.Sprintf(usualHeaders, "other") + "Replaces: ah;to-tag=" + tag + ";from-tag=1\r\n"
-			h.caller.send(invite(h.caller.signals.LocalAddr().String(), headers, body))
-			h.caller.answer("603")
-			b := newBackend(h.t, h.office)
-			status, text := b.ask(b.key, "POST", "/v1/calls", fmt.Sprintf(`{"to":"+49303","trunk":"lab","supervise":%q}`, h.office.session().ID()))
+			h.caller.send(inviteText(h.caller.signals.LocalAddr().String(), headers, body))
+			h.caller.awaitResponse("603")
+			b := startBackend(h.t, h.gateway)
+			status, text := b.sendRequest(b.key, "POST", "/v1/calls",
+				fmt.Sprintf(`{"to":"+49303","trunk":"lab","supervise":%q}`, h.gateway.awaitSession().ID()))
 			if status != 400 || !strings.Contains(text, "no call of a trunk") {
 				h.t.Errorf("supervised: %d %s", status, text)
 			}
 			ends(h)
 		},
-		"their keys": func(h *handover) {
-			h.colleague.within(h.invite, "a", "INFO", 2, "application/dtmf", "5")
-			h.caller.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
+		"their keys": func(h *transferTest) {
+			h.colleague.sendInDialog(h.invite, "a", "INFO", 2, "application/dtmf", "5")
+			h.caller.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
 			ends(h)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goes(beginTransfer(t, map[string]any{"listen": true}).accepted())
+			goes(beginTransfer(t, map[string]any{"listen": true}).acceptTransfer())
 		})
 	}
 }
@@ -526,55 +527,55 @@ func TestListeningToABridge(t *testing.T) {
 var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 
 // Keys reach the other side of a bridge, by every method of sending them.
-func TestKeysThroughABridge(t *testing.T) {
+func TestKeysThroughBridge(t *testing.T) {
 	t.Parallel()
-	h := beginTransfer(t, nil, "96 101").accepted()
-	h.colleague.within(h.invite, "a", "INFO", 2, "application/dtmf", "5")
-	h.caller.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
-	stop := h.caller.say(101, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
-	h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 7 })
+	h := beginTransfer(t, nil, "96 101").acceptTransfer()
+	h.colleague.sendInDialog(h.invite, "a", "INFO", 2, "application/dtmf", "5")
+	h.caller.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
+	stop := h.caller.sendPackets(101, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
+	h.colleague.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 7 })
 	stop()
 }
 
 // A change on one side of a bridge does not disturb the other: one side holds, resumes with another codec, and both hear each other.
-func TestChangesOfABridge(t *testing.T) {
+func TestBridgeHoldAndCodecChange(t *testing.T) {
 	t.Parallel()
-	h := beginTransfer(t, nil).accepted()
-	stop := h.caller.say(0, 8000, numbered)
+	h := beginTransfer(t, nil).acceptTransfer()
+	stop := h.caller.sendPackets(0, 8000, numberedPayload)
 	defer stop()
-	h.colleague.packet(isNumbered)
+	h.colleague.awaitPacket(isNumbered)
 	change := func(sequence int, sdp string) {
-		h.colleague.within(h.invite, "a", "INVITE", sequence, "application/sdp", sdp)
-		h.colleague.answer("200")
-		h.colleague.within(h.invite, "a", "ACK", sequence, "", "")
+		h.colleague.sendInDialog(h.invite, "a", "INVITE", sequence, "application/sdp", sdp)
+		h.colleague.awaitResponse("200")
+		h.colleague.sendInDialog(h.invite, "a", "ACK", sequence, "", "")
 	}
-	change(2, h.colleague.described+"a=sendonly\r\n")
-	for h.colleague.hear(time.Now().Add(100 * time.Millisecond)) {
+	change(2, h.colleague.sdp+"a=sendonly\r\n")
+	for h.colleague.awaitVoice(time.Now().Add(100 * time.Millisecond)) {
 	}
-	change(3, h.colleague.describe("8"))
-	h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == 8 })
-	back := h.colleague.say(8, 8000, func(int) []byte {
+	change(3, h.colleague.audioSDP("8"))
+	h.colleague.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 8 })
+	back := h.colleague.sendPackets(8, 8000, func(int) []byte {
 		return g711.ALaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 	})
 	defer back()
-	h.caller.packet(func(p *rtp.Packet) bool {
+	h.caller.awaitPacket(func(p *rtp.Packet) bool {
 		return p.PayloadType == 0 && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 4000
 	})
 }
 
 // A pause that one side announces is announced to the other, too, which would otherwise report packet loss.
-func TestComfortNoisePassesABridge(t *testing.T) {
+func TestComfortNoiseThroughBridge(t *testing.T) {
 	t.Parallel()
-	h := beginTransfer(t, nil, "0 13", "0 13").accepted()
-	defer h.caller.say(13, 8000, func(int) []byte { return []byte{70} })()
-	h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == 13 && p.Payload[0] == 70 })
+	h := beginTransfer(t, nil, "0 13", "0 13").acceptTransfer()
+	defer h.caller.sendPackets(13, 8000, func(int) []byte { return []byte{70} })()
+	h.colleague.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 13 && p.Payload[0] == 70 })
 }
 
 // mostAdded is the maximum delay that a bridge may add.
 const mostAdded = 60 * time.Millisecond
 
 // The voice passes a bridge unchanged and in time, for all pairs of codecs.
-func TestBridgesOfTwoCodecs(t *testing.T) {
+func TestBridgeTranscoding(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		formats [2]string
@@ -588,7 +589,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := beginTransfer(t, nil, test.formats[:]...).accepted()
+			h := beginTransfer(t, nil, test.formats[:]...).acceptTransfer()
 			machine := mediatest.MeasureLateness(t)
 			encoder, err := test.codecs[0].NewEncoder(8000)
 			if err != nil {
@@ -601,7 +602,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 			const begins = 25                                             // packets of silence before the tone
 			tone := mediatest.Tone(media.FrameDuration, 8000, 400, 12000) // whole periods: it can be repeated without a step
 			spoke := make(chan time.Time, 1)
-			stop := h.caller.say(test.numbers[0], test.codecs[0].ClockRate(), func(i int) []byte {
+			stop := h.caller.sendPackets(test.numbers[0], test.codecs[0].ClockRate(), func(i int) []byte {
 				frame := make([]int16, 160)
 				if i >= begins {
 					copy(frame, tone)
@@ -620,7 +621,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 			var heard []int16
 			pcm := make([]int16, media.Samples(media.MaxPacketDuration, 8000))
 			next := func() []int16 {
-				p := h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == test.numbers[1] })
+				p := h.colleague.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == test.numbers[1] })
 				n, err := decoder.Decode(p.Payload, pcm)
 				if err != nil {
 					t.Fatal(err)
@@ -647,32 +648,32 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 }
 
 // If the conversation is recorded, so is the bridge after the agent has left: the caller left, the colleague right.
-func TestBridgesOfRecordedCalls(t *testing.T) {
+func TestBridgeRecording(t *testing.T) {
 	t.Parallel()
-	h := beginTransfer(t, map[string]any{"record": true}).accepted()
+	h := beginTransfer(t, map[string]any{"record": true}).acceptTransfer()
 	machine := mediatest.MeasureLateness(t)
 	tone := func(hz float64) func(int) []byte {
 		return func(int) []byte {
 			return g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, hz, 8000))
 		}
 	}
-	stop, back := h.caller.say(0, 8000, tone(400)), h.colleague.say(0, 8000, tone(600))
+	stop, back := h.caller.sendPackets(0, 8000, tone(400)), h.colleague.sendPackets(0, 8000, tone(600))
 	for _, one := range []*handset{h.caller, h.colleague} {
 		for range 100 {
-			one.packet(func(p *rtp.Packet) bool { return true })
+			one.awaitPacket(func(p *rtp.Packet) bool { return true })
 		}
 	}
 	stop()
 	back()
-	h.caller.next("BYE", 2, "")
-	h.caller.answer("200")
-	h.over(h.colleague)
+	h.caller.sendRequest("BYE", 2, "")
+	h.caller.awaitResponse("200")
+	h.awaitCallsEnd(h.colleague)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := h.office.host.Shutdown(ctx); err != nil { // the end of a recording is written by then
+	if err := h.gateway.host.Shutdown(ctx); err != nil { // the end of a recording is written by then
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(h.office.recordings, "*-bridged.ogg"))
+	files, err := filepath.Glob(filepath.Join(h.gateway.recordings, "*-bridged.ogg"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("recorded %q, %v", files, err)
 	}
@@ -702,28 +703,28 @@ func TestBridgesOfRecordedCalls(t *testing.T) {
 }
 
 // With two real phones: the colleague accepts by a key, and hears the caller's keys.
-func TestPuttingTelephonesThrough(t *testing.T) {
+func TestWarmTransferByBaresip(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMA/8000/1;answermode=auto")
-	o := calling(t, desk, map[string]any{"transfer": "warm", "transferTo": []string{"alice"}})
+	o := gatewayWithPhone(t, desk, map[string]any{"transfer": "warm", "transferTo": []string{"alice"}})
 	p := newBaresip(t, "audio_codecs=opus/48000/2;mediaenc=srtp-mand")
-	p.do("dial", o.uri(0))
-	p.expect("CALL_ESTABLISHED")
-	o.types(`/tool transfer_call {"target":"alice","about":"A broken boiler."}`)
-	desk.expect("CALL_ESTABLISHED")
-	o.loggedTimes("msg=sound door", 3) // the caller's, twice, and the colleague's
-	desk.do("sndcode", "1")
-	o.logged("call bridged")
-	p.do("sndcode", "7")
-	if e := desk.expect("CALL_DTMF_START"); e.Param != "7" {
+	p.runCommand("dial", o.sipURI(0))
+	p.awaitEvent("CALL_ESTABLISHED")
+	o.sendText(`/tool transfer_call {"target":"alice","about":"A broken boiler."}`)
+	desk.awaitEvent("CALL_ESTABLISHED")
+	o.awaitLogTimes("msg=sound door", 3) // the caller's, twice, and the colleague's
+	desk.runCommand("sndcode", "1")
+	o.awaitLog("call bridged")
+	p.runCommand("sndcode", "7")
+	if e := desk.awaitEvent("CALL_DTMF_START"); e.Param != "7" {
 		t.Errorf("the colleague hears the key %q", e.Param)
 	}
-	p.do("hold", "")
-	p.do("resume", "")
-	p.do("sndcode", "9")
-	for desk.expect("CALL_DTMF_START").Param != "9" {
+	p.runCommand("hold", "")
+	p.runCommand("resume", "")
+	p.runCommand("sndcode", "9")
+	for desk.awaitEvent("CALL_DTMF_START").Param != "9" {
 	}
-	desk.do("hangup", "")
-	p.expect("CALL_CLOSED")
-	o.loggedTimes("call ended", 2)
+	desk.runCommand("hangup", "")
+	p.awaitEvent("CALL_CLOSED")
+	o.awaitLogTimes("call ended", 2)
 }

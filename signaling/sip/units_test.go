@@ -82,7 +82,7 @@ func FuzzSDP(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, err := d.agree(rule, nil)
+		s, err := d.negotiate(rule, nil)
 		if err != nil {
 			return
 		}
@@ -99,12 +99,12 @@ func FuzzSDP(f *testing.F) {
 }
 
 // Both sides of an agreement have each other's key.
-func TestKeysAreExchanged(t *testing.T) {
+func TestSRTPKeyExchange(t *testing.T) {
 	d, err := parseSDP([]byte(full))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.agree(srtpRequired, nil)
+	s, err := d.negotiate(srtpRequired, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +122,10 @@ func TestKeysAreExchanged(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, answer)
 		}
 	}
-	if again, err := d.agree("", []crypto{*s.out}); err != nil || !bytes.Equal(again.out.key, s.out.key) {
+	if again, err := d.negotiate("", []crypto{*s.out}); err != nil || !bytes.Equal(again.out.key, s.out.key) {
 		t.Errorf("another key for the same call: %v", err)
 	}
-	if _, err := d.agree(srtpOff, nil); err == nil {
+	if _, err := d.negotiate(srtpOff, nil); err == nil {
 		t.Error("a peer that must encrypt is answered in the clear")
 	}
 }
@@ -159,7 +159,7 @@ func TestSessionTimer(t *testing.T) {
 }
 
 // A bridge continues the session timer of the conversation before it.
-func TestSessionTimerOfABridge(t *testing.T) {
+func TestSessionTimerOfBridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCall(&Server{}, nil)
 		c.media, c.timer = &callMedia{stream: &stream{}, trunk: &Trunk{SilenceSeconds: 60}}, sessionTimer{every: minSessionInterval}
@@ -173,7 +173,7 @@ func TestSessionTimerOfABridge(t *testing.T) {
 }
 
 // A digit counts once, even if its packets are duplicated, lost, late or have odd timestamps. Two digits count twice.
-func TestDigits(t *testing.T) {
+func TestDigitReader(t *testing.T) {
 	type packet struct {
 		sequence  uint16
 		timestamp uint32
@@ -270,7 +270,7 @@ func TestDigits(t *testing.T) {
 }
 
 // Sending and receiving packets does not allocate memory, with RTP and SRTP.
-func TestSoundAllocatesNothing(t *testing.T) {
+func TestMediaAllocations(t *testing.T) {
 	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agreed, err := d.agree(srtpRequired, nil)
+	agreed, err := d.negotiate(srtpRequired, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 }
 
 // Missing packets count only while packets are expected: not while ringing, and not on hold.
-func TestSilence(t *testing.T) {
+func TestSilenceTimeout(t *testing.T) {
 	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +379,7 @@ func TestSilence(t *testing.T) {
 }
 
 // Late packets of a port's previous call do not reach the next one, and a peer is latched once.
-func TestAnotherCallsSound(t *testing.T) {
+func TestMediaOfPreviousCall(t *testing.T) {
 	port := 0
 	for port == 0 {
 		probe, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -435,14 +435,14 @@ func TestAnotherCallsSound(t *testing.T) {
 }
 
 // A tool may run before the call has stored its session.
-func TestToolsHaveACall(t *testing.T) {
+func TestToolBeforeSession(t *testing.T) {
 	if c := newCall(&Server{}, nil); c.line.Load() != c {
 		t.Error("tools have no call yet")
 	}
 }
 
 // The example files in docs/sip.md are valid. One is a single trunk, and one the list of fields to collect from callers.
-func TestDocumentedFiles(t *testing.T) {
+func TestDocumentedConfigs(t *testing.T) {
 	for _, name := range []string{"TRUNK_PASSWORD", "TWILIO_TRUNK_PASSWORD", "TELNYX_TRUNK_PASSWORD", "PAY_SECRET"} {
 		t.Setenv(name, "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 	}
@@ -526,7 +526,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
+func TestEndReasons(t *testing.T) {
 	for err, want := range map[error]string{nil: "cause=16", errSilence: "cause=102", errRefresh: "cause=102"} {
 		if got := reasonHeader(err); !strings.Contains(got, want) {
 			t.Errorf("%v: %s", err, got)
@@ -538,7 +538,7 @@ func TestReasons(t *testing.T) {
 }
 
 // A stranger's connection is closed after a while, unless it has a call.
-func TestConnectionsWithoutACall(t *testing.T) {
+func TestConnectionWithoutCallTimeout(t *testing.T) {
 	for _, calls := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()

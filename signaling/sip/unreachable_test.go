@@ -10,7 +10,7 @@ import (
 
 // If a Contact or a Record-Route is unreachable, our requests go to the source of the peer's requests. The log says so if a request had to
 // fail first.
-func TestRequestsThatGoAstray(t *testing.T) {
+func TestUnreachableContactFallback(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		contact, route string
@@ -29,7 +29,7 @@ func TestRequestsThatGoAstray(t *testing.T) {
 		for _, method := range []string{"BYE", "INVITE", "REFER"} {
 			t.Run(method+" and "+name, func(t *testing.T) {
 				t.Parallel()
-				o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"*"}}))
+				o := startGateway(t, trunkConfig(t, map[string]any{"transferTo": []string{"*"}}))
 				p := newRawPhone(t, o, "127.0.0.1")
 				_, port, _ := strings.Cut(p.conn.LocalAddr().String(), ":")
 				contact := p.contact
@@ -40,33 +40,33 @@ func TestRequestsThatGoAstray(t *testing.T) {
 				if c.route != "" {
 					headers = append(headers, "Record-Route: "+strings.ReplaceAll(c.route, "{port}", port))
 				}
-				if status, text := p.call(body, headers...); status != 200 {
+				if status, text := p.placeCall(body, headers...); status != 200 {
 					t.Fatal(text)
 				}
-				o.session() // from here on the call can be changed
+				o.awaitSession() // from here on the call can be changed
 				switch method {
 				case "BYE":
-					if err := o.session().Do(bridge.Goodbye{}); err != nil {
+					if err := o.awaitSession().Do(bridge.Goodbye{}); err != nil {
 						t.Fatal(err)
 					}
 				case "REFER":
-					o.door.Transfer("+49301")
+					o.server.Transfer("+49301")
 				case "INVITE": // after an UPDATE
-					o.door.Refresh()
-					refresh := p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "UPDATE ") })
-					p.replyWith(refresh, "405 Method Not Allowed", "")
+					o.server.RefreshSession()
+					refresh := p.awaitMessage(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "UPDATE ") })
+					p.respond(refresh, "405 Method Not Allowed", "")
 				}
-				req := p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, method+" ") })
+				req := p.awaitMessage(10*time.Second, func(text string) bool { return strings.HasPrefix(text, method+" ") })
 				if req == "" {
 					t.Fatalf("no %s has come", method)
 				}
 				if method == "INVITE" {
-					p.replyWith(req, "200 OK", body, "Content-Type: application/sdp", "Contact: "+p.contact)
-					if p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "ACK ") }) == "" {
+					p.respond(req, "200 OK", body, "Content-Type: application/sdp", "Contact: "+p.contact)
+					if p.awaitMessage(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "ACK ") }) == "" {
 						t.Error("no ACK has come")
 					}
 				} else {
-					p.replyWith(req, "200 OK", "")
+					p.respond(req, "200 OK", "")
 				}
 				if said := strings.Contains(o.logs.String(), "requests of this call go to where those of the other side come from"); said != c.found {
 					t.Errorf("the log says so: %v", said)

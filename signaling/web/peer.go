@@ -42,11 +42,11 @@ func (c *webClient) newPeer() (*peer, error) {
 	var err error
 	p.Peer, err = c.server.RTC.NewPeer(rtc.PeerOptions{
 		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.OpusDecoder, Logger: c.log,
-		Connected: func() { c.postToLoop(func() { c.onConnected(p) }) },
-		Lost:      func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
-		Candidate: func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
-		Opened:    func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannel(p, opened) }) },
-		Closed:    func(closed *rtc.Channel) { c.postToLoop(func() { c.onLost(closed) }) },
+		OnConnected:      func() { c.postToLoop(func() { c.onConnected(p) }) },
+		OnConnectionLost: func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
+		OnCandidate:      func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
+		Opened:           func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannel(p, opened) }) },
+		Closed:           func(closed *rtc.Channel) { c.postToLoop(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
 			c.channelPace.AdmitMessage(len(message))
 			c.receiveMessage(routeChannel, signaling.Message{Data: message, Text: isText})

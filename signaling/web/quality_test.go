@@ -16,7 +16,7 @@ import (
 func TestQualityIsTold(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)
-	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) })
+	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.RTC.OnQuality(func(q rtc.Quality) { got <- q }) })
 	c := doortest.OpenConversation(t, g, `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Codecs: noReports(t)})
 	p.Negotiate(false)
@@ -55,10 +55,10 @@ func TestQualityIsTold(t *testing.T) {
 			t.Fatal("nothing is reported")
 		}
 	}
-	if up.Packets < 40 || up.Lost > up.Packets/10 {
+	if up.Packets < 40 || up.LostPackets > up.Packets/10 {
 		t.Errorf("up: %+v", up)
 	}
-	if down.Packets < 500 || down.Lost < down.Packets/12 || down.Lost > down.Packets/8 || down.Jitter != 10*time.Millisecond {
+	if down.Packets < 500 || down.LostPackets < down.Packets/12 || down.LostPackets > down.Packets/8 || down.Jitter != 10*time.Millisecond {
 		t.Errorf("down: %+v", down)
 	}
 }

@@ -32,11 +32,11 @@ func CheckAnswer(offer, answer string) error {
 			check.accepted = append(check.accepted, i)
 		}
 	}
-	errs := []error{check.bundle()}
+	errs := []error{check.checkBundle()}
 	for i, m := range a.MediaDescriptions {
-		err := errors.Join(check.section(o.sections[i], m), check.transport(i, m))
+		err := errors.Join(check.checkSection(o.sections[i], m), check.checkTransport(i, m))
 		if m.MediaName.Port.Value != 0 && m.MediaName.Media != "application" {
-			err = errors.Join(err, check.media(o.sections[i], m))
+			err = errors.Join(err, check.checkMedia(o.sections[i], m))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("section %d: %w", i, err))
@@ -87,8 +87,8 @@ func valueOf(lines []string, key string) (string, bool) {
 	return "", false
 }
 
-// group returns the BUNDLE group that a section is in.
-func (o offerText) group(s offerSection) []string {
+// groupOf returns the BUNDLE group that a section is in.
+func (o offerText) groupOf(s offerSection) []string {
 	mid, _ := s.value("mid")
 	for _, l := range o.session {
 		value, ok := strings.CutPrefix(l, "group:")
@@ -105,8 +105,8 @@ type answerCheck struct {
 	accepted []int // sections
 }
 
-// bundle checks the BUNDLE group.
-func (c answerCheck) bundle() error {
+// checkBundle checks the BUNDLE group.
+func (c answerCheck) checkBundle() error {
 	var groups []string
 	for _, a := range c.answer.Attributes {
 		if a.Key == "group" {
@@ -127,7 +127,7 @@ func (c answerCheck) bundle() error {
 		}
 		return nil
 	}
-	offered := c.offer.group(c.offer.sections[c.accepted[0]])
+	offered := c.offer.groupOf(c.offer.sections[c.accepted[0]])
 	if offered == nil {
 		if len(groups) > 0 || len(c.accepted) > 1 {
 			return fmt.Errorf("without a group %d sections are accepted, in %q", len(c.accepted), groups)
@@ -152,8 +152,8 @@ func (c answerCheck) bundle() error {
 	return nil
 }
 
-// tag returns the section that carries the transport.
-func (c answerCheck) tag() int {
+// tagIndex returns the section that carries the transport.
+func (c answerCheck) tagIndex() int {
 	value, _ := c.answer.Attribute("group")
 	if fields := strings.Fields(value); len(fields) > 1 {
 		for i, m := range c.answer.MediaDescriptions {
@@ -168,8 +168,8 @@ func (c answerCheck) tag() int {
 	return -1
 }
 
-// section checks the rules for every section.
-func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
+// checkSection checks the rules for every section.
+func (c answerCheck) checkSection(o offerSection, m *sdp.MediaDescription) error {
 	var errs []error
 	if m.MediaName.Media != o.fields[0] || strings.Join(m.MediaName.Protos, "/") != o.fields[2] {
 		errs = append(errs, fmt.Errorf("%v answers %v", m.MediaName, o.fields))
@@ -180,7 +180,7 @@ func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
 	}
 	_, only := o.value("bundle-only")
 	zero := strings.TrimLeft(strings.Split(o.fields[1], "/")[0], "0") == ""
-	if zero && !(only && c.offer.group(o) != nil) && m.MediaName.Port.Value != 0 {
+	if zero && !(only && c.offer.groupOf(o) != nil) && m.MediaName.Port.Value != 0 {
 		errs = append(errs, errors.New("what was taken back is accepted"))
 	}
 	if len(m.MediaName.Formats) == 0 {
@@ -212,12 +212,12 @@ func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
 	return errors.Join(errs...)
 }
 
-// transport checks ICE and DTLS.
-func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
+// checkTransport checks ICE and DTLS.
+func (c answerCheck) checkTransport(i int, m *sdp.MediaDescription) error {
 	var errs []error
 	for _, a := range m.Attributes {
-		if (a.Key == "candidate" || a.Key == "end-of-candidates") && i != c.tag() {
-			errs = append(errs, fmt.Errorf("%s away from the tag, which is section %d", a.Key, c.tag()))
+		if (a.Key == "candidate" || a.Key == "end-of-candidates") && i != c.tagIndex() {
+			errs = append(errs, fmt.Errorf("%s away from the tag, which is section %d", a.Key, c.tagIndex()))
 		}
 	}
 	if m.MediaName.Port.Value == 0 {
@@ -236,7 +236,7 @@ func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
 	has("ice-ufrag")
 	has("ice-pwd")
 	has("fingerprint")
-	offered, ok := c.offer.sections[c.tag()].value("setup")
+	offered, ok := c.offer.sections[c.tagIndex()].value("setup")
 	if !ok {
 		offered, _ = valueOf(c.offer.session, "setup")
 	}
@@ -246,10 +246,10 @@ func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
 	return errors.Join(errs...)
 }
 
-// media checks an accepted section of audio or video.
-func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
+// checkMedia checks an accepted section of audio or video.
+func (c answerCheck) checkMedia(o offerSection, m *sdp.MediaDescription) error {
 	var errs []error
-	flow := func(lines []string) (d string) {
+	directionIn := func(lines []string) (d string) {
 		for _, l := range lines {
 			if slices.Contains([]string{"sendrecv", "sendonly", "recvonly", "inactive"}, l) {
 				return l
@@ -257,22 +257,22 @@ func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
 		}
 		return ""
 	}
-	theirs := flow(o.lines)
-	if theirs == "" {
-		theirs = flow(c.offer.session)
+	offerDirection := directionIn(o.lines)
+	if offerDirection == "" {
+		offerDirection = directionIn(c.offer.session)
 	}
-	var ours string
+	var answerDirection string
 	for _, a := range m.Attributes {
-		if d := flow([]string{a.Key}); d != "" {
-			ours = d
+		if d := directionIn([]string{a.Key}); d != "" {
+			answerDirection = d
 		}
 	}
 	allowed := map[string][]string{
 		"": {"sendrecv", "sendonly", "recvonly", "inactive"}, "sendrecv": {"sendrecv", "sendonly", "recvonly", "inactive"},
 		"sendonly": {"recvonly", "inactive"}, "recvonly": {"sendonly", "inactive"}, "inactive": {"inactive"},
-	}[theirs]
-	if !slices.Contains(allowed, ours) {
-		errs = append(errs, fmt.Errorf("it is %q, to %q", ours, theirs))
+	}[offerDirection]
+	if !slices.Contains(allowed, answerDirection) {
+		errs = append(errs, fmt.Errorf("it is %q, to %q", answerDirection, offerDirection))
 	}
 	for _, a := range m.Attributes {
 		switch a.Key {
@@ -290,7 +290,7 @@ func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
 				errs = append(errs, fmt.Errorf("%s of %q, which the m= line lacks", a.Key, pt))
 			}
 		case "ssrc", "msid": // the name of a source may stay while it is on hold (RFC 5576), a stream may not (RFC 8829 section 5.3.1)
-			if (ours == "recvonly" || ours == "inactive") && !(a.Key == "ssrc" && strings.Contains(a.Value, " cname:")) {
+			if (answerDirection == "recvonly" || answerDirection == "inactive") && !(a.Key == "ssrc" && strings.Contains(a.Value, " cname:")) {
 				errs = append(errs, fmt.Errorf("%s where nothing is sent", a.Key))
 			}
 		}
