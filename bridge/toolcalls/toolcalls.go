@@ -68,7 +68,7 @@ type Client interface {
 // Model is the calling model. No method blocks.
 type Model interface {
 	// FindFunction returns a declared function; ResolveFunction the one that the model means by a name: see
-	// [setupOptions.FunctionList.FindCalled].
+	// [setup.FunctionList.FindCalled].
 	FindFunction(name string) (setup.Function, bool)
 	ResolveFunction(name string) (setup.Function, bool)
 	// ExpectReply starts waiting for the model's reaction.

@@ -213,7 +213,28 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 		}
 		issuers = append(issuers, made)
 	}
+	f.warnOfUnknownProtocols(log)
 	return f, secret, issuers, nil
+}
+
+// warnOfUnknownProtocols logs protocols of grants that do not exist, such as one of an earlier version. They allow nothing,
+// but are no reason to reject the other keys of the file.
+func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
+	warn := func(at string, g Grant) {
+		for i, pattern := range g.Protocols {
+			if !isProtocol(pattern) {
+				log.Warn("unknown protocol in the grant of a keys file: it allows nothing", "at", fmt.Sprintf("%s.grant.doors[%d]", at, i),
+					"protocol", pattern, "known", strings.Join(protocols, ", "))
+			}
+		}
+	}
+	for i, key := range f.Keys {
+		warn(fmt.Sprintf("keys[%d]", i), key.Grant)
+	}
+	for i, issuer := range f.Issuers {
+		warn(fmt.Sprintf("issuers[%d]", i), issuer.Grant)
+	}
+	warn("proxy", f.Proxy.Grant)
 }
 
 // CheckKeys validates a keys file, without fetching keys of issuers.

@@ -36,6 +36,27 @@ func openKeys(t *testing.T, file string, log slog.Handler) (gate *access.Gate, w
 	return gate, func(d time.Duration) { later.Add(int64(d)) }
 }
 
+// A keys file that names a protocol of an earlier version is read with a warning.
+func TestUnknownProtocolsInTheKeysFileAreLogged(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	key := must(access.NewKey(file, "shop", []string{access.MayTalk}))
+	changed := strings.Replace(string(must(os.ReadFile(file))), `"grant": {}`, `"grant": {"doors": ["web", "sip"]}`, 1)
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	gate, _ := openKeys(t, file, slog.NewTextHandler(&log, nil))
+	if got := log.String(); !strings.Contains(got, `level=WARN`) || !strings.Contains(got, `at=keys[0].grant.doors[1] protocol=sip`) ||
+		strings.Contains(got, "protocol=web") {
+		t.Errorf("logged %s of %s", got, changed)
+	}
+	request := &bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}
+	if err := access.From(gate.WithClient(&http.Request{})).Authorize(request, key); err != nil {
+		t.Error(err)
+	}
+}
+
 // An issuer that does not answer after a change of the keys file delays only the request that has detected the
 // change.
 func TestAnIssuerThatHangs(t *testing.T) {

@@ -22,7 +22,7 @@ func TestTokensForWhatDoesNotExist(t *testing.T) {
 	}))
 	t.Cleanup(gate.Close)
 	for body, want := range map[string]string{
-		`{"grant":{"doors":["web"]}}`: "", `{"grant":{"doors":["*"]}}`: "", `{"grant":{"doors":["s?p"],"agents":["d*"]}}`: "",
+		`{"grant":{"doors":["web"]}}`: "", `{"grant":{"doors":["*"]}}`: "", `{"grant":{"doors":["wh?p"],"agents":["d*"]}}`: "",
 		`{"grant":{"agent":"desk"}}`: "", `{"grant":{"agent":{"prompt":"Hi."}}}`: "", `{}`: "",
 		`{"grant":{"doors":["page"]}}`:           `grant.doors[0]: \"page\" is none of live, openai`,
 		`{"grant":{"doors":["web","tel*ony "]}}`: `grant.doors[1]`,

@@ -56,7 +56,7 @@ func newCountingIDs() func(string) string {
 }
 
 // playSteps passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
-// a client event in JSON, an engine event, or [kindSound].
+// a client event in JSON, an engine event, or [audioStep].
 func playSteps(b *strings.Builder, d *dialogue, steps ...any) {
 	for _, step := range steps {
 		event := clientEvent{}

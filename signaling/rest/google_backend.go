@@ -17,7 +17,7 @@ import (
 // backend is a server that runs models.
 type backend interface {
 	// startGeneration requests an answer. next returns its parts, a single one without streaming, and then io.EOF; it fails when ctx ends.
-	// Errors that the backend itself reported are a [*refused].
+	// Errors that the backend itself reported are a [*backendError].
 	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
 	// callMethod runs any other method and returns the backend's response unchanged.
 	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
