@@ -306,7 +306,7 @@ func (p *Pacer) unlock() {
 	}
 }
 
-// callMarks calls the marks that are ready.
+// callMarks runs the callbacks of the marks that have been reached.
 func (p *Pacer) callMarks() {
 	p.markMu.Lock()
 	defer p.markMu.Unlock()

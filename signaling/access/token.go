@@ -292,8 +292,8 @@ type Minter struct {
 	share budgetOwner // whose secrets are counted: the key, or without keys the address
 }
 
-// RequireMinter rejects a client without a server key that may mint tokens. key is the key; empty means use that of the
-// request. Without a keys file any client is accepted.
+// RequireMinter returns a Minter if the client's server key has the permission to mint tokens, else an error. If key is empty,
+// the key of the request is used. Without a keys file any client may mint tokens.
 func (v *Client) RequireMinter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
 		name, _ := limitBlock(v.address)

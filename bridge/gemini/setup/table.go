@@ -79,8 +79,8 @@ type row struct {
 	// translates is set for the one kind of model that supports translationConfig.
 	translates bool
 
-	// refuses lists further fields that are removed.
-	refuses []string
+	// unsupported lists fields of the setup that are removed, because these models refuse them.
+	unsupported []string
 }
 
 // endSilence is longer than the silence that models of version 3.8 need: 0.5 s with an audioStreamEnd did not end a turn (12 of 12
@@ -181,18 +181,18 @@ var models = []row{
 	{
 		Profile: Profile{Name: "3.5-live-translate", EndSilence: endSilence},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
-		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
+		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
-		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
-		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table are treated like the newest, without features that only one of them has.
 	{

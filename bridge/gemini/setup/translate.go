@@ -13,7 +13,7 @@ func (p *parser) adapt(setup, generation map[string]any) {
 		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
 	}
 	p.dropForeign(setup)
-	for _, name := range p.row.refuses {
+	for _, name := range p.row.unsupported {
 		p.drop(setup, name, p.Model+" does not take it")
 	}
 	if !p.row.translates {
