@@ -83,7 +83,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 	k.clock.Clear(alarmFirstConfig)
 	l := &k.current
 	if l.hadSession { // otherwise SetupComplete comes first
-		k.answerRejected(parent)
+		k.answerRejectedUpdates(parent)
 	}
 	ctx, cancel := context.WithCancel(parent)
 	l.epoch++

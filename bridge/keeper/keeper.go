@@ -357,8 +357,8 @@ func (k *Keeper) answerUpdate(ctx context.Context, err error) {
 	k.Notify(ctx, UpdateResult{err, name})
 }
 
-// answerRejected answers the rejected updates at the front of the queue.
-func (k *Keeper) answerRejected(ctx context.Context) {
+// answerRejectedUpdates answers the rejected updates at the front of the queue.
+func (k *Keeper) answerRejectedUpdates(ctx context.Context) {
 	for len(k.updates) > 0 && k.updates[0].rejection != nil {
 		k.answerUpdate(ctx, k.updates[0].rejection)
 	}

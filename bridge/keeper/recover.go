@@ -50,7 +50,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 	case cause == wire.StaleHandle && d.handle != "":
 		k.forgetHandle(ctx)
 	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
-		k.answerRejected(ctx)
+		k.answerRejectedUpdates(ctx)
 		k.answerUpdate(ctx, d.err) // the old configuration continues with the current handle
 		f.dials = 0
 	case cause == wire.Quota && k.current.hadSession: // Google may still count our last connection

@@ -79,7 +79,7 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 		k.Notify(ctx, FieldsRejected{d.droppedFields})
 	}
 	if d.isUpdate {
-		k.answerRejected(ctx)
+		k.answerRejectedUpdates(ctx)
 		k.answerUpdate(ctx, nil)
 	}
 	for ; k.pendingClears > 0; k.pendingClears-- {

@@ -44,7 +44,7 @@ func (k *Keeper) queueUpdate(ctx context.Context, next pendingUpdate) {
 func (k *Keeper) applyUpdates(ctx context.Context) {
 	for k.current.conn != nil {
 		if k.trial.previous == nil {
-			k.answerRejected(ctx)
+			k.answerRejectedUpdates(ctx)
 		}
 		if k.trial.single && (k.trial.previous != nil || len(k.updates) == 0) {
 			k.trial.single = len(k.updates) > 0

@@ -105,7 +105,7 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 	if len(schema) > 0 && schema[0] == '"' {
 		var text string
 		if err := json.Unmarshal(schema, &text); err != nil {
-			return nil, syntaxError(err)
+			return nil, explainSyntaxError(err)
 		}
 		schema = bytes.TrimSpace([]byte(text))
 	}
@@ -114,14 +114,14 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 	if len(schema) > 0 && schema[0] == '[' {
 		var list []json.RawMessage
 		if err := json.Unmarshal(schema, &list); err != nil {
-			return nil, syntaxError(err)
+			return nil, explainSyntaxError(err)
 		}
 		s.Elements = r.elements(list, at, false)
 		return s, r.err
 	}
 	f := fields{reader: r, at: at}
 	if err := json.Unmarshal(schema, &f.raw); err != nil || f.raw == nil {
-		return nil, syntaxError(err)
+		return nil, explainSyntaxError(err)
 	}
 	kind := f.text("type")
 	if v, ok := f.get("v"); ok {
@@ -138,7 +138,7 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 	return s, r.err
 }
 
-func syntaxError(err error) error {
+func explainSyntaxError(err error) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("schema must be valid JSON with double quotes: %w, at byte %d", err, syntax.Offset)
 	}

@@ -228,7 +228,7 @@ func (l *link) relist() {
 	defer cancel()
 	err := l.list(limited)
 	if err == nil {
-		err = s.checkTools()
+		err = s.checkConfiguredTools()
 	}
 	if err != nil {
 		s.options.Logger.Warn("reading changed MCP tools failed", "err", err)

@@ -120,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 func (s *Server) startFirst(ctx context.Context) error {
 	err := s.start(ctx)
 	if err == nil {
-		err = s.checkTools()
+		err = s.checkConfiguredTools()
 	}
 	if err != nil {
 		return fmt.Errorf("MCP server %q: %w", s.options.Name, err)
@@ -141,7 +141,7 @@ func (s *Server) keepStarting() {
 			return
 		}
 	}
-	if err := s.checkTools(); err != nil {
+	if err := s.checkConfiguredTools(); err != nil {
 		s.options.Logger.Error("MCP server lacks a tool", "err", err)
 	}
 }
@@ -282,8 +282,8 @@ func (s *Server) Tools() []tools.Tool {
 	return slices.Clone(s.tools)
 }
 
-// checkTools returns an error if the server lacks one of the configured tools.
-func (s *Server) checkTools() error {
+// checkConfiguredTools returns an error if the server lacks one of the configured tools.
+func (s *Server) checkConfiguredTools() error {
 	for _, name := range s.options.Only {
 		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == toolName(s.options.Prefix+name) }) {
 			return fmt.Errorf("it has no tool %q", name)

@@ -497,7 +497,7 @@ func resume(t *talk, config object, later time.Duration) {
 		return
 	}
 	t.probe.config = config
-	if err := t.prepare(); err != nil {
+	if err := t.buildSetup(); err != nil {
 		t.addNote("%v", err)
 	}
 	if !t.open(handle) {

@@ -254,7 +254,7 @@ func runProbe(ctx context.Context, o Options, p probe) Result {
 	t := &talk{run: r}
 	if p.rest != nil {
 		p.rest(r)
-	} else if err := t.prepare(); err != nil {
+	} else if err := t.buildSetup(); err != nil {
 		r.addFact("refused by the gateway itself")
 		r.addNote("%v", err)
 	} else {
@@ -280,8 +280,8 @@ func runProbe(ctx context.Context, o Options, p probe) Result {
 	return result
 }
 
-// prepare builds the setup.
-func (t *talk) prepare() error {
+// buildSetup builds the setup.
+func (t *talk) buildSetup() error {
 	config := map[string]any{
 		"model": t.model, "systemInstruction": instruction,
 		"inputAudioTranscription": map[string]any{}, "outputAudioTranscription": map[string]any{},
