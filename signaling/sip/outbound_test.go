@@ -471,7 +471,7 @@ func TestDigitsNoLongerAccepted(t *testing.T) {
 	h.awaitResponse("200")
 	h.sendRequest("ACK", 2, "")
 	end := awaitEvent(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
-	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "takes no digits") {
+	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "does not accept digits") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
 	for h.awaitVoice(time.Now().Add(time.Millisecond)) { // discard what arrived before

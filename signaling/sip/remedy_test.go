@@ -170,7 +170,7 @@ func TestUnreachedTrunkReasons(t *testing.T) {
 	for name, c := range map[string]struct{ server, answer, says string }{
 		"refused":      {"sip:" + closed.Addr().String() + ";transport=tcp", "", "does not answer"},
 		"no TLS":       {"sip:" + plain.Addr().String() + ";transport=tls", "", "does not answer"},
-		"no such name": {"sip:pbx.invalid:5060", "", "is not found"},
+		"no such name": {"sip:pbx.invalid:5060", "", "was not found"},
 		"silent":       {"", "100 Trying", "nobody has answered in time"},
 		"busy":         {"", "486 Busy Here", `"sip":486`},
 		"overloaded":   {"", "503 Overloaded", `"retryAfter":120`},

@@ -45,7 +45,7 @@ func (h *handset) sendInvite(number int, headers string) (status, text string) {
 		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %s\r\nCSeq: %d INVITE\r\nContact: <sip:eve@%s>\r\n"+
 		"%sContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s",
 		h.signals.LocalAddr(), number, h.signals.LocalAddr(), number, h.signals.LocalAddr(), headers, len(body), body))
-	text = h.awaitResponse("[2-6]")
+	text = h.awaitResponse(fmt.Sprintf("[2-6](?s:.*)CSeq: %d INVITE", number)) // not a retransmission of an earlier one
 	return text[len("SIP/2.0 "):][:3], text
 }
 

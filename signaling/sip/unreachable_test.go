@@ -68,7 +68,7 @@ func TestUnreachableContactFallback(t *testing.T) {
 				} else {
 					p.respond(req, "200 OK", "")
 				}
-				if said := strings.Contains(o.logs.String(), "requests of this call go to where those of the other side come from"); said != c.found {
+				if said := strings.Contains(o.logs.String(), "requests cannot reach the peer's Contact or Record-Route"); said != c.found {
 					t.Errorf("the log says so: %v", said)
 				}
 				line, _, _ := strings.Cut(req, "\r\n")
