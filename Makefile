@@ -10,7 +10,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build check test static lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -18,16 +18,23 @@ run: build ## start the gateway at http://localhost:3001
 build: build-deps
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway
 
+check: build-deps static ## the short loop: formatting, vet, staticcheck, the short Go tests, and the types of the scripts if npm has run
+	$(GO) test -short -vet=off -ldflags=-w ./...
+	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
+
 test: lint go-test web-test ## everything a change must pass
 
-lint: build-deps web-deps
+lint: build-deps web-deps static
+	$(NPM) run --silent types
+
+# Formatting, vet, staticcheck and words.
+static:
 	@out=$$($(GO) tool gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	  if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	@if LC_ALL=C grep -nE '^.{141}' $$(git ls-files -co --exclude-standard '*.go'); then echo "longer than 140 columns"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) run ./internal/wordlint
-	$(NPM) run --silent types
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
 # -w leaves out what debuggers want, so that linking takes half as long.

@@ -79,6 +79,9 @@ var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisec
 // Speech survives bad networks: three calls in real time. What one seed shows of a network two others must show, too: a machine with other
 // work loses packets of its own, but not each time.
 func TestBadNetworks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	floors := map[string]float64{"5": 0.98, "20": 0.9, "dark": 0.95}
 	chosen := slices.DeleteFunc(slices.Clone(badNetworks), func(c condition) bool { return floors[c.name] == 0 })
@@ -302,6 +305,9 @@ func TestMatch(t *testing.T) {
 
 // Two subjects in a few cells: each cell of the comparison has a figure or a reason, and the page shows both.
 func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	folder := t.TempDir()
 	want := map[string]string{voxgate: "join.0 beep cancelled twice dropped.in", echoing: "join.0 beep"}
@@ -351,6 +357,9 @@ func TestCompare(t *testing.T) {
 
 // Callers over a WebSocket, over a stream like Twilio's and over SIP get replies to their beeps, and a SIP call ends at once with its BYE.
 func TestLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	stage, err := built.stage(t.Context(), voxgate, silence)
 	if err != nil {
@@ -386,6 +395,9 @@ func TestLines(t *testing.T) {
 
 // A caller that reads slowly for the length of a reply receives all of it later, and another caller gets its replies meanwhile.
 func TestSlow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: strings.Fields("slow.heard slow.beside slow.memory")}
 	c.trials, c.tempo.trial = 2, time.Second
@@ -450,6 +462,9 @@ func TestALineThatDoesNotBegin(t *testing.T) {
 
 // Chromium's microphone gets the beeps, and its page receives the replies.
 func TestChromium(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: []string{"beep.chromium"}}
 	c.trials, c.tempo.trial = 5, time.Second

@@ -105,6 +105,9 @@ var unaskedStates = map[string]func(c *caller, l *bridgetest.Conn){
 // comes, and if nothing follows: the gateway asks the model nothing, it replaces no connection, a turn that has begun
 // ends, nothing is cut off, and the conversation goes on.
 func TestUnaskedMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for state, reach := range unaskedStates {
 		for message, raw := range modelMessages {
 			t.Run(state+", "+message, func(t *testing.T) {

@@ -34,6 +34,9 @@ func tool(name string) string { return filepath.Join("..", "web", ".venv", "bin"
 
 // The image is built as its field recommends, and has every library that the program needs.
 func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	run(t, nil, tool("hadolint"), "../Dockerfile")
 	image, err := os.ReadFile("../Dockerfile")
@@ -102,6 +105,9 @@ func TestUnit(t *testing.T) {
 // Under the unit's user and privileges the gateway reads keys that were made as docs/deploy.md says, and an MCP server that runs in Node
 // starts. systemd does not run here: setpriv takes the privileges away, and a process makes writable code impossible if the unit does.
 func TestUnitRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root may become another user")
@@ -179,6 +185,9 @@ func TestUnitRuns(t *testing.T) {
 
 // The chart gives what Kubernetes takes, for each file of values, and refuses what would not run.
 func TestChart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	for name, test := range map[string]struct {
 		values string

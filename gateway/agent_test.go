@@ -106,6 +106,9 @@ func agentsIn(t *testing.T, files map[string]string) (folder string) {
 // At each door, what the session webhook says of the agent counts from the first set-up on, whatever the client
 // configures then and later, and what it does not say is left as the client or the operator's file has it.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	var asked atomic.Value
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -421,6 +424,9 @@ func (c *conversation) hears(one, other string) string {
 
 // Who wins: the table of docs/agents.md, at the doors whose clients say how the model is, each field by itself.
 func TestWhoWins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Session struct{ Identity string } }

@@ -122,6 +122,9 @@ func TestTheRecordingPauses(t *testing.T) {
 
 // The desk of examples/agents goes through its steps. The client learns of each, and the end says what was found out.
 func TestTheDeskGoesThroughItsSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	calls := t.TempDir()
 	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", "../examples/agents"))
 	c := p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"desk"}}`)

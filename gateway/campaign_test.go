@@ -115,6 +115,9 @@ func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{})
 
 // The campaign of examples/ ends with a table of what became of its calls.
 func TestCampaign(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	trunk, sound := listenUDP(t), listenUDP(t)
 	go carrier(trunk, sound)
 	p, key := startDialler(t, trunk)

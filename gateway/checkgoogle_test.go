@@ -14,6 +14,9 @@ import (
 
 // check google asks the server that the environment names, and check replay the emulator.
 func TestCheckGoogle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	var out bytes.Buffer
 	check := func(environment []string, args ...string) (string, error) {

@@ -24,6 +24,9 @@ import (
 
 // TestTheLogHasNoSecrets holds a conversation with everything that could go into a log, at its most talkative, and looks for it there.
 func TestTheLogHasNoSecrets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	secrets := map[string]string{
 		"what was said": "planted-said", "what was typed": "planted-typed", "a tool's argument": "planted-argument",
 		"a tool's result": "planted-result",

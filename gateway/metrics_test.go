@@ -225,6 +225,9 @@ func TestThePrivateListenerAndBrowsers(t *testing.T) {
 
 // TestForeignPagesAndThePrivateListener has pages of other origins ask for what costs work, and lead a person to what does not.
 func TestForeignPagesAndThePrivateListener(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	url, stop, err := servePrivate("127.0.0.1:0", []string{"gateway-1"}, page, page, health{
 		ready: func() bool { return true }, degraded: func() bool { return false },
@@ -342,6 +345,9 @@ func TestTraces(t *testing.T) {
 
 // What becomes of the calls that we make is counted, and how well their sound came through.
 func TestMetricsOfTelephones(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk)
 	private := p.waitFor(`msg=private at=(\S+)`)

@@ -167,6 +167,9 @@ const long = "one two three four five six seven eight nine ten"
 
 // A conversation goes on at another gateway when its own dies in the middle of an answer.
 func TestAGatewayDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	redis, _, a, b := cluster(t)
 	v := a.visit(nil)
@@ -239,6 +242,9 @@ func nodeBeside(t *testing.T, b *node, redis *redistest.Server) *node {
 
 // A gateway that is drained has its callers go to another one when nobody speaks, and ends when the last has.
 func TestAGatewayIsDrained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	_, _, a, b := cluster(t)
 	v := a.visit(nil)
@@ -291,6 +297,9 @@ func TestAGatewayIsDrained(t *testing.T) {
 // A gateway that is cut off from Redis goes on with what it has. What another one has taken meanwhile it gives up when it is back, and
 // until then Gemini keeps the other from going on with the same session.
 func TestAGatewayIsCutOff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	model, sessions := countingModel(t)
 	_, network, a, b := clusterOf(t, model)
@@ -319,6 +328,9 @@ func TestAGatewayIsCutOff(t *testing.T) {
 // A gateway that stays cut off lets go of its connection to Gemini when its client has left, and another one goes on in the same session.
 // What it has kept of the conversation harms nobody when it is back.
 func TestAGatewayStaysCutOff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	model, sessions := countingModel(t)
 	redis, network, a, b := clusterOf(t, model)

@@ -111,6 +111,9 @@ func pasted(t *testing.T, folder, block string) (printed string, environ variabl
 
 // Every block of the README runs in a clone as it stands. What it needs of the internet is replaced: ports, certificates and Twilio.
 func TestREADME(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	program := filepath.Join(t.TempDir(), "gateway")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

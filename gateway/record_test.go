@@ -12,6 +12,9 @@ import (
 
 // record writes a conversation as a recording that can be read and played, and says what is wrong with its arguments.
 func TestRecord(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	var out bytes.Buffer
 	record := func(args ...string) error {

@@ -46,6 +46,9 @@ func TestDrain(t *testing.T) {
 
 // TestDrainOfParkedConversations: a conversation whose client is gone delays the stop by 5 s at most.
 func TestDrainOfParkedConversations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
 	gone, late := p.converse(`{},"resumable":true`), p.converse(`{},"resumable":true`)
 	if !gone.until("SETUP_COMPLETE", "") || !late.until("SETUP_COMPLETE", "") {
@@ -65,6 +68,9 @@ func TestDrainOfParkedConversations(t *testing.T) {
 // TestStopSignals sends one or two signals to a process, in the middle of its start and with a call. A second one, however soon, ends the
 // drain; each program ends with status 0, within its time, and says goodbye to the caller.
 func TestStopSignals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	const hour = "VOXGATE_DRAIN=1h"
 	asked := make(chan struct{}, 100)
@@ -290,6 +296,9 @@ func runProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 // TestKilled: a gateway that is killed during a call leaves a valid recording up to that point, and can be started
 // again.
 func TestKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	recordings := t.TempDir()
 	run := func() (*exec.Cmd, *program) {
 		return startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
@@ -339,6 +348,9 @@ func TestKilled(t *testing.T) {
 
 // TestHangup sends SIGHUP, as for a configuration to be read again, in the middle of a call and while the gateway drains: the call goes on.
 func TestHangup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	cmd, p := startProcess(t)
 	t.Cleanup(func() { _ = cmd.Process.Kill() })

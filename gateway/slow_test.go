@@ -11,6 +11,9 @@ import (
 
 // TestSlowHeaders: a client that sends a request byte by byte, or nothing at all, loses the connection soon; others are served meanwhile.
 func TestSlowHeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
 	var slow sync.WaitGroup

@@ -168,6 +168,9 @@ func oddFiles(t *testing.T, folder, full string) map[string][]string {
 // TestCheckConfigAndServeAgree writes settings in odd forms, and with odd values: check-config says that they are good exactly when serve
 // starts with them and has nothing to warn of.
 func TestCheckConfigAndServeAgree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	folder := t.TempDir()
 	keys := filepath.Join(folder, "keys.json")

@@ -35,6 +35,9 @@ func mcpServer(t *testing.T) string {
 
 // TestOperatorsTools starts the program with a file of tools and has the model call them.
 func TestOperatorsTools(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	asked := make(chan string, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

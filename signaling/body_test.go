@@ -40,6 +40,9 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 // TestBodiesThatNeverCome: a client that announces a body and sends none is disconnected, whatever it requested; slow
 // answers and WebSockets are not.
 func TestBodiesThatNeverCome(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(*bridge.Host, *rtc.API) []signaling.Endpoint {

@@ -144,6 +144,9 @@ func (c exampleConn) Answer() string {
 // An endpoint of fewer than 95 lines, which starts no goroutine and does not use Gemini's terms, holds a
 // conversation.
 func TestADoorIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	source, err := os.ReadFile("example_test.go")
 	door, _, _ := strings.Cut(string(source), "\n// A door of one's own")

@@ -122,6 +122,9 @@ func (w *wire) cut() {
 
 // A question is heard and answered, and after a lost connection another one, in the same conversation.
 func TestTalk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWire(t, startGateway(t))
 	var seen, ear buffer
 	a := app{url: "ws://" + w.Addr().String() + "/ws", transcript: &seen, ear: &ear}

@@ -399,6 +399,9 @@ func TestAGrantHasAnAgent(t *testing.T) {
 }
 
 func TestAGrantHasAnEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil)
 	c := doortest.DialWebSocket(t, l.URL)

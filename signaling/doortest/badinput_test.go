@@ -159,6 +159,9 @@ type badDoor struct {
 // TestBadInput goes through groups of bad inputs at all doors. After each the next call works, no client gets a fault of ours, the
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	model := emulatorForREST(t)
 	l := doortest.StartLockedGateway(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}

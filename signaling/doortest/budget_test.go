@@ -208,6 +208,9 @@ func TestABudgetOutlivesItsToken(t *testing.T) {
 
 // A call of REST whose token expires while it runs goes on, and what it has cost counts for the conversations of that token.
 func TestARESTCallOutlivesItsToken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	const granted, cost = 6000, 5600
 	goOn := make(chan struct{})

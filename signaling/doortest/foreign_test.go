@@ -285,6 +285,9 @@ func allocatedBytes() uint64 {
 // TestForeignBodies has each server from which the gateway reads answer wrongly. The reader ends within its own deadline, allocates no more
 // than its bound, sends no secret elsewhere, fails with an error that has none, and reads the next answer.
 func TestForeignBodies(t *testing.T) { // alone: it replaces http.DefaultTransport, and counts what the process allocates
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	faults := foreignFaults()
 	// Readers with a bound of 64 MiB share their code, and each endless body takes them a second.
 	alike := []string{"an endless picture", "an endless list", "endless white space", "an event of endless lines"}

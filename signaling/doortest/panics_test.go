@@ -21,6 +21,9 @@ import (
 // TestAPanicEndsOneCall panics in each kind of goroutine that a call has: that call ends, the panic is logged with its stack and counted,
 // and another call goes on.
 func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the whole process
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	call := func(t *testing.T, g *doortest.Gateway) (*doortest.Client, *doortest.Phone) {
 		return doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 	}

@@ -137,6 +137,9 @@ func held(t *testing.T, g *doortest.Gateway) (r resources) {
 
 // TestSoak opens and closes conversations in every way, some at a time; what they took is there again when they are over.
 func TestSoak(t *testing.T) { // alone: it counts what the process has
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	log := slog.New(slog.DiscardHandler)
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
 		HandleTTL: soakPark, Faults: []emulator.Fault{{On: emulator.OnToolCall, Close: 1011}},

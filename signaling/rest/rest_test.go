@@ -715,6 +715,9 @@ func TestSingleUseToken(t *testing.T) {
 // Bytes of requests in progress are limited: a later client waits, and then gets a time to retry. Small requests are
 // always read.
 func TestConcurrentBodySizeIsLimited(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	refused := make(chan string, 4)
 	gate, err := access.New(access.Options{
 		Limits: access.Limits{BodyMegabytes: 2}, OnRefused: func(rule string) { refused <- rule }, Logger: slog.New(slog.DiscardHandler),

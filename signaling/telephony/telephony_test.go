@@ -558,6 +558,9 @@ func TestFailedTransferKeepsCall(t *testing.T) {
 
 // A call ends at its maximum length, and the agent says goodbye first.
 func TestCallEndsAtMaxSeconds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	g := startGateway(t, func(config map[string]any) { config["maxSeconds"] = 3 })
 	p := g.dialProvider(wireFormats()["twilio"], "+100")

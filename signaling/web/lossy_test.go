@@ -115,6 +115,9 @@ func TestREDMayBeTakenBack(t *testing.T) {
 // A client that reports losses gets in-band FEC, and its round trip time is reported with the latency. An RTCP
 // datagram that is too long does not end the reading of RTCP.
 func TestReportsOfLossAreHeeded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	p := newProbe(t, probeOptions{})
 	robust := func() bool {

@@ -150,6 +150,9 @@ func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 // The UDP path is cut, by a restart of ICE that does not connect, and the WebSocket lives. A client that then sends
 // audio over the WebSocket is heard and answered there, long before ICE closes the peer (25 s).
 func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c, p := doortest.DialPhone(t, doortest.StartGateway(t), `{}`, doortest.PhoneOptions{Channel: true})
 	p.CheckBothWays(440)
@@ -172,6 +175,9 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 
 // Peers that do not connect are closed after ten seconds. Three conversations wait for that in parallel.
 func TestPeersThatDoNotConnect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	g := doortest.StartGateway(t)
 	ends := map[string]func(*testing.T){}
@@ -391,6 +397,9 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 }
 
 func TestConversationOutlivesTheSocket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	g := doortest.StartGateway(t)
 	c, p := doortest.DialPhone(t, g, doortest.WeatherTool, doortest.PhoneOptions{Channel: true})

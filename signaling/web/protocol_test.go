@@ -228,6 +228,9 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 }
 
 func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	picture := aPicture(t, 0)
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
@@ -866,6 +869,9 @@ func TestPageAndStatus(t *testing.T) {
 
 // TestLongMessages: whether a message may be long depends on its type, which must then come first.
 func TestLongMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	long := strings.Repeat("x", 5<<18)

@@ -139,6 +139,9 @@ func coturn(t *testing.T) string {
 
 // A caller that can only send through a TURN server has a conversation with the credentials that it got.
 func TestRelayedCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	url := coturn(t)
 	c := doortest.OpenConversation(t, doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) {

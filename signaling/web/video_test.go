@@ -244,6 +244,9 @@ func TestVideoBecomesPictures(t *testing.T) {
 
 // TestCameraComesAndGoes adds video to a running call, removes it and adds it again, like a page with a button.
 func TestCameraComesAndGoes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	k := &tap{}
 	g := doortest.StartGateway(t, tapped(t, k))

@@ -158,6 +158,9 @@ func TestRedirectToAPrivateAddress(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	server, client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

@@ -30,6 +30,9 @@ var large = `{"x":"` + strings.Repeat("x", 200_000) + `"}`
 // TestHungServer: a child that does not read holds up no call for longer than its time, and is started again when enough of them were
 // not answered.
 func TestHungServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel() // a child has seconds to end by itself
 	s := connect(t, ourselves("newest"))
 	first := pid(t, s)
@@ -60,6 +63,9 @@ func TestHungServer(t *testing.T) {
 
 // TestCloseHungServer: Close ends a child that does not read, and the calls that are stuck in the pipe to it.
 func TestCloseHungServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel() // a child has seconds to end by itself
 	s := connect(t, ourselves("legacy"))
 	if err := syscall.Kill(pid(t, s), syscall.SIGSTOP); err != nil {

@@ -523,6 +523,9 @@ func TestOpenBeforeTheServer(t *testing.T) {
 // TestTheURLStaysSecret: a server whose stream of events breaks, and that is not there any more, is named to nobody by its URL, in which
 // there may be a token. The SDK has it in the text of its error, after 13 to 26 s.
 func TestTheURLStaysSecret(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	quit := make(chan struct{})
 	server := newServer([]string{legacy}, quit)

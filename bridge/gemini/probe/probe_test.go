@@ -43,6 +43,9 @@ func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 // TestEmulatorMatchesAssumptions runs every probe with the emulator: it behaves as our tables assume of Google, and as
 // the reports in ../testdata/google have found.
 func TestEmulatorMatchesAssumptions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	url := emulate(t, emulator.Scenario{}).URL
 	results := ask(t, url)
@@ -125,6 +128,9 @@ var deviations = []deviation{
 
 // TestDeviationsAreFound asks a server that deviates in each of these ways at once.
 func TestDeviationsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	behind := emulate(t, emulator.Scenario{})
 	server := httptest.NewServer(deviating(t, behind.URL))
@@ -212,6 +218,9 @@ func pass(from, to *websocket.Conn, change func(deviation) func(string) string) 
 
 // TestReplay compares a report with a run of the emulator.
 func TestReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	here := ask(t, emulate(t, emulator.Scenario{}).URL, "gemini-3.5-live-translate")
 	if len(here) != 1 || here[0].Verdict != probe.AsAssumed {
