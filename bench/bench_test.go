@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	err := os.Chdir("..") // as in "go run ./bench"
 	var remove func()
 	if err == nil {
-		remove, err = built.build(context.Background())
+		remove, err = built.buildGateway(context.Background())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 }
 
 // All rows of the table are measured, whatever the figures are.
-func TestNumbers(t *testing.T) {
+func TestLoadTable(t *testing.T) {
 	t.Parallel()
 	o := built
 	o.sessions, o.window, o.settle = []int{1}, time.Second, 300*time.Millisecond
@@ -85,7 +85,7 @@ func TestBadNetworks(t *testing.T) {
 	t.Parallel()
 	floors := map[string]float64{"5": 0.98, "20": 0.9, "dark": 0.95}
 	chosen := slices.DeleteFunc(slices.Clone(badNetworks), func(c condition) bool { return floors[c.name] == 0 })
-	stage, err := built.stage(t.Context(), voxgate, silence)
+	stage, err := built.startStage(t.Context(), voxgate, silence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,17 +99,17 @@ func TestBadNetworks(t *testing.T) {
 		var late time.Duration
 		for _, c := range calls {
 			before := len(faults)
-			late = max(late, quantile(c.late, 0.99))
-			up, down := c.results()
+			late = max(late, quantile(c.delays, 0.99))
+			up, down := c.evaluate()
 			for way, got := range map[string]measured{"to the model": up, "to the person": down} {
 				t.Logf("%s, %s: %+v", c.name, way, got)
 				if got.blocks < 90 || got.share < floors[c.name] {
-					faults = append(faults, fmt.Sprintf("%s, %s: %s of %d blocks arrive", c.name, way, percent(got.share), got.blocks))
+					faults = append(faults, fmt.Sprintf("%s, %s: %s of %d blocks arrive", c.name, way, formatPercent(got.share), got.blocks))
 				}
-				if got.stays > 10*time.Millisecond+2*late || c.blackout > 0 && got.recovery > 300*time.Millisecond+2*late {
+				if got.remainingDelay > 10*time.Millisecond+2*late || c.blackout > 0 && got.recovery > 300*time.Millisecond+2*late {
 					faults = append(
 						faults,
-						fmt.Sprintf("%s, %s: heard again after %v, and then %v later than before", c.name, way, got.recovery, got.stays),
+						fmt.Sprintf("%s, %s: heard again after %v, and then %v later than before", c.name, way, got.recovery, got.remainingDelay),
 					)
 				}
 			}
@@ -136,14 +136,14 @@ func TestRoomNoise(t *testing.T) {
 	room, decoder := roomNoise(), newListener(modelRate)
 	for i := range 3 * roomFrames {
 		// After a repetition of the packets the codec needs a few frames to recover.
-		if level := media.RMS(decoder.decode(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
+		if level := media.RMS(decoder.decodePacket(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
 			t.Errorf("frame %d has a level of %.0f", i, level)
 		}
 	}
 }
 
 // An added delay is found, and so is a loss: most of the audio with which a decoder conceals a lost packet does not count as speech.
-func TestJudge(t *testing.T) {
+func TestJudgeSpeech(t *testing.T) {
 	s := speech()
 	for name, test := range map[string]struct {
 		encoder     func() *talker
@@ -160,13 +160,13 @@ func TestJudge(t *testing.T) {
 		start := time.Now()
 		path := mediatest.NewPath(1, 1)
 		path.Set(mediatest.Impairment{Delay: delay, Loss: test.lost})
-		heard := through(t, s, passes*s.frames(), test.encoder, path, test.fec, start)
+		heard := through(t, s, passes*s.frameCount(), test.encoder, path, test.fec, start)
 		var utterances []utterance
 		for i := range passes {
-			utterances = append(utterances, utterance{start.Add(time.Duration(i*s.frames()) * frame), 0, s.frames()})
+			utterances = append(utterances, utterance{start.Add(time.Duration(i*s.frameCount()) * frame), 0, s.frameCount()})
 		}
 		present, late := 0, []time.Duration(nil)
-		all := judge(s, utterances, heard)
+		all := judgeSpeech(s, utterances, heard)
 		for _, v := range all {
 			if v.present {
 				present++
@@ -197,7 +197,7 @@ func through(
 	encoder, decoder := newEncoder(), newListener(modelRate)
 	missing := 0
 	for i := range frames {
-		packet := encoder.encode(s.micFrame(i))
+		packet := encoder.encodeFrame(s.micFrame(i))
 		at, copies := path.Send(start.Add(time.Duration(i) * frame))
 		if copies == 0 {
 			missing++
@@ -214,7 +214,7 @@ func through(
 			}
 			heard = append(heard, piece{at, pcm})
 		}
-		heard = append(heard, piece{at, slices.Clone(decoder.decode(packet))})
+		heard = append(heard, piece{at, slices.Clone(decoder.decodePacket(packet))})
 	}
 	return heard
 }
@@ -223,9 +223,9 @@ func TestRecovery(t *testing.T) {
 	from := time.Now()
 	at := func(spoken, delay int, present bool) verdict {
 		return verdict{
-			spoken:  from.Add(time.Duration(spoken) * time.Millisecond),
-			present: present,
-			delay:   time.Duration(delay) * time.Millisecond,
+			spokenAt: from.Add(time.Duration(spoken) * time.Millisecond),
+			present:  present,
+			delay:    time.Duration(delay) * time.Millisecond,
 		}
 	}
 	for want, all := range map[time.Duration][]verdict{
@@ -234,23 +234,23 @@ func TestRecovery(t *testing.T) {
 		32 * time.Millisecond: {at(-20, 52, true), at(0, 40, true)},                     // of an earlier word
 		time.Hour:             {at(-100, 30, true), at(0, 0, false)},
 	} {
-		if got := recovery(all, from); got != want {
+		if got := recoveryTime(all, from); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
 }
 
 // A call in which nothing arrives after the condition must not count as one whose delay has returned to its previous value.
-func TestWhatNeverComesBackIsLate(t *testing.T) {
+func TestDelayWithoutRecovery(t *testing.T) {
 	now := time.Now()
 	c := &impaired{span: shortSpan, begin: now, end: now.Add(shortSpan.bad)}
 	var all []verdict
 	for i := range 600 {
 		at := now.Add(time.Duration(i-100) * 20 * time.Millisecond)
-		all = append(all, verdict{spoken: at, present: at.Before(c.end), delay: 30 * time.Millisecond})
+		all = append(all, verdict{spokenAt: at, present: at.Before(c.end), delay: 30 * time.Millisecond})
 	}
-	if m := c.measure(all); m.share != 1 || m.stays < time.Second {
-		t.Errorf("%.2f of it heard, and %v later", m.share, m.stays)
+	if m := c.evaluateDirection(all); m.share != 1 || m.remainingDelay < time.Second {
+		t.Errorf("%.2f of it heard, and %v later", m.share, m.remainingDelay)
 	}
 }
 
@@ -260,10 +260,10 @@ var gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * t
 const trialFrames = int(500 * time.Millisecond / frame)
 
 // Beeps begin anywhere in a packet, at the returned times, and can be heard in a packet soon after.
-func TestBeeps(t *testing.T) {
+func TestMakeBeeps(t *testing.T) {
 	const n, parts = 40, 10
-	trials, frames := gatewayTempo.beeps(n, micRate)
-	packets := encoded(frames)
+	trials, frames := gatewayTempo.makeBeeps(n, micRate)
+	packets := encodeFrames(frames)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
 	}
@@ -273,7 +273,7 @@ func TestBeeps(t *testing.T) {
 		count[trial%frame*parts/frame]++
 		first := 0 // first packet in which the beep can be heard
 		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
-			if loud(decoder.decode(packets[j])) && first == 0 {
+			if isLoud(decoder.decodePacket(packets[j])) && first == 0 {
 				first = j
 			}
 		}
@@ -286,7 +286,7 @@ func TestBeeps(t *testing.T) {
 	}
 }
 
-func TestMatch(t *testing.T) {
+func TestMatchReplies(t *testing.T) {
 	var sent []time.Time
 	start := time.Now()
 	for i := range 3 * trialFrames {
@@ -294,10 +294,10 @@ func TestMatch(t *testing.T) {
 	}
 	trials := []time.Duration{0, gatewayTempo.trial + 5*time.Millisecond, 2 * gatewayTempo.trial}
 	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTempo.trial + 47*time.Millisecond)}
-	if _, err := gatewayTempo.match(trials, sent, replies); err == nil {
+	if _, err := gatewayTempo.matchReplies(trials, sent, replies); err == nil {
 		t.Error("a lost reply is not noticed")
 	}
-	l, err := gatewayTempo.match(slices.Delete(trials, 1, 2), sent, replies)
+	l, err := gatewayTempo.matchReplies(slices.Delete(trials, 1, 2), sent, replies)
 	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
 	}
@@ -315,14 +315,14 @@ func TestCompare(t *testing.T) {
 		c := &comparison{options: built, tempo: gatewayTempo, runs: 1, cells: strings.Fields(want[voxgate])}
 		c.tempo.trial = time.Second // for a busy machine
 		c.trials = 3
-		if err := c.measure(t.Context(), id); err != nil {
+		if err := c.measureCells(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.write(folder); err != nil {
+		if err := c.writeReport(folder); err != nil {
 			t.Fatal(err)
 		}
-		if c.Version == "" || c.Late <= 0 || c.LateP99 < c.Late {
-			t.Errorf("%s %q, late %v / %v", id, c.Version, c.Late, c.LateP99)
+		if c.Version == "" || c.SendDelay <= 0 || c.SendDelayP99 < c.SendDelay {
+			t.Errorf("%s %q, late %v / %v", id, c.Version, c.SendDelay, c.SendDelayP99)
 		}
 		for _, f := range c.Figures {
 			switch is := slices.Contains(strings.Fields(measured), f.Cell); {
@@ -356,12 +356,12 @@ func TestCompare(t *testing.T) {
 }
 
 // Callers over a WebSocket, over a stream like Twilio's and over SIP get replies to their beeps, and a SIP call ends at once with its BYE.
-func TestLines(t *testing.T) {
+func TestLineLatency(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	stage, err := built.stage(t.Context(), voxgate, silence)
+	stage, err := built.startStage(t.Context(), voxgate, silence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,9 +369,9 @@ func TestLines(t *testing.T) {
 	c := &comparison{options: built, stage: stage, tempo: gatewayTempo}
 	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss a beep
 	stage.model.beepForBeep()
-	for kind, open := range lines[voxgate] {
+	for kind, open := range lineOpeners[voxgate] {
 		begun := time.Now()
-		l, err := c.beepsBy(t.Context(), open, c.trials)
+		l, err := c.measureBeeps(t.Context(), open, c.trials)
 		if len(l.mouthToEar) == 0 || slices.Min(l.mouthToEar) <= 0 {
 			t.Errorf("%s: %v, %v", kind, l.mouthToEar, err)
 		}
@@ -380,28 +380,28 @@ func TestLines(t *testing.T) {
 		}
 		patience, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a BYE it takes 30 s
 		defer cancel()
-		for _, s := range stage.model.all() {
+		for _, s := range stage.model.openSessions() {
 			if !s.began.After(begun) {
 				continue
 			}
 			select {
-			case <-s.over:
+			case <-s.done:
 			case <-patience.Done():
-				t.Fatalf("the call goes on: %s", stage.log())
+				t.Fatalf("the call goes on: %s", stage.newestLog())
 			}
 		}
 	}
 }
 
 // A caller that reads slowly for the length of a reply receives all of it later, and another caller gets its replies meanwhile.
-func TestSlow(t *testing.T) {
+func TestSlowReader(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: strings.Fields("slow.heard slow.beside slow.memory")}
 	c.trials, c.tempo.trial = 2, time.Second
-	if err := c.measure(t.Context(), voxgate); err != nil {
+	if err := c.measureCells(t.Context(), voxgate); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Figures) != 3 {
@@ -435,7 +435,7 @@ func TestSlowLink(t *testing.T) {
 }
 
 // A line whose first messages cannot be sent closes its socket.
-func TestALineThatDoesNotBegin(t *testing.T) {
+func TestLineWithoutAnswer(t *testing.T) {
 	closed := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -453,8 +453,8 @@ func TestALineThatDoesNotBegin(t *testing.T) {
 	if _, err := socketLine(conn, modelRate, nil, nil, func() {}); err == nil { // not a valid message
 		t.Error("it begins")
 	}
-	if _, err := within(t.Context(), 10*time.Second, func(ctx context.Context) (error, error) {
-		return receive(ctx, closed, func(error) bool { return true })
+	if _, err := withTimeout(t.Context(), 10*time.Second, func(ctx context.Context) (error, error) {
+		return awaitValue(ctx, closed, func(error) bool { return true })
 	}); err != nil {
 		t.Error("the socket stays open")
 	}
@@ -468,7 +468,7 @@ func TestChromium(t *testing.T) {
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: []string{"beep.chromium"}}
 	c.trials, c.tempo.trial = 5, time.Second
-	if err := c.measure(t.Context(), voxgate); err != nil {
+	if err := c.measureCells(t.Context(), voxgate); err != nil {
 		t.Fatal(err)
 	}
 	if f := c.Figures[0]; len(f.Values) == 0 || f.Median <= 0 || f.Median >= inMilliseconds(c.tempo.trial) {
@@ -477,13 +477,13 @@ func TestChromium(t *testing.T) {
 }
 
 // A subject that does not start does not prevent the measurement of the next one, and the page shows why it has no figures.
-func TestCompareGoesOn(t *testing.T) {
+func TestCompareAfterFailure(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	o := built
 	o.gateway = "/bin/false"
 	o.trials = 1
-	err := compare(t.Context(), o, 1, "join.0", folder, []string{voxgate, echoing, "page"})
+	err := runComparison(t.Context(), o, 1, "join.0", folder, []string{voxgate, echoing, "page"})
 	if err == nil || !strings.Contains(err.Error(), "voxgate says no version") {
 		t.Error(err)
 	}
@@ -502,21 +502,21 @@ func TestCompareGoesOn(t *testing.T) {
 
 // Messages of the Python SDK, in snake_case and with the URL alphabet of base64, are understood like others. Numbers and strings survive
 // the encoding in Protocol Buffers.
-func TestWires(t *testing.T) {
+func TestProtobufFields(t *testing.T) {
 	m, s := &model{}, &session{}
 	var heard []int16
-	m.listen(func(_ *session, pcm []int16) { heard = append(heard, pcm...) })
-	m.take(s, []byte(`{"realtime_input": {"audio": {"data": "-_8B_w==", "mimeType": "audio/pcm;rate=16000"}}}`))
-	m.take(s, []byte(`{"realtimeInput": {"audio": {"data": "+/8B/w==", "mimeType": "audio/pcm;rate=16000"}}}`))
+	m.setListener(func(_ *session, pcm []int16) { heard = append(heard, pcm...) })
+	m.handleMessage(s, []byte(`{"realtime_input": {"audio": {"data": "-_8B_w==", "mimeType": "audio/pcm;rate=16000"}}}`))
+	m.handleMessage(s, []byte(`{"realtimeInput": {"audio": {"data": "+/8B/w==", "mimeType": "audio/pcm;rate=16000"}}}`))
 	if want := []int16{-5, -255, -5, -255}; !slices.Equal(heard, want) {
 		t.Errorf("%v, want %v", heard, want)
 	}
-	fields := fields4(message4(number4(message4(nil, 1, "offer"), 3, 300), 2, "sdp"))
+	fields := parseFields(bytesField(varintField(bytesField(nil, 1, "offer"), 3, 300), 2, "sdp"))
 	if n, _ := binary.Uvarint(fields[3]); string(fields[1]) != "offer" || string(fields[2]) != "sdp" || n != 300 {
 		t.Errorf("%v", fields)
 	}
 	for _, broken := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x08}, {0x08, 0x80}, {0x0f}, {0x80}} {
-		if got := fields4(broken); len(got) > 0 {
+		if got := parseFields(broken); len(got) > 0 {
 			t.Errorf("%v of %v", got, broken)
 		}
 	}

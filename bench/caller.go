@@ -25,7 +25,7 @@ const connectTimeout = 20 * time.Second
 
 // callOptions configure a caller. It receives audio by hear or by sink.
 type callOptions struct {
-	instruction string // system instruction, by which the emulated model identifies the call
+	instruction string // system instruction, which identifies the call to the emulated model
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // replaces the caller's own; closed by the caller
@@ -45,7 +45,7 @@ type caller struct {
 
 	mu      sync.Mutex
 	failure error
-	ended   chan struct{} // closed by the failure
+	done    chan struct{} // closed by the failure
 	closing bool
 	onClose []func()
 }
@@ -56,11 +56,11 @@ type message struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// call calls the server at url by join, and blocks until the call is connected.
-func call(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
+// placeCall calls the server at url by join, and blocks until the call is connected.
+func placeCall(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	c := &caller{callOptions: o, began: time.Now(), answers: make(chan string, 1), ended: make(chan struct{})}
+	c := &caller{callOptions: o, began: time.Now(), answers: make(chan string, 1), done: make(chan struct{})}
 	if err := join(ctx, c, url); err != nil {
 		c.close()
 		return nil, err
@@ -68,16 +68,16 @@ func call(ctx context.Context, url string, join join, o callOptions) (*caller, e
 	return c, nil
 }
 
-// peer returns the options of the caller's WebRTC peer.
-func (c *caller) peer() rtctest.Options {
-	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
+// peerOptions returns the options of the caller's WebRTC peer.
+func (c *caller) peerOptions() rtctest.Options {
+	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
 // joinVoxgate opens a conversation by the client protocol (signaling/PROTOCOL.md), with WebRTC. The offer follows CONNECT_GEMINI at
 // once, so both take one round trip. It returns when WebRTC is connected; the data channel opens later.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
-	o := c.peer()
-	o.Channel, o.Message = "events", c.take
+	o := c.peerOptions()
+	o.Channel, o.Message = "events", c.handleMessage
 	if c.Caller, err = rtctest.New(o); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if err != nil {
 		return err
 	}
-	dialer := websocket.Dialer{NetDialContext: c.dial}
+	dialer := websocket.Dialer{NetDialContext: c.dialSignaling}
 	c.ws, _, err = dialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
 	if err != nil {
 		return err
@@ -94,59 +94,59 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 		for {
 			_, raw, err := c.ws.ReadMessage()
 			if err != nil {
-				c.fail(fmt.Errorf("the WebSocket has ended: %w", err))
+				c.setFailure(fmt.Errorf("the WebSocket has ended: %w", err))
 				return
 			}
-			c.take(raw)
+			c.handleMessage(raw)
 		}
 	})
 	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": c.instruction}}
-	if err := c.send("CONNECT_GEMINI", config); err != nil {
+	if err := c.sendMessage("CONNECT_GEMINI", config); err != nil {
 		return err
 	}
-	if err := c.send("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
+	if err := c.sendMessage("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
 		return err
 	}
-	if err := c.answered(ctx); err != nil {
+	if err := c.awaitAnswer(ctx); err != nil {
 		return err
 	}
-	return c.wait(ctx, c.Connected())
+	return c.waitFor(ctx, c.Connected())
 }
 
-// wait blocks until done is closed, the call fails, or ctx is done.
-func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
+// waitFor blocks until done is closed, the call fails, or ctx is done.
+func (c *caller) waitFor(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
-	case <-c.ended:
+	case <-c.done:
 		return c.err()
 	case <-ctx.Done():
 		return fmt.Errorf("not connected: %w", context.Cause(ctx))
 	}
 }
 
-// answered waits for the answer to the caller's offer, and applies it.
-func (c *caller) answered(ctx context.Context) error {
+// awaitAnswer waits for the answer to the caller's offer, and applies it.
+func (c *caller) awaitAnswer(ctx context.Context) error {
 	select {
 	case sdp := <-c.answers:
 		return c.Answer(sdp)
-	case <-c.ended:
+	case <-c.done:
 		return fmt.Errorf("waiting for an answer: %w", c.err())
 	case <-ctx.Done():
 		return fmt.Errorf("no answer: %w", context.Cause(ctx))
 	}
 }
 
-// send sends a message over the WebSocket.
-func (c *caller) send(kind string, payload any) error {
+// sendMessage sends a message over the WebSocket.
+func (c *caller) sendMessage(kind string, payload any) error {
 	return c.ws.WriteJSON(map[string]any{"type": kind, "payload": payload})
 }
 
-// take handles a message of the gateway.
-func (c *caller) take(raw []byte) {
+// handleMessage handles a message of the gateway.
+func (c *caller) handleMessage(raw []byte) {
 	var m message
 	if err := json.Unmarshal(raw, &m); err != nil {
-		c.fail(fmt.Errorf("not JSON: %s", raw))
+		c.setFailure(fmt.Errorf("not JSON: %s", raw))
 	}
 	var payload struct {
 		Success bool
@@ -155,7 +155,7 @@ func (c *caller) take(raw []byte) {
 	switch m.Type {
 	case "SETUP_COMPLETE":
 		if json.Unmarshal(m.Payload, &payload) != nil || !payload.Success {
-			c.fail(fmt.Errorf("the conversation was refused: %s", raw))
+			c.setFailure(fmt.Errorf("the conversation was refused: %s", raw))
 		}
 	case "WEBRTC_ANSWER":
 		json.Unmarshal(m.Payload, &payload) // an invalid payload has no SDP, which Pion rejects
@@ -164,14 +164,14 @@ func (c *caller) take(raw []byte) {
 		default:
 		}
 	case "GEMINI_ERROR", "GEMINI_DISCONNECTED":
-		c.fail(fmt.Errorf("the gateway says: %s", raw))
+		c.setFailure(fmt.Errorf("the gateway says: %s", raw))
 	}
 }
 
-// listen reads a track's packets until it ends.
-func (c *caller) listen(track *webrtc.TrackRemote) {
+// readTrack reads a track's packets until it ends.
+func (c *caller) readTrack(track *webrtc.TrackRemote) {
 	if c.sink != nil {
-		c.receiver().Run(context.Background(), trackReader{track})
+		c.newReceiver().Run(context.Background(), trackReader{track})
 		return
 	}
 	var packet rtp.Packet
@@ -186,8 +186,8 @@ func (c *caller) listen(track *webrtc.TrackRemote) {
 	}
 }
 
-// receiver returns a receiver that repairs losses like a browser: with RED, FEC and NACK.
-func (c *caller) receiver() *rtpaudio.Receiver {
+// newReceiver returns a receiver that repairs losses like a browser: with RED, FEC and NACK.
+func (c *caller) newReceiver() *rtpaudio.Receiver {
 	o := rtpaudio.ReceiverOptions{
 		Codec: opus.Codec{}, PayloadTypes: []uint8{rtctest.OpusType}, REDTypes: []uint8{rtctest.REDType},
 		RTT: func() time.Duration { return 2 * linkDelay },
@@ -206,20 +206,20 @@ func (r trackReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// speak sends a packet with 20 ms of Opus.
-func (c *caller) speak(opus []byte) {
+// sendPacket sends a packet with 20 ms of Opus.
+func (c *caller) sendPacket(opus []byte) {
 	if err := c.Speak(opus); err != nil {
-		c.fail(fmt.Errorf("send: %w", err))
+		c.setFailure(fmt.Errorf("send: %w", err))
 	}
 }
 
-// fail records the first error of the call.
-func (c *caller) fail(err error) {
+// setFailure records the first error of the call.
+func (c *caller) setFailure(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failure == nil && !c.closing {
 		c.failure = err
-		close(c.ended)
+		close(c.done)
 	}
 }
 
@@ -227,7 +227,7 @@ func (c *caller) fail(err error) {
 func (c *caller) err() error {
 	select {
 	case <-c.Failed():
-		c.fail(fmt.Errorf("the WebRTC connection is lost"))
+		c.setFailure(fmt.Errorf("the WebRTC connection is lost"))
 	default:
 	}
 	c.mu.Lock()

@@ -20,36 +20,36 @@ import (
 // patience limits the recovery of a subject after a fault. After that, the run has no figure.
 const patience = 30 * time.Second
 
-// talk sends packets in a loop until stop is called.
-func (c *comparison) talk(ctx context.Context, to *caller, packets [][]byte) (stop func()) {
+// startTalking sends packets in a loop until stop is called.
+func (c *comparison) startTalking(ctx context.Context, to *caller, packets [][]byte) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		late := pace(ctx, frame, 1, int(time.Hour/frame), func(_, i int) { to.speak(packets[i%len(packets)]) })
-		c.late = append(c.late, late...) // read after stop
+		delays := paceFrames(ctx, frame, 1, int(time.Hour/frame), func(_, i int) { to.sendPacket(packets[i%len(packets)]) })
+		c.delays = append(c.delays, delays...) // read after stop
 	}()
 	return sync.OnceFunc(func() { cancel(); <-done })
 }
 
-// tone returns the packets of one second of a tone, which can be repeated without a break.
-var tone = sync.OnceValue(func() (packets [][]byte) {
+// tonePackets returns the packets of one second of a tone, which can be repeated without a break.
+var tonePackets = sync.OnceValue(func() (packets [][]byte) {
 	encoder := newMicrophone()
 	for pcm := range slices.Chunk(mediatest.Tone(time.Second, micRate, 450, 12000), media.Samples(frame, micRate)) {
-		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
 	}
 	return packets
 })
 
-// within calls do with a timeout.
-func within[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
+// withTimeout calls do with a timeout.
+func withTimeout[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d))
 	defer cancel()
 	return do(ctx)
 }
 
-// receive returns the first value of a channel for which good returns true.
-func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, error) {
+// awaitValue returns the first value of a channel for which good returns true.
+func awaitValue[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, error) {
 	for {
 		select {
 		case v := <-from:
@@ -63,17 +63,17 @@ func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, e
 	}
 }
 
-// joins measures the time from the start of a call to the first reply, for a caller that speaks at once.
-func (c *comparison) joins(ctx context.Context) error {
+// measureJoins measures the time from the start of a call to the first reply, for a caller that speaks at once.
+func (c *comparison) measureJoins(ctx context.Context) error {
 	c.model.beepForBeep()
 	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {
-		if !c.wants(cell) {
+		if !c.isWanted(cell) {
 			continue
 		}
 		var took []time.Duration
 		var last error
 		for range c.runs + 1 { // the first is not counted
-			d, err := within(ctx, connectTimeout, func(ctx context.Context) (time.Duration, error) { return c.join(ctx, trip/2) })
+			d, err := withTimeout(ctx, connectTimeout, func(ctx context.Context) (time.Duration, error) { return c.measureJoin(ctx, trip/2) })
 			if err != nil {
 				last = err
 				continue
@@ -81,16 +81,16 @@ func (c *comparison) joins(ctx context.Context) error {
 			took = append(took, d)
 		}
 		if len(took) < 2 {
-			c.lacks(cell, last)
+			c.addMissing(cell, last)
 			continue
 		}
-		c.add(cell, c.runs, fmt.Sprint(last), allInMilliseconds(took[len(took)-min(len(took), c.runs):])...)
+		c.addFigure(cell, c.runs, fmt.Sprint(last), allInMilliseconds(took[len(took)-min(len(took), c.runs):])...)
 	}
 	return nil
 }
 
-// join is one run of joins.
-func (c *comparison) join(ctx context.Context, delay time.Duration) (time.Duration, error) {
+// measureJoin is one run of measureJoins.
+func (c *comparison) measureJoin(ctx context.Context, delay time.Duration) (time.Duration, error) {
 	var sockets [2]*mediatest.Socket
 	for i := range sockets {
 		inner, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -101,59 +101,61 @@ func (c *comparison) join(ctx context.Context, delay time.Duration) (time.Durati
 		defer sockets[i].Close()
 		sockets[i].Set(mediatest.Impairment{Delay: delay}, mediatest.Impairment{Delay: delay})
 	}
-	hears := &loudness{listener: newListener(voiceRate), came: make(chan time.Time, 1)}
-	begun := time.Now()
-	caller, err := c.call(ctx, callOptions{hear: hears.hear, socket: sockets[0], second: sockets[1], delay: delay})
+	voice := &loudness{listener: newListener(voiceRate), started: make(chan time.Time, 1)}
+	start := time.Now()
+	caller, err := c.placeCall(ctx, callOptions{hear: voice.hearPacket, socket: sockets[0], second: sockets[1], delay: delay})
 	if err != nil {
 		return 0, err
 	}
 	defer caller.close()
-	defer c.talk(ctx, caller, tone())()
-	at, err := receive(ctx, hears.came, func(time.Time) bool { return true })
-	return at.Sub(begun), err
+	defer c.startTalking(ctx, caller, tonePackets())()
+	at, err := awaitValue(ctx, voice.started, func(time.Time) bool { return true })
+	return at.Sub(start), err
 }
 
-// latency measures the replies to beeps, and interruptions.
-func (c *comparison) latency(ctx context.Context) error {
+// measureReplies measures the replies to beeps, and interruptions.
+func (c *comparison) measureReplies(ctx context.Context) error {
 	l, err := measureLatency(ctx, c.options, c.stage, c.tempo)
-	c.late = append(c.late, l.late...)
-	if len(l.mouthToEar) > 0 && c.wants("beep") {
-		c.add("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
+	c.delays = append(c.delays, l.delays...)
+	if len(l.mouthToEar) > 0 && c.isWanted("beep") {
+		c.addFigure("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 	}
-	if len(l.cut) > 0 && c.wants("barge") {
-		c.add("barge", c.interruptions(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
+	if len(l.cut) > 0 && c.isWanted("barge") {
+		c.addFigure("barge", c.interruptions(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
 	}
 	return err
 }
 
-// firstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected, however late it arrives.
-func (c *comparison) firstWord(ctx context.Context) error {
+// measureFirstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected, however late it
+// arrives.
+func (c *comparison) measureFirstWord(ctx context.Context) error {
 	const (
-		word  = 20 // frames: 400 ms
-		later = 8 * time.Second
+		word       = 20 // frames: 400 ms
+		delayLimit = 8 * time.Second
 	)
 	s := speech()
 	var shares []float64
 	for range c.runs {
-		heard := &recording{}
-		c.model.listen(func(_ *session, pcm []int16) { heard.WritePCM(pcm) })
-		caller, err := c.call(ctx, callOptions{hear: (&loudness{listener: newListener(voiceRate)}).hear})
+		received := &recording{}
+		c.model.setListener(func(_ *session, pcm []int16) { received.WritePCM(pcm) })
+		caller, err := c.placeCall(ctx, callOptions{hear: (&loudness{listener: newListener(voiceRate)}).hearPacket})
 		if err != nil {
 			return err
 		}
 		encoder := newTalker()
-		begun := time.Now()
-		c.late = append(c.late, pace(ctx, frame, 1, int(later/frame), func(_, i int) { caller.speak(encoder.encode(s.micFrame(i))) })...)
+		start := time.Now()
+		send := func(_, i int) { caller.sendPacket(encoder.encodeFrame(s.micFrame(i))) }
+		c.delays = append(c.delays, paceFrames(ctx, frame, 1, int(delayLimit/frame), send)...)
 		caller.close()
-		verdicts := judgeWithin(s, []utterance{{begun, 0, word}}, heard.all(), later)
-		shares = append(shares, present(verdicts))
+		verdicts := judgeWithin(s, []utterance{{start, 0, word}}, received.snapshot(), delayLimit)
+		shares = append(shares, presentShare(verdicts))
 	}
-	c.add("first", c.runs, "", shares...)
+	c.addFigure("first", c.runs, "", shares...)
 	return nil
 }
 
-// present returns the percentage of blocks that have arrived.
-func present(all []verdict) float64 {
+// presentShare returns the percentage of blocks that have arrived.
+func presentShare(all []verdict) float64 {
 	n := 0
 	for _, v := range all {
 		if v.present {
@@ -163,10 +165,10 @@ func present(all []verdict) float64 {
 	return 100 * float64(n) / float64(max(1, len(all)))
 }
 
-// networks measures the speech in both directions over bad networks. A run is 3 s of speech.
-func (c *comparison) networks(ctx context.Context) error {
+// measureNetworks measures the speech in both directions over bad networks. A run is 3 s of speech.
+func (c *comparison) measureNetworks(ctx context.Context) error {
 	conditions := slices.DeleteFunc(slices.Clone(badNetworks), func(n condition) bool {
-		return !c.wants("up."+n.name) && !c.wants("down."+n.name)
+		return !c.isWanted("up."+n.name) && !c.isWanted("down."+n.name)
 	})
 	s := span{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
 	calls, errs := callAll(ctx, c.stage, c.seed, conditions, s)
@@ -174,65 +176,65 @@ func (c *comparison) networks(ctx context.Context) error {
 		name := conditions[i].name
 		if call == nil {
 			for _, way := range []string{"up.", "down.", "stretch."} {
-				if place(way+name) >= 0 && c.wants(way+name) {
-					c.lacks(way+name, errs[i])
+				if cellIndex(way+name) >= 0 && c.isWanted(way+name) {
+					c.addMissing(way+name, errs[i])
 				}
 			}
 			continue
 		}
-		c.late = append(c.late, call.late...)
+		c.delays = append(c.delays, call.delays...)
 		if conditions[i].blackout > 0 {
-			up, down := call.results()
-			c.back("up.dark", up)
-			c.back("down.dark", down)
+			up, down := call.evaluate()
+			c.addRecovery("up.dark", up)
+			c.addRecovery("down.dark", down)
 			continue
 		}
-		up := judge(call.speech, call.said, call.model.recording.all())
-		down := judge(call.speech, call.told, call.hears.all())
-		play(call.told, down)
-		c.passes("up."+name, call, up)
-		c.passes("down."+name, call, down)
+		up := judgeSpeech(call.speech, call.userSpeech, call.model.recording.snapshot())
+		down := judgeSpeech(call.speech, call.modelSpeech, call.received.snapshot())
+		applyPlayout(call.modelSpeech, down)
+		c.addShares("up."+name, call, up)
+		c.addShares("down."+name, call, down)
 		var delays []time.Duration
-		for _, v := range call.during(down) {
+		for _, v := range call.duringCondition(down) {
 			if v.present {
 				delays = append(delays, v.delay)
 			}
 		}
-		if cell := "stretch." + name; place(cell) >= 0 && len(delays) > 0 && c.wants(cell) {
-			c.add(cell, 1, "", inMilliseconds(quantile(delays, 0.95)-quantile(delays, 0.5)))
+		if cell := "stretch." + name; cellIndex(cell) >= 0 && len(delays) > 0 && c.isWanted(cell) {
+			c.addFigure(cell, 1, "", inMilliseconds(quantile(delays, 0.95)-quantile(delays, 0.5)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// back adds the recovery time after a network outage.
-func (c *comparison) back(cell string, m measured) {
-	if c.wants(cell) && m.recovery < patience {
-		c.add(cell, 1, "", inMilliseconds(m.recovery))
+// addRecovery adds the recovery time after a network outage.
+func (c *comparison) addRecovery(cell string, m measured) {
+	if c.isWanted(cell) && m.recovery < patience {
+		c.addFigure(cell, 1, "", inMilliseconds(m.recovery))
 	}
 }
 
-// during returns the verdicts on the blocks that were spoken during the condition.
-func (c *impaired) during(all []verdict) []verdict {
-	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spoken.Before(c.begin) || !v.spoken.Before(c.end) })
+// duringCondition returns the verdicts on the blocks that were spoken during the condition.
+func (c *impaired) duringCondition(all []verdict) []verdict {
+	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spokenAt.Before(c.begin) || !v.spokenAt.Before(c.end) })
 }
 
-// passes adds the share of speech that arrived, for every 3 s.
-func (c *comparison) passes(cell string, call *impaired, all []verdict) {
+// addShares adds the share of speech that arrived, for every 3 s.
+func (c *comparison) addShares(cell string, call *impaired, all []verdict) {
 	const pass = 3 * time.Second
-	if !c.wants(cell) {
+	if !c.isWanted(cell) {
 		return
 	}
 	parts := make([][]verdict, call.bad/pass)
-	for _, v := range call.during(all) {
-		i := min(int(v.spoken.Sub(call.begin)/pass), len(parts)-1)
+	for _, v := range call.duringCondition(all) {
+		i := min(int(v.spokenAt.Sub(call.begin)/pass), len(parts)-1)
 		parts[i] = append(parts[i], v)
 	}
 	var shares []float64
 	for _, part := range parts {
-		shares = append(shares, present(part))
+		shares = append(shares, presentShare(part))
 	}
-	c.add(cell, len(shares), "", shares...)
+	c.addFigure(cell, len(shares), "", shares...)
 }
 
 // hearing is a loud frame that a session of the model has received.
@@ -241,36 +243,36 @@ type hearing struct {
 	at time.Time
 }
 
-// drops ends connections to the model, and measures the time until a new one transports the person's voice.
-func (c *comparison) drops(ctx context.Context) error {
+// measureDrops ends connections to the model, and measures the time until a new one transports the person's voice.
+func (c *comparison) measureDrops(ctx context.Context) error {
 	for cell, fault := range map[string]func(context.Context, *session) (time.Time, error){
 		"dropped.before": func(_ context.Context, s *session) (time.Time, error) { return time.Now(), s.conn.Close() },
 		"dropped.in": func(ctx context.Context, s *session) (time.Time, error) {
-			go s.turn(ctx, speech().voice) // ends with the connection
+			go s.sendTurn(ctx, speech().voice) // ends with the connection
 			sleep(ctx, 1500*time.Millisecond)
 			return time.Now(), s.conn.Close()
 		},
 		"dropped.after": func(ctx context.Context, s *session) (time.Time, error) {
-			err := s.turn(ctx, mediatest.Tone(replyLength, voiceRate, 440, 12000))
+			err := s.sendTurn(ctx, mediatest.Tone(replyLength, voiceRate, 440, 12000))
 			sleep(ctx, time.Second)
 			return time.Now(), errors.Join(err, s.conn.Close())
 		},
 		"goaway": func(ctx context.Context, s *session) (time.Time, error) {
-			go s.turn(ctx, slices.Concat(speech().voice, speech().voice))
+			go s.sendTurn(ctx, slices.Concat(speech().voice, speech().voice))
 			sleep(ctx, 1500*time.Millisecond)
-			err := s.send(`{"goAway":{"timeLeft":"2s"}}`)
+			err := s.sendMessages(`{"goAway":{"timeLeft":"2s"}}`)
 			sleep(ctx, 2*time.Second)
 			s.conn.Close() // the client may have left already
 			return time.Now(), err
 		},
 	} {
-		if !c.wants(cell) {
+		if !c.isWanted(cell) {
 			continue
 		}
 		var took []float64
 		var last error
 		for range c.runs {
-			d, err := c.drop(ctx, fault)
+			d, err := c.measureDrop(ctx, fault)
 			if err != nil {
 				last = err
 				continue
@@ -280,41 +282,41 @@ func (c *comparison) drops(ctx context.Context) error {
 		if len(took) == 0 && ctx.Err() != nil {
 			return last
 		}
-		c.add(cell, c.runs, fmt.Sprint(last), took...)
+		c.addFigure(cell, c.runs, fmt.Sprint(last), took...)
 	}
 	return nil
 }
 
-// drop is one run of drops.
-func (c *comparison) drop(ctx context.Context, fault func(context.Context, *session) (time.Time, error)) (time.Duration, error) {
-	heard := make(chan hearing, 4096)
-	c.model.listen(func(s *session, pcm []int16) {
-		if loud(pcm) {
+// measureDrop is one run of measureDrops.
+func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context, *session) (time.Time, error)) (time.Duration, error) {
+	hearings := make(chan hearing, 4096)
+	c.model.setListener(func(s *session, pcm []int16) {
+		if isLoud(pcm) {
 			select {
-			case heard <- hearing{s, time.Now()}:
+			case hearings <- hearing{s, time.Now()}:
 			default:
 			}
 		}
 	})
-	caller, err := c.call(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
+	caller, err := c.placeCall(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
 	if err != nil {
 		return 0, err
 	}
 	defer caller.close()
-	defer c.talk(ctx, caller, tone())()
+	defer c.startTalking(ctx, caller, tonePackets())()
 	wait := func(good func(hearing) bool) (hearing, error) {
-		return within(ctx, patience, func(ctx context.Context) (hearing, error) { return receive(ctx, heard, good) })
+		return withTimeout(ctx, patience, func(ctx context.Context) (hearing, error) { return awaitValue(ctx, hearings, good) })
 	}
 	if _, err := wait(func(hearing) bool { return true }); err != nil {
 		return 0, fmt.Errorf("nothing was heard at first: %w", err)
 	}
 	sleep(ctx, time.Second) // some clients replace their first connection
-	s, err := c.session(ctx, caller)
+	s, err := c.awaitSession(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
 	before := map[*session]bool{} // sessions of other calls, and replaced ones
-	for _, other := range c.model.all() {
+	for _, other := range c.model.openSessions() {
 		before[other] = true
 	}
 	at, err := fault(ctx, s)
@@ -328,28 +330,28 @@ func (c *comparison) drop(ctx context.Context, fault func(context.Context, *sess
 	return max(0, again.at.Sub(at)), nil
 }
 
-// sentence returns a second of speech, followed by 15 s of silence: a patient person waits so long for an answer.
-var sentence = sync.OnceValue(func() (packets [][]byte) {
+// sentencePackets returns a second of speech, followed by 15 s of silence: a patient person waits so long for an answer.
+var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
 	encoder, s := newTalker(), speech()
-	_, words := s.clip(0)
+	_, words := s.clipFrames(0)
 	for i := range words + int(15*time.Second/frame) {
 		pcm := make([]int16, media.Samples(frame, micRate))
 		if i < words {
 			pcm = s.micFrame(i)
 		}
-		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
 	}
 	return packets
 })
 
-// silent makes the model stop replying, although it still sends transcripts and keeps its connection. It measures the time from an
+// measureSilence makes the model stop replying, although it still sends transcripts and keeps its connection. It measures the time from an
 // unanswered sentence to the next reply.
-func (c *comparison) silent(ctx context.Context) error {
-	packets := sentence()
+func (c *comparison) measureSilence(ctx context.Context) error {
+	packets := sentencePackets()
 	var took []float64
 	var last error
 	for range c.runs {
-		d, err := c.hush(ctx, packets)
+		d, err := c.measureSilentModel(ctx, packets)
 		if err != nil {
 			last = err
 			continue
@@ -359,55 +361,55 @@ func (c *comparison) silent(ctx context.Context) error {
 	if len(took) == 0 && ctx.Err() != nil {
 		return last
 	}
-	c.add("silent", c.runs, fmt.Sprint(last), took...)
+	c.addFigure("silent", c.runs, fmt.Sprint(last), took...)
 	return nil
 }
 
-// converse makes the model answer a sentence half a second after its end. A silent session only sends its transcript.
-func (m *model) converse() {
+// answerSentences makes the model answer a sentence half a second after its end. A silent session only sends its transcript.
+func (m *model) answerSentences() {
 	const pause = 500 * time.Millisecond
-	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "yes")
-	m.listen(func(s *session, pcm []int16) {
+	reply := voiceMessage(mediatest.Tone(replyLength, voiceRate, 440, 12000), "yes")
+	m.setListener(func(s *session, pcm []int16) {
 		switch now := time.Now(); {
-		case loud(pcm):
+		case isLoud(pcm):
 			s.lastLoud = now
 		case s.lastLoud.IsZero() || now.Sub(s.lastLoud) < pause:
 		case s.silent.Load():
 			s.lastLoud = time.Time{}
-			s.send(understood)
+			s.sendMessages(understood)
 			s.ignored <- now
 		default:
 			s.lastLoud = time.Time{}
-			s.send(understood, reply, generated, turnOver)
+			s.sendMessages(understood, reply, generated, turnOver)
 		}
 	})
 }
 
-// hush is one run of silent.
-func (c *comparison) hush(ctx context.Context, packets [][]byte) (time.Duration, error) {
-	c.model.converse()
-	hears := &loudness{listener: newListener(voiceRate), came: make(chan time.Time, 1)}
-	caller, err := c.call(ctx, callOptions{hear: hears.hear})
+// measureSilentModel is one run of measureSilence.
+func (c *comparison) measureSilentModel(ctx context.Context, packets [][]byte) (time.Duration, error) {
+	c.model.answerSentences()
+	voice := &loudness{listener: newListener(voiceRate), started: make(chan time.Time, 1)}
+	caller, err := c.placeCall(ctx, callOptions{hear: voice.hearPacket})
 	if err != nil {
 		return 0, err
 	}
 	defer caller.close()
-	defer c.talk(ctx, caller, packets)()
+	defer c.startTalking(ctx, caller, packets)()
 	wait := func(after time.Time) (time.Time, error) {
-		return within(ctx, patience, func(ctx context.Context) (time.Time, error) {
-			return receive(ctx, hears.came, func(at time.Time) bool { return at.After(after) })
+		return withTimeout(ctx, patience, func(ctx context.Context) (time.Time, error) {
+			return awaitValue(ctx, voice.started, func(at time.Time) bool { return at.After(after) })
 		})
 	}
 	if _, err := wait(time.Time{}); err != nil {
 		return 0, fmt.Errorf("no reply at first: %w", err)
 	}
-	s, err := c.session(ctx, caller)
+	s, err := c.awaitSession(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
 	s.silent.Store(true)
-	from, err := within(ctx, patience, func(ctx context.Context) (time.Time, error) {
-		return receive(ctx, s.ignored, func(time.Time) bool { return true })
+	from, err := withTimeout(ctx, patience, func(ctx context.Context) (time.Time, error) {
+		return awaitValue(ctx, s.ignored, func(time.Time) bool { return true })
 	})
 	if err != nil {
 		return 0, fmt.Errorf("nothing is heard: %w", err)
@@ -421,31 +423,31 @@ func (c *comparison) hush(ctx context.Context, packets [][]byte) (time.Duration,
 
 // toolRun is one request of the tool.
 type toolRun struct {
-	began, ended time.Time
-	cancelled    bool
+	start, end time.Time
+	cancelled  bool
 }
 
 // toolTime is the duration of a tool run.
 const toolTime = 3 * time.Second
 
-// lookup is the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to m.tools.
-func (m *model) lookup(w http.ResponseWriter, r *http.Request) {
+// serveTool is the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to m.tools.
+func (m *model) serveTool(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body) // a server detects the end of its client only after that
-	run := toolRun{began: time.Now()}
+	run := toolRun{start: time.Now()}
 	m.tools <- run
 	run.cancelled = sleep(r.Context(), toolTime) != nil
-	run.ended = time.Now()
+	run.end = time.Now()
 	m.tools <- run
 	w.Header().Set("Content-Type", "application/json")
 	w.Write([]byte(`{"found":true}`))
 }
 
-// calls makes the model call a tool and cancel the call, and then call the tool twice with the same id.
-func (c *comparison) calls(ctx context.Context) error {
+// measureToolCalls makes the model call a tool and cancel the call, and then call the tool twice with the same id.
+func (c *comparison) measureToolCalls(ctx context.Context) error {
 	var took, times []float64
 	var last error
 	for i := range c.runs {
-		d, n, err := c.callTool(ctx, i)
+		d, n, err := c.measureToolCall(ctx, i)
 		if err != nil {
 			last = err
 		}
@@ -459,66 +461,66 @@ func (c *comparison) calls(ctx context.Context) error {
 	if len(times) == 0 {
 		return last
 	}
-	if c.wants("cancelled") {
-		c.add("cancelled", c.runs, "it runs to its end", took...)
+	if c.isWanted("cancelled") {
+		c.addFigure("cancelled", c.runs, "it runs to its end", took...)
 	}
-	if c.wants("twice") {
-		c.add("twice", c.runs, fmt.Sprint(last), times...)
+	if c.isWanted("twice") {
+		c.addFigure("twice", c.runs, fmt.Sprint(last), times...)
 	}
 	return nil
 }
 
-// callTool is one run of calls.
-func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, times int, err error) {
-	c.model.listen(func(*session, []int16) {})
-	caller, err := c.call(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
+// measureToolCall is one run of measureToolCalls.
+func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Duration, times int, err error) {
+	c.model.setListener(func(*session, []int16) {})
+	caller, err := c.placeCall(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
 	if err != nil {
 		return 0, 0, err
 	}
 	defer caller.close()
-	defer c.talk(ctx, caller, roomNoise())()
+	defer c.startTalking(ctx, caller, roomNoise())()
 	if err := sleep(ctx, time.Second); err != nil { // until the subject has decided which connection it keeps
 		return 0, 0, err
 	}
-	s, err := c.session(ctx, caller)
+	s, err := c.awaitSession(ctx, caller)
 	if err != nil {
 		return 0, 0, err
 	}
 	next := func(good func(toolRun) bool) (toolRun, error) {
-		return within(ctx, 2*toolTime, func(ctx context.Context) (toolRun, error) { return receive(ctx, c.model.tools, good) })
+		return withTimeout(ctx, 2*toolTime, func(ctx context.Context) (toolRun, error) { return awaitValue(ctx, c.model.tools, good) })
 	}
-	began := func(r toolRun) bool { return r.ended.IsZero() }
-	ended := func(r toolRun) bool { return !r.ended.IsZero() }
+	isStart := func(r toolRun) bool { return r.end.IsZero() }
+	isEnd := func(r toolRun) bool { return !r.end.IsZero() }
 	tool := func(id string) string {
 		return fmt.Sprintf(`{"toolCall":{"functionCalls":[{"id":%q,"name":"lookup","args":{}}]}}`, id)
 	}
 	id := fmt.Sprintf("cancelled-%d", i)
-	s.send(tool(id))
-	if _, err := next(began); err != nil {
+	s.sendMessages(tool(id))
+	if _, err := next(isStart); err != nil {
 		return 0, 0, fmt.Errorf("the tool does not run: %w", err)
 	}
 	at := time.Now()
-	s.send(fmt.Sprintf(`{"toolCallCancellation":{"ids":[%q]}}`, id))
-	run, err := next(ended)
+	s.sendMessages(fmt.Sprintf(`{"toolCallCancellation":{"ids":[%q]}}`, id))
+	run, err := next(isEnd)
 	if err != nil {
 		return 0, 0, err
 	}
 	if run.cancelled {
-		took = run.ended.Sub(at)
+		took = run.end.Sub(at)
 	}
 	id = fmt.Sprintf("twice-%d", i)
-	s.send(tool(id))
-	if _, err := next(began); err != nil {
+	s.sendMessages(tool(id))
+	if _, err := next(isStart); err != nil {
 		return took, 0, fmt.Errorf("the tool does not run: %w", err)
 	}
-	s.send(tool(id))
+	s.sendMessages(tool(id))
 	times = 1
 	for open := 1; open > 0; {
 		run, err := next(func(toolRun) bool { return true })
 		if err != nil {
 			return took, times, err
 		}
-		if run.ended.IsZero() {
+		if run.end.IsZero() {
 			open, times = open+1, times+1
 		} else {
 			open--
@@ -527,14 +529,14 @@ func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, t
 	return took, times, nil
 }
 
-// loads measures CPU time and memory. Each number of calls gets a new server.
-func (c *comparison) loads(ctx context.Context) error {
+// measureLoads measures CPU time and memory. Each number of calls gets a new server.
+func (c *comparison) measureLoads(ctx context.Context) error {
 	for _, n := range []int{1, 10, 100} {
 		cpu, memory := fmt.Sprint("cpu.", n), fmt.Sprint("memory.", n)
-		if !c.wants(cpu) && !c.wants(memory) {
+		if !c.isWanted(cpu) && !c.isWanted(memory) {
 			continue
 		}
-		stage, err := c.options.stage(ctx, c.id, silence, echoVoice)
+		stage, err := c.options.startStage(ctx, c.id, silence, echoVoice)
 		if err != nil {
 			return err
 		}
@@ -543,8 +545,8 @@ func (c *comparison) loads(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%d calls: %w", n, err)
 		}
-		c.add(cpu, 1, "", 100*w.cores/float64(n))
-		c.add(memory, 1, "", float64(max(0, w.memory))/(1<<20)) // the memory may have shrunk
+		c.addFigure(cpu, 1, "", 100*w.cores/float64(n))
+		c.addFigure(memory, 1, "", float64(max(0, w.memory))/(1<<20)) // the memory may have shrunk
 	}
 	return nil
 }

@@ -80,20 +80,20 @@ type figure struct {
 	Median  float64   `json:"median,omitempty"`  // of Values
 	P95     float64   `json:"p95,omitempty"`     // 95th percentile of Values, or the 5th if more is better
 	Runs    int       `json:"runs,omitempty"`    // number of runs, including those without a value
-	Missing string    `json:"missing,omitempty"` // why there is no value, or what happened in the runs without one
+	Missing string    `json:"missing,omitempty"` // reason for the missing value, or what happened in the runs without one
 }
 
 // report holds the stored results of a subject.
 type report struct {
-	Subject string    `json:"subject"`
-	Name    string    `json:"name"`
-	Version string    `json:"version"`
-	Began   time.Time `json:"began"`
-	Seconds float64   `json:"seconds"`
-	Machine string    `json:"machine"`
-	Late    float64   `json:"late"` // median delay of packets that bench itself has sent late, in ms
-	LateP99 float64   `json:"lateP99"`
-	Figures []figure  `json:"figures"`
+	Subject      string    `json:"subject"`
+	Name         string    `json:"name"`
+	Version      string    `json:"version"`
+	Began        time.Time `json:"began"`
+	Seconds      float64   `json:"seconds"`
+	Machine      string    `json:"machine"`
+	SendDelay    float64   `json:"late"` // median delay of packets that bench itself has sent late, in ms
+	SendDelayP99 float64   `json:"lateP99"`
+	Figures      []figure  `json:"figures"`
 }
 
 // comparison measures a subject.
@@ -101,10 +101,10 @@ type comparison struct {
 	options
 	*stage
 	report
-	tempo tempo
-	runs  int // number of repetitions of each fault
-	late  []time.Duration
-	cells []string // to measure; empty means all
+	tempo  tempo
+	runs   int // number of repetitions of each fault
+	delays []time.Duration
+	cells  []string // to measure; empty means all
 }
 
 // mostTime limits the measurements of a subject. Cells that are left after it are missing.
@@ -112,10 +112,10 @@ const mostTime = 15 * time.Minute
 
 var errOver = fmt.Errorf("%v were over", mostTime)
 
-// compare implements the command compare.
-func compare(ctx context.Context, o options, runs int, only, out string, args []string) error {
+// runComparison implements the command compare.
+func runComparison(ctx context.Context, o options, runs int, only, out string, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("compare what? %s, or page", strings.Join(subjects(), ", "))
+		return fmt.Errorf("compare what? %s, or page", strings.Join(subjectIDs(), ", "))
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -130,12 +130,12 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 		if only != "" {
 			c.cells = strings.Split(only, ",")
 		}
-		err := c.measure(ctx, id)
+		err := c.measureCells(ctx, id)
 		if len(c.Figures) > 0 {
-			err = errors.Join(err, c.write(out))
+			err = errors.Join(err, c.writeReport(out))
 		}
 		if err != nil { // the other subjects can still be measured
-			progress("%s: %v", id, err)
+			logProgress("%s: %v", id, err)
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 		}
 		if ctx.Err() != nil {
@@ -145,8 +145,8 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 	return failed
 }
 
-// write stores the report in a folder.
-func (c *comparison) write(folder string) error {
+// writeReport stores the report in a folder.
+func (c *comparison) writeReport(folder string) error {
 	raw, err := json.MarshalIndent(c.report, "", "  ")
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (c *comparison) write(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measure measures all cells. A cell that fails is missing, with the reason. If the subject does not start, all are.
-func (c *comparison) measure(ctx context.Context, id string) error {
+// measureCells measures all cells. A cell that fails is missing, with the reason. If the subject does not start, all are.
+func (c *comparison) measureCells(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {
 		return err
@@ -164,11 +164,11 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		Subject: id, Name: subject.name, Began: time.Now().UTC().Truncate(time.Second),
 		Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()),
 	}
-	started, err := c.options.stage(ctx, id)
+	started, err := c.options.startStage(ctx, id)
 	if err != nil {
 		c.stage = &stage{subject: subject}
 		for _, cell := range cells {
-			c.lacks(cell.id, err)
+			c.addMissing(cell.id, err)
 		}
 		return err
 	}
@@ -180,35 +180,35 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		cells   string
 		measure func(context.Context) error
 	}{
-		{"join.0 join.100 join.300", c.joins},
-		{"beep barge", c.latency},
-		{"beep.chromium", c.chromium},
-		{"beep.websocket beep.twilio beep.sip", c.lines},
-		{"first", c.firstWord},
+		{"join.0 join.100 join.300", c.measureJoins},
+		{"beep barge", c.measureReplies},
+		{"beep.chromium", c.measureChromium},
+		{"beep.websocket beep.twilio beep.sip", c.measureLines},
+		{"first", c.measureFirstWord},
 		{
 			"up.0 up.5 up.10 up.20 up.30 up.burst up.jitter up.dark down.0 down.5 down.10 down.20 down.30 down.burst down.jitter down.dark " +
-				"stretch.0 stretch.10 stretch.20 stretch.jitter", c.networks,
+				"stretch.0 stretch.10 stretch.20 stretch.jitter", c.measureNetworks,
 		},
-		{"dropped.before dropped.in dropped.after goaway", c.drops},
-		{"cancelled twice", c.calls},
-		{"slow.heard slow.beside slow.memory", c.slow},
-		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.loads},
-		{"silent", c.silent}, // takes 4 minutes with a subject that does not detect the silence
+		{"dropped.before dropped.in dropped.after goaway", c.measureDrops},
+		{"cancelled twice", c.measureToolCalls},
+		{"slow.heard slow.beside slow.memory", c.measureSlowReader},
+		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.measureLoads},
+		{"silent", c.measureSilence}, // takes 4 minutes with a subject that does not detect the silence
 	} {
 		wanted, err := strings.Fields(part.cells), error(nil)
 		switch {
-		case !slices.ContainsFunc(wanted, c.wants):
+		case !slices.ContainsFunc(wanted, c.isWanted):
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
 		default:
-			progress("%s: %s", id, part.cells)
+			logProgress("%s: %s", id, part.cells)
 			if err = part.measure(ctx); err != nil {
-				progress("%v\n%s", err, c.log())
+				logProgress("%v\n%s", err, c.newestLog())
 			}
 		}
 		for _, cell := range wanted {
 			if !slices.ContainsFunc(c.Figures, func(f figure) bool { return f.Cell == cell }) {
-				c.lacks(cell, err)
+				c.addMissing(cell, err)
 			}
 		}
 	}
@@ -216,20 +216,22 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		return context.Cause(ctx)
 	}
 	c.Seconds = time.Since(c.Began).Seconds()
-	c.Late, c.LateP99 = inMilliseconds(quantile(c.late, 0.5)), inMilliseconds(quantile(c.late, 0.99))
-	slices.SortFunc(c.Figures, func(a, b figure) int { return place(a.Cell) - place(b.Cell) })
+	c.SendDelay, c.SendDelayP99 = inMilliseconds(quantile(c.delays, 0.5)), inMilliseconds(quantile(c.delays, 0.99))
+	slices.SortFunc(c.Figures, func(a, b figure) int { return cellIndex(a.Cell) - cellIndex(b.Cell) })
 	return nil
 }
 
-func place(id string) int { return slices.IndexFunc(cells, func(c cell) bool { return c.id == id }) }
+func cellIndex(id string) int {
+	return slices.IndexFunc(cells, func(c cell) bool { return c.id == id })
+}
 
-// wants reports whether a cell is to be measured.
-func (c *comparison) wants(cell string) bool {
+// isWanted reports whether a cell is to be measured.
+func (c *comparison) isWanted(cell string) bool {
 	return c.cannot[cell] == "" && (len(c.cells) == 0 || slices.Contains(c.cells, cell))
 }
 
-// lacks records why a cell has no figure.
-func (c *comparison) lacks(cell string, err error) {
+// addMissing records why a cell has no figure.
+func (c *comparison) addMissing(cell string, err error) {
 	f := figure{Cell: cell}
 	switch {
 	case c.cannot[cell] != "":
@@ -238,26 +240,26 @@ func (c *comparison) lacks(cell string, err error) {
 		return
 	case err != nil:
 		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // the rest is the subject's log
-		progress("%s: %s", cell, f.Missing)
+		logProgress("%s: %s", cell, f.Missing)
 	default:
 		f.Missing = "not measured"
 	}
 	c.Figures = append(c.Figures, f)
 }
 
-// add adds a figure. otherwise describes what happened in the runs without a value.
-func (c *comparison) add(cell string, runs int, otherwise string, values ...float64) {
+// addFigure adds a figure. otherwise describes what happened in the runs without a value.
+func (c *comparison) addFigure(cell string, runs int, otherwise string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {
 		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, otherwise)
 	}
 	worse := 0.95
-	if cells[place(cell)].most {
+	if cells[cellIndex(cell)].most {
 		worse = 0.05
 	}
 	f.Median, f.P95 = quantile(values, 0.5), quantile(values, worse)
 	c.Figures = append(c.Figures, f)
-	progress("%s: median %.1f, 95th (or 5th) percentile %.1f of %d runs %s", cell, f.Median, f.P95, runs, f.Missing)
+	logProgress("%s: median %.1f, 95th (or 5th) percentile %.1f of %d runs %s", cell, f.Median, f.P95, runs, f.Missing)
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
@@ -335,7 +337,7 @@ func writeTables(w io.Writer, reports []report) error {
 		for _, bar := range chart.Bars {
 			row = append(row, bar.Short())
 		}
-		t.row(row...)
+		t.addRow(row...)
 	}
 	_, err := io.WriteString(w, t.rows.String())
 	return err

@@ -74,7 +74,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		reply := message{"SETUP_COMPLETE", json.RawMessage(`{"success":true}`)}
 		if m.Type == "WEBRTC_OFFER" {
-			answer, err := e.answer(pc, m.Payload)
+			answer, err := e.answerOffer(pc, m.Payload)
 			if err != nil {
 				return
 			}
@@ -87,8 +87,8 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer returns the SDP answer to the payload of an offer, with all candidates.
-func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error) {
+// answerOffer returns the SDP answer to the payload of an offer, with all candidates.
+func (e *echo) answerOffer(pc *webrtc.PeerConnection, payload []byte) (string, error) {
 	var offer struct{ SDP string }
 	if err := json.Unmarshal(payload, &offer); err != nil {
 		return "", err
@@ -141,9 +141,9 @@ func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
 		if packet.Unmarshal(raw) != nil {
 			return
 		}
-		pcm := decoder.decode(packet.Payload)
-		if at := count % s.frames(); voice {
-			pcm = s.voiced(at, at+1)
+		pcm := decoder.decodePacket(packet.Payload)
+		if at := count % s.frameCount(); voice {
+			pcm = s.voiceFrames(at, at+1)
 		}
 		count++
 		n, err := encoder.Encode(pcm, buf)

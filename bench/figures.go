@@ -23,13 +23,13 @@ func quantile[T cmp.Ordered](values []T, q float64) (none T) {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
+func formatMilliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-func megabytes(n int64) string { return fmt.Sprintf("%.2f MB", float64(n)/(1<<20)) }
+func formatMegabytes(n int64) string { return fmt.Sprintf("%.2f MB", float64(n)/(1<<20)) }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+func formatPercent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // table is a table in Markdown.
 type table struct{ rows strings.Builder }
@@ -37,37 +37,39 @@ type table struct{ rows strings.Builder }
 // newTable returns a table with these column names.
 func newTable(columns ...string) *table {
 	t := &table{}
-	t.row(columns...)
-	t.row(slices.Repeat([]string{"---"}, len(columns))...)
+	t.addRow(columns...)
+	t.addRow(slices.Repeat([]string{"---"}, len(columns))...)
 	return t
 }
 
-func (t *table) row(cells ...string) { t.rows.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+func (t *table) addRow(cells ...string) {
+	t.rows.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
 
-// write prints the table, with date, duration and machine above, and notes below it.
-func (t *table) write(w io.Writer, began time.Time, notes ...string) error {
+// writeMarkdown prints the table, with date, duration and machine above, and notes below it.
+func (t *table) writeMarkdown(w io.Writer, began time.Time, notes ...string) error {
 	_, err := fmt.Fprintf(w, "%s, %v: %d cores, %s.\n\n%s\n%s\n", began.Format(time.DateOnly),
 		time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.Version(), t.rows.String(), strings.Join(notes, "\n"))
 	return err
 }
 
-// pace calls speak once a period for each of n callers, until ctx is done or all frames were sent, and returns how late the calls were.
-// The callers' frames are spread evenly over the period. Deadlines are absolute, so delays do not accumulate.
-func pace(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (late []time.Duration) {
+// paceFrames calls speak once a period for each of n callers, until ctx is done or all frames were sent, and returns how late the calls
+// were. The callers' frames are spread evenly over the period. Deadlines are absolute, so delays do not accumulate.
+func paceFrames(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (delays []time.Duration) {
 	began := time.Now()
 	for i := 0; i < n*frames; i++ {
 		due := began.Add(time.Duration(i) * period / time.Duration(n))
 		if sleep(ctx, time.Until(due)) != nil {
 			break
 		}
-		late = append(late, time.Since(due))
+		delays = append(delays, time.Since(due))
 		speak(i%n, i/n)
 	}
-	return late
+	return delays
 }
 
-// atOnce calls do for each number below n, with at most limit concurrent calls, and returns when all have ended.
-func atOnce(limit, n int, do func(i int)) {
+// runConcurrently calls do for each number below n, with at most limit concurrent calls, and returns when all have ended.
+func runConcurrently(limit, n int, do func(i int)) {
 	var work errgroup.Group
 	work.SetLimit(limit)
 	for i := range n {

@@ -42,18 +42,18 @@ const (
 // span holds the durations of the phases of a call.
 type span struct{ settle, clean, bad, after time.Duration }
 
-func (s span) whole() time.Duration { return s.settle + s.clean + s.bad + s.after }
+func (s span) total() time.Duration { return s.settle + s.clean + s.bad + s.after }
 
 // callAll makes the calls of all conditions, a few at a time. A failed call is nil and has an error.
 func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, []error) {
-	stage.model.listen(func(s *session, pcm []int16) { s.WritePCM(pcm) })
+	stage.model.setListener(func(s *session, pcm []int16) { s.WritePCM(pcm) })
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
 	limit := callsAtOnce
-	if stage.alone() {
+	if stage.hasSharedInstruction() {
 		limit = 1
 	}
-	atOnce(limit, len(conditions), func(i int) {
-		progress("%s: %v", conditions[i].name, s.whole())
+	runConcurrently(limit, len(conditions), func(i int) {
+		logProgress("%s: %v", conditions[i].name, s.total())
 		c := &impaired{condition: conditions[i], span: s}
 		if err := c.run(ctx, stage, seed); err != nil {
 			errs[i] = fmt.Errorf("%s: %w", c.name, err)
@@ -68,15 +68,15 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 type impaired struct {
 	condition
 	span
-	speech  *reference
-	network [2]*mediatest.Socket // the second one for a second connection
-	caller  *caller
-	model   *session
-	hears   recording // what the person hears
+	speech   *reference
+	network  [2]*mediatest.Socket // the second one for a second connection
+	caller   *caller
+	model    *session
+	received recording // what the person hears
 
-	begin, end time.Time   // of the condition
-	said, told []utterance // by the person, and by the model
-	late       []time.Duration
+	begin, end              time.Time   // of the condition
+	userSpeech, modelSpeech []utterance // by the person, and by the model
+	delays                  []time.Duration
 }
 
 // run makes the call and applies the condition.
@@ -90,26 +90,26 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 		c.network[i] = mediatest.NewSocket(socket, seed)
 		defer c.network[i].Close()
 	}
-	c.set(mediatest.Impairment{})
+	c.setImpairment(mediatest.Impairment{})
 	name := fmt.Sprint(c.name, seed)
-	if stage.alone() {
+	if stage.hasSharedInstruction() {
 		name = instruction
 	}
-	o := callOptions{instruction: name, likeChrome: true, socket: c.network[0], second: c.network[1], sink: &c.hears}
-	if c.caller, err = stage.call(ctx, o); err != nil {
+	o := callOptions{instruction: name, likeChrome: true, socket: c.network[0], second: c.network[1], sink: &c.received}
+	if c.caller, err = stage.placeCall(ctx, o); err != nil {
 		return err
 	}
 	defer c.caller.close()
-	if c.model, err = stage.session(ctx, c.caller); err != nil {
+	if c.model, err = stage.awaitSession(ctx, c.caller); err != nil {
 		return err
 	}
-	talking, quiet := context.WithTimeout(ctx, c.whole())
+	talking, quiet := context.WithTimeout(ctx, c.total())
 	defer quiet()
 	var talkers sync.WaitGroup
 	var tellErr error
-	talkers.Go(func() { c.talk(talking) })
-	talkers.Go(func() { tellErr = c.tell(talking) })
-	if err = c.happen(ctx); err != nil {
+	talkers.Go(func() { c.sendUserSpeech(talking) })
+	talkers.Go(func() { tellErr = c.sendModelSpeech(talking) })
+	if err = c.applyCondition(ctx); err != nil {
 		quiet()
 	}
 	talkers.Wait()
@@ -117,48 +117,48 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 	return errors.Join(err, tellErr, c.caller.err())
 }
 
-// set applies an impairment to both directions, in addition to linkDelay.
-func (c *impaired) set(p mediatest.Impairment) {
+// setImpairment applies an impairment to both directions, in addition to linkDelay.
+func (c *impaired) setImpairment(p mediatest.Impairment) {
 	p.Delay = linkDelay
 	for _, network := range c.network {
 		network.Set(p, p)
 	}
 }
 
-// talk sends the speech of the person.
-func (c *impaired) talk(ctx context.Context) {
+// sendUserSpeech sends the speech of the person.
+func (c *impaired) sendUserSpeech(ctx context.Context) {
 	encoder := newTalker()
-	begun := time.Now()
-	c.late = pace(ctx, frame, 1, int(c.whole()/frame), func(_, i int) {
-		if frames := c.speech.frames(); i%frames == 0 {
-			c.said = append(c.said, utterance{begun.Add(time.Duration(i) * frame), 0, frames})
+	start := time.Now()
+	c.delays = paceFrames(ctx, frame, 1, int(c.total()/frame), func(_, i int) {
+		if frames := c.speech.frameCount(); i%frames == 0 {
+			c.userSpeech = append(c.userSpeech, utterance{start.Add(time.Duration(i) * frame), 0, frames})
 		}
-		c.caller.speak(encoder.encode(c.speech.micFrame(i)))
+		c.caller.sendPacket(encoder.encodeFrame(c.speech.micFrame(i)))
 	})
 }
 
-// tell sends the voice of the model, one clip a turn.
-func (c *impaired) tell(ctx context.Context) error {
+// sendModelSpeech sends the voice of the model, one clip a turn.
+func (c *impaired) sendModelSpeech(ctx context.Context) error {
 	const between = 200 * time.Millisecond // pause between turns
 	for i := 0; ctx.Err() == nil; i++ {
-		from, to := c.speech.clip(i)
+		from, to := c.speech.clipFrames(i)
 		turn := utterance{time.Now(), from, to}
-		c.told = append(c.told, turn)
-		if err := c.model.turn(ctx, c.speech.voiced(from, to)); err != nil {
+		c.modelSpeech = append(c.modelSpeech, turn)
+		if err := c.model.sendTurn(ctx, c.speech.voiceFrames(from, to)); err != nil {
 			return err
 		}
-		sleep(ctx, time.Until(turn.spoken(to).Add(between)))
+		sleep(ctx, time.Until(turn.frameTime(to).Add(between)))
 	}
 	return nil
 }
 
-// happen applies the condition at its time, and waits for its end.
-func (c *impaired) happen(ctx context.Context) error {
+// applyCondition applies the condition at its time, and waits for its end.
+func (c *impaired) applyCondition(ctx context.Context) error {
 	if err := sleep(ctx, c.settle+c.clean); err != nil {
 		return err
 	}
 	c.begin = time.Now()
-	c.set(c.profile)
+	c.setImpairment(c.profile)
 	if c.blackout > 0 {
 		c.begin = c.begin.Add(c.blackout) // the measurement begins after the outage
 		for _, network := range c.network {
@@ -169,71 +169,71 @@ func (c *impaired) happen(ctx context.Context) error {
 		return err
 	}
 	c.end = time.Now()
-	c.set(mediatest.Impairment{})
+	c.setImpairment(mediatest.Impairment{})
 	return nil
 }
 
 // measured holds the results of a call in one direction.
 type measured struct {
-	share    float64 // of the voiced blocks that arrived
-	blocks   int
-	stays    time.Duration // additional delay that remains backTime after the end: 10th percentile, to exclude hiccups of the machine
-	recovery time.Duration // from the end of an outage to the first word
+	share          float64 // of the voiced blocks that arrived
+	blocks         int
+	remainingDelay time.Duration // additional delay that remains backTime after the end: 10th percentile, to exclude hiccups of the machine
+	recovery       time.Duration // from the end of an outage to the first word
 }
 
-// results evaluates both directions.
-func (c *impaired) results() (up, down measured) {
-	up = c.measure(judge(c.speech, c.said, c.model.all()))
-	verdicts := judge(c.speech, c.told, c.hears.all())
-	arrives := recovery(verdicts, c.begin)
-	play(c.told, verdicts)
-	down = c.measure(verdicts)
+// evaluate evaluates both directions.
+func (c *impaired) evaluate() (up, down measured) {
+	up = c.evaluateDirection(judgeSpeech(c.speech, c.userSpeech, c.model.snapshot()))
+	verdicts := judgeSpeech(c.speech, c.modelSpeech, c.received.snapshot())
+	arrives := recoveryTime(verdicts, c.begin)
+	applyPlayout(c.modelSpeech, verdicts)
+	down = c.evaluateDirection(verdicts)
 	down.recovery = arrives
 	return up, down
 }
 
-func (c *impaired) measure(all []verdict) measured {
+func (c *impaired) evaluateDirection(all []verdict) measured {
 	var before, after []time.Duration
-	heard := 0
+	arrivedBlocks := 0
 	var m measured
 	for _, v := range all {
-		in := !v.spoken.Before(c.begin) && v.spoken.Before(c.end)
+		in := !v.spokenAt.Before(c.begin) && v.spokenAt.Before(c.end)
 		if in {
 			m.blocks++
 		}
 		switch dark := c.begin.Add(-c.blackout); {
 		case !v.present:
 		case in:
-			heard++
-		case v.spoken.Before(dark) && v.spoken.After(dark.Add(-c.clean)):
+			arrivedBlocks++
+		case v.spokenAt.Before(dark) && v.spokenAt.After(dark.Add(-c.clean)):
 			before = append(before, v.delay)
-		case v.spoken.After(c.end.Add(backTime)):
+		case v.spokenAt.After(c.end.Add(backTime)):
 			after = append(after, v.delay)
 		}
 	}
-	m.share = float64(heard) / float64(max(1, m.blocks))
-	m.stays = quantile(after, 0.1) - quantile(before, 0.1)
+	m.share = float64(arrivedBlocks) / float64(max(1, m.blocks))
+	m.remainingDelay = quantile(after, 0.1) - quantile(before, 0.1)
 	if len(after) == 0 {
-		m.stays = backTime // nothing has arrived after the condition
+		m.remainingDelay = backTime // nothing has arrived after the condition
 	}
-	m.recovery = recovery(all, c.begin)
+	m.recovery = recoveryTime(all, c.begin)
 	return m
 }
 
-// recovery returns the time from a moment to the first word that arrives, without the time in which none was spoken.
-func recovery(all []verdict, from time.Time) time.Duration {
+// recoveryTime returns the time from a moment to the first word that arrives, without the time in which none was spoken.
+func recoveryTime(all []verdict, from time.Time) time.Duration {
 	const never = time.Hour
-	heard, spoken := from.Add(never), from.Add(never)
+	firstArrival, firstSpoken := from.Add(never), from.Add(never)
 	for _, v := range all {
-		if at := v.spoken.Add(v.delay); v.present && at.After(from) && at.Before(heard) {
-			heard = at
+		if at := v.spokenAt.Add(v.delay); v.present && at.After(from) && at.Before(firstArrival) {
+			firstArrival = at
 		}
-		if !v.spoken.Before(from) && v.spoken.Before(spoken) {
-			spoken = v.spoken
+		if !v.spokenAt.Before(from) && v.spokenAt.Before(firstSpoken) {
+			firstSpoken = v.spokenAt
 		}
 	}
-	if heard.After(spoken) && heard.Sub(from) < never {
-		return heard.Sub(spoken)
+	if firstArrival.After(firstSpoken) && firstArrival.Sub(from) < never {
+		return firstArrival.Sub(firstSpoken)
 	}
-	return heard.Sub(from)
+	return firstArrival.Sub(from)
 }

@@ -26,12 +26,12 @@ import (
 // join connects a caller to a conversation at a URL.
 type join func(ctx context.Context, c *caller, url string) error
 
-// joins maps the names in the set-up files to the callers' signalling protocols.
-var joins = map[string]join{"voxgate": joinVoxgate, "smallwebrtc": joinPipecat, "livekit": joinLiveKit}
+// joinFuncs maps the names in the set-up files to the callers' signalling protocols.
+var joinFuncs = map[string]join{"voxgate": joinVoxgate, "smallwebrtc": joinPipecat, "livekit": joinLiveKit}
 
 // joinPipecat posts an offer like Pipecat's SmallWebRTCTransport.
 func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
-	o := c.peer()
+	o := c.peerOptions()
 	o.RED = false // aiortc does not support it, and this caller sends RED whenever it offers it
 	o.Channel = "chat"
 	if c.Caller, err = rtctest.New(o); err != nil {
@@ -47,7 +47,7 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: c.dialSignaling, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	if err := c.Answer(answer.SDP); err != nil {
 		return err
 	}
-	return c.wait(ctx, c.Connected())
+	return c.waitFor(ctx, c.Connected())
 }
 
 // liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15). It has a connection
@@ -92,44 +92,44 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 		return err
 	}
 	l := &liveKit{caller: c, subscribing: make(chan struct{})}
-	if err := l.peers(); err != nil {
+	if err := l.createPeers(); err != nil {
 		return err
 	}
-	query := url.Values{"access_token": {token(target.User)}, "protocol": {"15"}, "auto_subscribe": {"1"}, "sdk": {"go"}}
-	dialer := websocket.Dialer{NetDialContext: c.dial}
+	query := url.Values{"access_token": {liveKitToken(target.User)}, "protocol": {"15"}, "auto_subscribe": {"1"}, "sdk": {"go"}}
+	dialer := websocket.Dialer{NetDialContext: c.dialSignaling}
 	if l.ws, _, err = dialer.DialContext(ctx, "ws://"+target.Host+"/rtc?"+query.Encode(), nil); err != nil {
 		return err
 	}
 	c.onClose = append(c.onClose, func() { l.ws.Close() })
 	joined := make(chan struct{})
-	c.reading.Go(func() { c.fail(fmt.Errorf("LiveKit: %w", l.read(joined))) })
-	if err := c.wait(ctx, joined); err != nil {
+	c.reading.Go(func() { c.setFailure(fmt.Errorf("LiveKit: %w", l.readSignals(joined))) })
+	if err := c.waitFor(ctx, joined); err != nil {
 		return err
 	}
-	track := message4(nil, 1, c.Mic.ID()) // cid; type 0 means audio
-	track = number4(message4(track, 2, "microphone"), 8, 2)
-	if err := l.send(requestAddTrack, track); err != nil {
+	track := bytesField(nil, 1, c.Mic.ID()) // cid; type 0 means audio
+	track = varintField(bytesField(track, 2, "microphone"), 8, 2)
+	if err := l.sendSignal(requestAddTrack, track); err != nil {
 		return err
 	}
 	offer, err := c.Offer(ctx, false)
 	if err != nil {
 		return err
 	}
-	if err := l.send(requestOffer, message4(message4(nil, 1, "offer"), 2, offer)); err != nil {
+	if err := l.sendSignal(requestOffer, bytesField(bytesField(nil, 1, "offer"), 2, offer)); err != nil {
 		return err
 	}
-	if err := c.answered(ctx); err != nil {
+	if err := c.awaitAnswer(ctx); err != nil {
 		return err
 	}
-	if err := c.wait(ctx, c.Connected()); err != nil {
+	if err := c.waitFor(ctx, c.Connected()); err != nil {
 		return err
 	}
-	return c.wait(ctx, l.subscribing)
+	return c.waitFor(ctx, l.subscribing)
 }
 
-// peers creates both connections.
-func (l *liveKit) peers() (err error) {
-	o := l.peer()
+// createPeers creates both connections.
+func (l *liveKit) createPeers() (err error) {
+	o := l.peerOptions()
 	o.Direction = webrtc.RTPTransceiverDirectionSendonly
 	if l.Caller, err = rtctest.New(o); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (l *liveKit) peers() (err error) {
 	l.onClose = append(l.onClose, func() { l.subscriber.GracefulClose() })
 	l.subscriber.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		go rtctest.DiscardRTCP(receiver)
-		l.listen(track)
+		l.readTrack(track)
 	})
 	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // called again when the connection recovers
 	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
@@ -158,24 +158,24 @@ func (l *liveKit) peers() (err error) {
 	return nil
 }
 
-// read handles signalling messages until the socket ends.
-func (l *liveKit) read(joined chan struct{}) error {
+// readSignals handles signalling messages until the socket ends.
+func (l *liveKit) readSignals(joined chan struct{}) error {
 	for {
 		_, raw, err := l.ws.ReadMessage()
 		if err != nil {
 			return err
 		}
-		for field, value := range fields4(raw) {
-			body := fields4(value)
+		for field, value := range parseFields(raw) {
+			body := parseFields(value)
 			switch field {
 			case responseJoin:
 				close(joined)
 			case responseAnswer:
 				l.answers <- string(body[2])
 			case responseOffer:
-				err = l.answer(body)
+				err = l.answerOffer(body)
 			case responseTrickle:
-				err = l.candidate(body)
+				err = l.addCandidate(body)
 			}
 			if err != nil {
 				return err
@@ -184,8 +184,8 @@ func (l *liveKit) read(joined chan struct{}) error {
 	}
 }
 
-// answer answers an offer of the server with all candidates.
-func (l *liveKit) answer(offer map[int][]byte) error {
+// answerOffer answers an offer of the server with all candidates.
+func (l *liveKit) answerOffer(offer map[int][]byte) error {
 	description := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: string(offer[2])}
 	if err := l.subscriber.SetRemoteDescription(description); err != nil {
 		return err
@@ -205,15 +205,15 @@ func (l *liveKit) answer(offer map[int][]byte) error {
 		return err
 	}
 	<-gathered
-	reply := message4(message4(nil, 1, "answer"), 2, l.subscriber.LocalDescription().SDP)
+	reply := bytesField(bytesField(nil, 1, "answer"), 2, l.subscriber.LocalDescription().SDP)
 	if id, _ := binary.Uvarint(offer[3]); id > 0 {
-		reply = number4(reply, 3, id)
+		reply = varintField(reply, 3, id)
 	}
-	return l.send(requestAnswer, reply)
+	return l.sendSignal(requestAnswer, reply)
 }
 
-// candidate adds a candidate of the server.
-func (l *liveKit) candidate(body map[int][]byte) error {
+// addCandidate adds a candidate of the server.
+func (l *liveKit) addCandidate(body map[int][]byte) error {
 	var c webrtc.ICECandidateInit
 	if err := json.Unmarshal(body[1], &c); err != nil {
 		return err
@@ -233,14 +233,14 @@ func (l *liveKit) candidate(body map[int][]byte) error {
 	return nil
 }
 
-func (l *liveKit) send(field int, body []byte) error {
+func (l *liveKit) sendSignal(field int, body []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
-	return l.ws.WriteMessage(websocket.BinaryMessage, message4(nil, field, string(body)))
+	return l.ws.WriteMessage(websocket.BinaryMessage, bytesField(nil, field, string(body)))
 }
 
-// token returns a JSON Web Token that permits joining a new room of LiveKit.
-func token(user *url.Userinfo) string {
+// liveKitToken returns a JSON Web Token that permits joining a new room of LiveKit.
+func liveKitToken(user *url.Userinfo) string {
 	secret, _ := user.Password()
 	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
 	claims, _ := json.Marshal(map[string]any{
@@ -254,18 +254,18 @@ func token(user *url.Userinfo) string {
 	return text + "." + code(mac.Sum(nil))
 }
 
-// message4 and number4 append a field to a Protocol Buffers message: length-delimited, and a varint.
-func message4(to []byte, field int, value string) []byte {
+// bytesField and number4 append a field to a Protocol Buffers message: length-delimited, and a varint.
+func bytesField(to []byte, field int, value string) []byte {
 	return protowire.AppendString(protowire.AppendTag(to, protowire.Number(field), protowire.BytesType), value)
 }
 
-func number4(to []byte, field int, value uint64) []byte {
+func varintField(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// fields4 returns the fields of a Protocol Buffers message, the last of each field number, up to the first error. Values of numbers are
+// parseFields returns the fields of a Protocol Buffers message, the last of each field number, up to the first error. Values of numbers are
 // encoded varints.
-func fields4(raw []byte) map[int][]byte {
+func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {
 		field, kind, n := protowire.ConsumeTag(raw)
@@ -285,8 +285,9 @@ func fields4(raw []byte) map[int][]byte {
 	return fields
 }
 
-// dial opens a connection for signalling. With c.delay, data is delayed in both directions, and the TCP handshake takes one round trip.
-func (c *caller) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialSignaling opens a connection for signalling. With c.delay, data is delayed in both directions, and the TCP handshake takes one round
+// trip.
+func (c *caller) dialSignaling(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil || c.delay == 0 {
 		return conn, err
@@ -298,14 +299,14 @@ func (c *caller) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	near, far := net.Pipe()
 	carry := func(to, from net.Conn) {
 		type piece struct {
-			due  time.Time
-			data []byte
+			sendAt time.Time
+			data   []byte
 		}
 		pieces := make(chan piece, 256)
 		go func() {
 			defer to.Close()
 			for p := range pieces {
-				time.Sleep(time.Until(p.due))
+				time.Sleep(time.Until(p.sendAt))
 				to.Write(p.data) // after an error the reader ends, too
 			}
 		}()

@@ -23,8 +23,8 @@ const (
 
 	// warmUp is the number of first trials that are not counted, because code and caches are cold.
 	warmUp = 2
-	// answered is the minimum share of replies for a valid figure.
-	answered = 0.99
+	// minAnswered is the minimum share of replies for a valid figure.
+	minAnswered = 0.99
 )
 
 // tempo holds the durations of the phases of a trial.
@@ -39,27 +39,27 @@ type tempo struct {
 // anyTempo is for subjects with replies within a second.
 var anyTempo = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
-func (t tempo) quiet() time.Duration { return t.trial - 100*time.Millisecond }
+func (t tempo) silenceBefore() time.Duration { return t.trial - 100*time.Millisecond }
 
 // latency holds the measurements from beeps to replies, and of interruptions.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
-	late       []time.Duration // delays of the sender itself, which are not included
+	delays     []time.Duration // delays of the sender itself, which are not included
 	cut        []time.Duration // from the model's "interrupted" to the last packet of its voice
 }
 
-// offset returns the start of a trial's beep in its packet. Steps of the golden ratio spread any number of trials evenly.
-func offset(trial int) time.Duration {
+// beepOffset returns the start of a trial's beep in its packet. Steps of the golden ratio spread any number of trials evenly.
+func beepOffset(trial int) time.Duration {
 	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
 	return time.Duration(part * float64(frame))
 }
 
-// beeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end of
-// its frame.
-func (p tempo) beeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
+// makeBeeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end
+// of its frame.
+func (p tempo) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	each := int(p.trial / frame)
 	for i := range n {
-		t := time.Duration(i)*p.trial + p.quiet() + offset(i)
+		t := time.Duration(i)*p.trial + p.silenceBefore() + beepOffset(i)
 		for j := i * each; j < (i+1)*each; j++ {
 			pcm := make([]int16, media.Samples(frame, rate))
 			first := media.Samples(t, rate) - j*len(pcm) // index of the beep's first sample in this frame
@@ -76,22 +76,22 @@ func (p tempo) beeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	return spoken, frames
 }
 
-// encoded returns the packets of frames at micRate.
-func encoded(frames [][]int16) (packets [][]byte) {
+// encodeFrames returns the packets of frames at micRate.
+func encodeFrames(frames [][]int16) (packets [][]byte) {
 	encoder := newMicrophone()
 	for _, pcm := range frames {
-		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
 	}
 	return packets
 }
 
 // beepForBeep makes the model reply at once to the first loud 20 ms after a pause.
 func (m *model) beepForBeep() {
-	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
-	m.listen(func(s *session, pcm []int16) {
-		if now := time.Now(); loud(pcm) {
+	reply := voiceMessage(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
+	m.setListener(func(s *session, pcm []int16) {
+		if now := time.Now(); isLoud(pcm) {
 			if now.Sub(s.lastLoud) > replyGap {
-				s.send(reply, generated, turnOver)
+				s.sendMessages(reply, generated, turnOver)
 			}
 			s.lastLoud = now
 		}
@@ -102,40 +102,40 @@ func (m *model) beepForBeep() {
 // model.
 func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (latency, error) {
 	stage.model.beepForBeep()
-	hears := &loudness{listener: newListener(voiceRate)}
-	c, err := stage.call(ctx, callOptions{hear: hears.hear})
+	voice := &loudness{listener: newListener(voiceRate)}
+	c, err := stage.placeCall(ctx, callOptions{hear: voice.hearPacket})
 	if err != nil {
 		return latency{}, err
 	}
 	defer c.close()
-	trials, frames := p.beeps(o.trials+warmUp, micRate)
-	packets := encoded(frames)
+	trials, frames := p.makeBeeps(o.trials+warmUp, micRate)
+	packets := encodeFrames(frames)
 	var sent []time.Time
-	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
+	delays := paceFrames(ctx, frame, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
-		c.speak(packets[i])
+		c.sendPacket(packets[i])
 	})
 	if err := sleep(ctx, replyLength); err != nil {
 		return latency{}, err
 	}
-	l, missed := p.match(trials[warmUp:], sent, hears.begins())
-	l.late = late
+	l, missed := p.matchReplies(trials[warmUp:], sent, voice.startTimes())
+	l.delays = delays
 	if len(l.mouthToEar) == 0 || stage.cannot["barge"] != "" {
 		return l, errors.Join(missed, c.err())
 	}
-	s, err := stage.session(ctx, c)
+	s, err := stage.awaitSession(ctx, c)
 	if err != nil {
 		return l, errors.Join(missed, err)
 	}
-	l.cut, err = p.interrupt(ctx, s, hears, o.interruptions())
+	l.cut, err = p.measureInterruptions(ctx, s, voice, o.interruptions())
 	return l, errors.Join(missed, err, c.err())
 }
 
 // interruptions returns the number of interruptions.
 func (o options) interruptions() int { return max(2, o.trials/5) }
 
-// match finds the reply of each trial: the first that begins between its beep and the next one.
-func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency, error) {
+// matchReplies finds the reply of each trial: the first that begins between its beep and the next one.
+func (p tempo) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
 		in := int(t / frame)
@@ -145,31 +145,31 @@ func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency
 			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
 		}
 	}
-	if n := len(l.mouthToEar); n == 0 || float64(n) < answered*float64(len(trials)) {
+	if n := len(l.mouthToEar); n == 0 || float64(n) < minAnswered*float64(len(trials)) {
 		return l, fmt.Errorf("%d of %d beeps were answered", n, len(trials))
 	}
 	return l, nil
 }
 
-// interrupt makes the model interrupt its answers, and returns how long the voice still arrives after that. An answer that does not arrive,
-// or does not end, has no figure; failed describes the last of these.
-func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, failed error) {
-	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is played
+// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after that. An answer that does
+// not arrive, or does not end, has no figure; failed describes the last of these.
+func (p tempo) measureInterruptions(ctx context.Context, s *session, voice *loudness, trials int) (took []time.Duration, failed error) {
+	answer := voiceMessage(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is played
 	for i := range trials + warmUp {
-		begun := time.Now()
-		if err := s.send(answer); err != nil {
+		start := time.Now()
+		if err := s.sendMessages(answer); err != nil {
 			return took, err
 		}
-		sleep(ctx, time.Until(begun.Add(p.voiceBefore+offset(i))))
+		sleep(ctx, time.Until(start.Add(p.voiceBefore+beepOffset(i))))
 		at := time.Now()
-		if err := s.send(interrupted, turnOver); err != nil {
+		if err := s.sendMessages(interrupted, turnOver); err != nil {
 			return took, err
 		}
 		if err := sleep(ctx, p.silenceAfter); err != nil {
 			return took, err
 		}
-		switch last := hears.last(); {
-		case last.Before(begun):
+		switch last := voice.newestTime(); {
+		case last.Before(start):
 			failed = fmt.Errorf("answer %d was not heard", i)
 		case time.Since(last) < p.silenceAfter/4:
 			failed = fmt.Errorf("the voice of answer %d goes on", i)
@@ -183,39 +183,39 @@ func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trial
 // loudness records when loud audio arrives.
 type loudness struct {
 	*listener
-	mu     sync.Mutex
-	begun  []time.Time // starts after a gap of replyGap
-	newest time.Time
-	came   chan time.Time // if not nil, receives new values of begun, unless it is full
+	mu      sync.Mutex
+	starts  []time.Time // starts after a gap of replyGap
+	newest  time.Time
+	started chan time.Time // if not nil, receives new values of begun, unless it is full
 }
 
-func (l *loudness) hear(at time.Time, p *rtp.Packet) {
-	if loud(l.decode(p.Payload)) {
-		l.note(at)
+func (l *loudness) hearPacket(at time.Time, p *rtp.Packet) {
+	if isLoud(l.decodePacket(p.Payload)) {
+		l.recordLoud(at)
 	}
 }
 
-// note records loud audio.
-func (l *loudness) note(at time.Time) {
+// recordLoud records loud audio.
+func (l *loudness) recordLoud(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at.Sub(l.newest) > replyGap {
-		l.begun = append(l.begun, at)
+		l.starts = append(l.starts, at)
 		select {
-		case l.came <- at:
+		case l.started <- at:
 		default:
 		}
 	}
 	l.newest = at
 }
 
-func (l *loudness) begins() []time.Time {
+func (l *loudness) startTimes() []time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.begun)
+	return slices.Clone(l.starts)
 }
 
-func (l *loudness) last() time.Time {
+func (l *loudness) newestTime() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest

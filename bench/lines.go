@@ -35,40 +35,40 @@ import (
 
 // line is the connection of a caller without WebRTC.
 type line struct {
-	rate int                 // sample rate for say, in Hz
-	say  func([]int16) error // sends 20 ms of audio
-	end  func()
-	gone <-chan struct{} // closed when the other side has ended it; nil if that is not detected
+	rate      int                 // sample rate for say, in Hz
+	sendFrame func([]int16) error // sends 20 ms of audio
+	end       func()
+	closed    <-chan struct{} // closed when the other side has ended it; nil if that is not detected
 }
 
-// lines maps a subject's caller and the kind of line to the function that opens it.
-var lines = map[string]map[string]opener{
-	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": sipp},
+// lineOpeners maps a subject's caller and the kind of line to the function that opens it.
+var lineOpeners = map[string]map[string]opener{
+	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": openSippLine},
 	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
 }
 
-// lines measures the replies to beeps over each kind of line.
-func (c *comparison) lines(ctx context.Context) error {
+// measureLines measures the replies to beeps over each kind of line.
+func (c *comparison) measureLines(ctx context.Context) error {
 	c.model.beepForBeep()
-	for kind, open := range lines[c.caller] {
+	for kind, open := range lineOpeners[c.caller] {
 		cell := "beep." + kind
-		if !c.wants(cell) {
+		if !c.isWanted(cell) {
 			continue
 		}
-		l, err := c.beepsBy(ctx, open, c.trials)
+		l, err := c.measureBeeps(ctx, open, c.trials)
 		if len(l.mouthToEar) > 0 {
-			c.add(cell, c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
+			c.addFigure(cell, c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 		} else {
-			c.lacks(cell, err)
+			c.addMissing(cell, err)
 		}
 	}
 	return nil
 }
 
-// chromium measures a call of a browser whose microphone plays the beeps in a loop (compare/browser.mjs).
-func (c *comparison) chromium(ctx context.Context) error {
+// measureChromium measures a call of a browser whose microphone plays the beeps in a loop (compare/browser.mjs).
+func (c *comparison) measureChromium(ctx context.Context) error {
 	c.model.beepForBeep()
-	_, frames := c.tempo.beeps(c.trials, micRate)
+	_, frames := c.tempo.makeBeeps(c.trials, micRate)
 	pcm := media.AppendBytes(nil, slices.Concat(frames...))
 	header := must(binary.Append([]byte("RIFF"), binary.LittleEndian, uint32(36+len(pcm))))
 	header = append(header, "WAVEfmt "...)
@@ -92,16 +92,16 @@ func (c *comparison) chromium(ctx context.Context) error {
 	}
 	environment := append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", lasts.Seconds()))
 	if at.User != nil {
-		environment, at.User = append(environment, "TOKEN="+token(at.User)), nil
+		environment, at.User = append(environment, "TOKEN="+liveKitToken(at.User)), nil
 	}
 	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, at.String(), file)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // which also ends Chromium
 	cmd.Env = environment
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("%w\n%s", errors.Join(err, context.Cause(ctx)), said.String())
+		return fmt.Errorf("%w\n%s", errors.Join(err, context.Cause(ctx)), stderr.String())
 	}
 	var took []*float64 // ms
 	if err := json.Unmarshal(out, &took); err != nil {
@@ -117,40 +117,40 @@ func (c *comparison) chromium(ctx context.Context) error {
 	if len(values) == 0 {
 		return errors.New("no beep was answered")
 	}
-	c.add("beep.chromium", len(took), "no reply", values...)
+	c.addFigure("beep.chromium", len(took), "no reply", values...)
 	return nil
 }
 
 // opener opens a line to a subject. heard is called with received audio, at any sample rate, by one goroutine.
 type opener func(ctx context.Context, s *stage, heard func([]int16)) (*line, error)
 
-// beepsBy measures the replies to n beeps over a line.
-func (c *comparison) beepsBy(ctx context.Context, open opener, n int) (latency, error) {
+// measureBeeps measures the replies to n beeps over a line.
+func (c *comparison) measureBeeps(ctx context.Context, open opener, n int) (latency, error) {
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	hears := &loudness{}
+	voice := &loudness{}
 	l, err := open(opening, c.stage, func(pcm []int16) {
-		if loud(pcm) {
-			hears.note(time.Now())
+		if isLoud(pcm) {
+			voice.recordLoud(time.Now())
 		}
 	})
 	if err != nil {
-		return latency{}, fmt.Errorf("%w\n%s", err, c.log())
+		return latency{}, fmt.Errorf("%w\n%s", err, c.newestLog())
 	}
 	defer l.end()
-	trials, frames := c.tempo.beeps(n+warmUp, l.rate)
+	trials, frames := c.tempo.makeBeeps(n+warmUp, l.rate)
 	var sent []time.Time
 	var failed error
-	c.late = append(c.late, pace(ctx, frame, 1, len(frames), func(_, i int) {
+	c.delays = append(c.delays, paceFrames(ctx, frame, 1, len(frames), func(_, i int) {
 		sent = append(sent, time.Now())
-		if err := l.say(frames[i]); err != nil {
+		if err := l.sendFrame(frames[i]); err != nil {
 			failed = err
 		}
 	})...)
 	if err := sleep(ctx, replyLength); err != nil || failed != nil {
 		return latency{}, errors.Join(err, failed)
 	}
-	return c.tempo.match(trials[warmUp:], sent, hears.begins())
+	return c.tempo.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
 // socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. read is called with
@@ -212,12 +212,12 @@ func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	}
 	const audioFrame, audioBytes, sampleRate, channels = 2, 3, 4, 5
 	say := func(pcm []int16) error {
-		audio := number4(number4(message4(nil, audioBytes, string(media.AppendBytes(nil, pcm))), sampleRate, modelRate), channels, 1)
-		return conn.WriteMessage(websocket.BinaryMessage, message4(nil, audioFrame, string(audio)))
+		audio := varintField(varintField(bytesField(nil, audioBytes, string(media.AppendBytes(nil, pcm))), sampleRate, modelRate), channels, 1)
+		return conn.WriteMessage(websocket.BinaryMessage, bytesField(nil, audioFrame, string(audio)))
 	}
 	return socketLine(conn, modelRate, say, func(raw []byte) {
-		if audio := fields4(raw)[audioFrame]; audio != nil {
-			heard(media.AppendSamples(nil, fields4(audio)[audioBytes]))
+		if audio := parseFields(raw)[audioFrame]; audio != nil {
+			heard(media.AppendSamples(nil, parseFields(audio)[audioBytes]))
 		}
 	})
 }
@@ -225,8 +225,8 @@ func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 // twilioRate is the sample rate of Twilio's streams, in Hz.
 const twilioRate = 8000
 
-// twilio emulates Twilio's side of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
-func twilio(conn *websocket.Conn, heard func([]int16)) (*line, error) {
+// newTwilioLine emulates Twilio's side of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
+func newTwilioLine(conn *websocket.Conn, heard func([]int16)) (*line, error) {
 	const connected = `{"event":"connected","protocol":"Call","version":"1.0.0"}`
 	const start = `{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1","callSid":"CA1",` +
 		`"tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1},"customParameters":{}}}`
@@ -253,7 +253,7 @@ func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	if err != nil {
 		return nil, err
 	}
-	return twilio(conn, heard)
+	return newTwilioLine(conn, heard)
 }
 
 // publicURL is the gateway's configured URL for Twilio, and twilioSecret signs Twilio's requests.
@@ -288,7 +288,7 @@ func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	if err != nil {
 		return nil, err
 	}
-	return twilio(conn, heard)
+	return newTwilioLine(conn, heard)
 }
 
 // signalsScenario is the scenario in which sipp calls, but announces a port for audio that is not its own.
@@ -303,9 +303,9 @@ const lineIP = "127.0.0.2"
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 
-// sipp lets sipp make a call, and sends and receives the audio itself, as PCMU. It sends to the source address of the gateway's first
-// packet.
-func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+// openSippLine lets sipp make a call, and sends and receives the audio itself, as PCMU. It sends to the source address of the gateway's
+// first packet.
+func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")
 	if err != nil {
 		return nil, err
@@ -321,8 +321,8 @@ func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sipp", "-sf", file, "-m", "1", "-i", lineIP, "-p", fmt.Sprint(signals.Port),
 		"-cid_str", "line", "-nostdin", s.sip)
 	cmd.Env, cmd.Dir = append(os.Environ(), "TERM=dumb"), s.folder
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	err = os.WriteFile(file, []byte(strings.ReplaceAll(signalsScenario, "PORT", port)), 0o600)
 	if err == nil {
 		err = cmd.Start()
@@ -362,7 +362,7 @@ func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	case <-there:
 	case <-ctx.Done():
 		end()
-		return nil, fmt.Errorf("no sound came: %w\n%s", context.Cause(ctx), said.String())
+		return nil, fmt.Errorf("no sound came: %w\n%s", context.Cause(ctx), output.String())
 	}
 	header := rtp.Header{Version: 2, SSRC: 7}
 	say := func(pcm []int16) error {

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if o.gateway == "" {
-		remove, err := o.build(ctx)
+		remove, err := o.buildGateway(ctx)
 		if err != nil {
 			return err
 		}
@@ -79,10 +79,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	if comparing {
 		o.trials, o.window, o.settle = 40, 10*time.Second, 3*time.Second
-		return compare(ctx, o, *runs, *only, *out, f.Args()[1:])
+		return runComparison(ctx, o, *runs, *only, *out, f.Args()[1:])
 	}
 	return errors.Join(measureNumbers(ctx, o, stdout), measurePhones(ctx, o, stdout))
 }
 
-// progress prints a progress message to stderr.
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
+// logProgress prints a progress message to stderr.
+func logProgress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }

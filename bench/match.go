@@ -13,7 +13,7 @@ import (
 
 const (
 	// likeness is the minimum correlation of a block with the received audio in its place, 1/√2: half of the energy is the speech.
-	// Without losses every block passes; of the blocks that a decoder conceals, four in ten do (TestJudge).
+	// Without losses every block passes; of the blocks that a decoder conceals, four in ten do (TestJudgeSpeech).
 	likeness = 0.707
 	// least10dB is the factor of a level 10 dB below another: the minimum level of received audio relative to the speech, and of a voiced
 	// block relative to the whole speech.
@@ -39,76 +39,76 @@ type utterance struct {
 	from, to int       // frames; to is excluded
 }
 
-func (r utterance) spoken(frameNumber int) time.Time {
+func (r utterance) frameTime(frameNumber int) time.Time {
 	return r.at.Add(time.Duration(frameNumber-r.from) * frame)
 }
 
 // verdict is the result for a voiced block.
 type verdict struct {
-	spoken  time.Time // start of its frame
-	present bool
-	delay   time.Duration // from the start of its frame to the arrival of its end, if present
-	begun   time.Duration // delay of the first sample of its utterance, voiced or not
+	spokenAt   time.Time // start of its frame
+	present    bool
+	delay      time.Duration // from the start of its frame to the arrival of its end, if present
+	startDelay time.Duration // delay of the first sample of its utterance, voiced or not
 }
 
 // matcher finds a speech in received audio.
 type matcher struct {
 	reference []float64   // filtered
 	voiced    []bool      // of the blocks of the speech
-	heard     []float64   // filtered
-	at        []time.Time // of each sample of heard
+	received  []float64   // filtered
+	at        []time.Time // of each sample of received
 	latest    time.Duration
-	lag       int // of the last found group: its position in heard minus the earliest expected one
+	lag       int // of the last found group: its position in received minus the earliest expected one
 }
 
 var block = media.Samples(frame, modelRate)
 
-// judge searches for utterances of a speech in received audio, and returns a verdict on each voiced block of 20 ms.
-func judge(s *reference, utterances []utterance, heard []piece) (all []verdict) {
-	return judgeWithin(s, utterances, heard, latest)
+// judgeSpeech searches for utterances of a speech in received audio, and returns a verdict on each voiced block of 20 ms.
+func judgeSpeech(s *reference, utterances []utterance, received []piece) (all []verdict) {
+	return judgeWithin(s, utterances, received, latest)
 }
 
-// judgeWithin is judge with another maximum delay.
-func judgeWithin(s *reference, utterances []utterance, heard []piece, latest time.Duration) (all []verdict) {
-	m := &matcher{reference: filtered(s.pcm), latest: latest}
+// judgeWithin is judgeSpeech with another maximum delay.
+func judgeWithin(s *reference, utterances []utterance, received []piece, latest time.Duration) (all []verdict) {
+	m := &matcher{reference: lowPass(s.pcm), latest: latest}
 	var pcm []int16
-	for _, p := range heard {
+	for _, p := range received {
 		pcm = append(pcm, p.pcm...)
 		m.at = append(m.at, slices.Repeat([]time.Time{p.at}, len(p.pcm))...)
 	}
-	m.heard = filtered(pcm)
-	whole := level(m.reference)
+	m.received = lowPass(pcm)
+	whole := rmsLevel(m.reference)
 	for wave := range slices.Chunk(m.reference, block) {
-		m.voiced = append(m.voiced, level(wave) >= least10dB*whole)
+		m.voiced = append(m.voiced, rmsLevel(wave) >= least10dB*whole)
 	}
 	for _, r := range utterances {
-		all = append(all, m.utterance(r)...)
+		all = append(all, m.judgeUtterance(r)...)
 	}
 	return all
 }
 
-// utterance returns the verdicts on one utterance.
-func (m *matcher) utterance(r utterance) (all []verdict) {
-	var origins []int // position of frame 0 in heard, by each group; far below 0 if not found
+// judgeUtterance returns the verdicts on one utterance.
+func (m *matcher) judgeUtterance(r utterance) (all []verdict) {
+	var origins []int // position of frame 0 in received, by each group; far below 0 if not found
 	for i := r.from; i < r.to; i += groupFrames {
-		origins = append(origins, m.origin(r, max(r.from, i-groupFrames/2)))
+		origins = append(origins, m.findOrigin(r, max(r.from, i-groupFrames/2)))
 	}
-	var begun time.Duration
+	var startDelay time.Duration
 	if first := origins[0] + r.from*block; first >= 0 {
-		begun = m.at[first].Sub(r.at)
+		startDelay = m.at[first].Sub(r.at)
 	}
 	for i := r.from; i < r.to; i++ {
 		if !m.voiced[i] {
 			continue
 		}
-		v := verdict{spoken: r.spoken(i), begun: begun}
+		v := verdict{spokenAt: r.frameTime(i), startDelay: startDelay}
 		group := (i - r.from) / groupFrames
 		for _, origin := range origins[max(0, group-1):min(len(origins), group+2)] {
 			for at := origin + i*block - coarse; at <= origin+i*block+coarse; at++ {
-				if !m.like(i, at) {
+				if !m.isReceivedAt(i, at) {
 					continue
 				}
-				if delay := m.at[at+block-1].Sub(v.spoken); delay >= earliest && delay <= m.latest && (!v.present || delay < v.delay) {
+				if delay := m.at[at+block-1].Sub(v.spokenAt); delay >= earliest && delay <= m.latest && (!v.present || delay < v.delay) {
 					v.present, v.delay = true, delay
 				}
 			}
@@ -118,15 +118,15 @@ func (m *matcher) utterance(r utterance) (all []verdict) {
 	return all
 }
 
-// origin returns the position of the start of the speech in heard, by a search for the frames from i on.
-func (m *matcher) origin(r utterance, i int) int {
+// findOrigin returns the position of the start of the speech in received, by a search for the frames from i on.
+func (m *matcher) findOrigin(r utterance, i int) int {
 	const nowhere = math.MinInt32
 	wave := m.reference[i*block : min(i+2*groupFrames, r.to)*block]
-	from := m.since(r.spoken(i).Add(earliest))
-	to := min(m.since(r.spoken(i).Add(m.latest+2*groupFrames*frame)), len(m.heard)) - len(wave)
+	from := m.indexAt(r.frameTime(i).Add(earliest))
+	to := min(m.indexAt(r.frameTime(i).Add(m.latest+2*groupFrames*frame)), len(m.received)) - len(wave)
 	if near := from + m.lag; near-coarse >= from && near+coarse < to {
 		for at := near - coarse; at <= near+coarse; at += coarse {
-			if alike(wave, m.heard[at:], coarse) >= sure {
+			if correlation(wave, m.received[at:], coarse) >= sure {
 				m.lag = at - from
 				return at - i*block
 			}
@@ -134,7 +134,7 @@ func (m *matcher) origin(r utterance, i int) int {
 	}
 	best, found := chance, nowhere
 	for at := from; at < to; at += coarse {
-		if a := alike(wave, m.heard[at:], coarse); a > best {
+		if a := correlation(wave, m.received[at:], coarse); a > best {
 			best, found = a, at
 		}
 	}
@@ -145,25 +145,25 @@ func (m *matcher) origin(r utterance, i int) int {
 	return found - i*block
 }
 
-// since returns the index of the first sample that was received at a time or later.
-func (m *matcher) since(t time.Time) int {
+// indexAt returns the index of the first sample that was received at a time or later.
+func (m *matcher) indexAt(t time.Time) int {
 	i, _ := slices.BinarySearchFunc(m.at, t, time.Time.Compare)
 	return i
 }
 
-// like reports whether frame i was received at a sample index.
-func (m *matcher) like(i, at int) bool {
-	if at < 0 || at+block > len(m.heard) {
+// isReceivedAt reports whether frame i was received at a sample index.
+func (m *matcher) isReceivedAt(i, at int) bool {
+	if at < 0 || at+block > len(m.received) {
 		return false
 	}
-	heard, said := m.heard[at:at+block], m.reference[i*block:(i+1)*block]
-	return alike(said, heard, 1) >= likeness && level(heard) >= least10dB*level(said)
+	received, original := m.received[at:at+block], m.reference[i*block:(i+1)*block]
+	return correlation(original, received, 1) >= likeness && rmsLevel(received) >= least10dB*rmsLevel(original)
 }
 
-// alike returns the normalized correlation of a with the beginning of b, for every n-th sample.
+// correlation returns the normalized correlation of a with the beginning of b, for every n-th sample.
 //
-//go:norace // nobody else has them, and a hundred million looks at a sample take the detector 20 s
-func alike(a, b []float64, n int) float64 {
+//go:norace // the slices are not shared, and the detector would take 20 s for a hundred million reads
+func correlation(a, b []float64, n int) float64 {
 	var ab, aa, bb float64
 	for i := 0; i < len(a); i += n {
 		ab += a[i] * b[i]
@@ -176,7 +176,7 @@ func alike(a, b []float64, n int) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-func level(wave []float64) float64 {
+func rmsLevel(wave []float64) float64 {
 	var sum float64
 	for _, x := range wave {
 		sum += x * x
@@ -184,11 +184,11 @@ func level(wave []float64) float64 {
 	return math.Sqrt(sum / float64(max(1, len(wave))))
 }
 
-// filtered returns the part of the signal whose waveform a codec keeps: below cutoff, by a windowed sinc without its delay. A
+// lowPass returns the part of the signal whose waveform a codec keeps: below cutoff, by a windowed sinc without its delay. A
 // pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
 //
-//go:norace // as alike
-func filtered(pcm []int16) []float64 {
+//go:norace // as correlation
+func lowPass(pcm []int16) []float64 {
 	const (
 		taps     = 49
 		emphasis = 0.9
@@ -216,17 +216,17 @@ func filtered(pcm []int16) []float64 {
 	return out
 }
 
-// play replaces the arrival times of blocks by their playout times, for a player that keeps the order, begins with the first packet,
-// which may arrive 20 ms early, and does not speed up before a pause.
-func play(utterances []utterance, all []verdict) {
+// applyPlayout replaces the arrival times of blocks by their playout times, for a player that keeps the order, begins with the first
+// packet, which may arrive 20 ms early, and does not speed up before a pause.
+func applyPlayout(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {
 		v := &all[i]
-		for len(utterances) > 0 && !v.spoken.Before(utterances[0].at) {
+		for len(utterances) > 0 && !v.spokenAt.Before(utterances[0].at) {
 			utterances, last = utterances[1:], 0
 		}
 		if v.present {
-			last = max(last, v.delay, v.begun+frame)
+			last = max(last, v.delay, v.startDelay+frame)
 			v.delay = last
 		}
 	}

@@ -48,10 +48,10 @@ type session struct {
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
-	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and converse
+	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and answerSentences
 	silent    atomic.Bool   // it does not reply any more
 	resumes   bool          // the client has requested resumption handles
-	over      chan struct{} // closed at the end
+	done      chan struct{} // closed at the end
 	ignored   chan time.Time
 }
 
@@ -105,15 +105,15 @@ func selfSigned() (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// listen sets the function that receives the audio of all sessions.
-func (m *model) listen(hear func(*session, []int16)) {
+// setListener sets the function that receives the audio of all sessions.
+func (m *model) setListener(hear func(*session, []int16)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hear = hear
 }
 
-// all returns the open sessions.
-func (m *model) all() (all []*session) {
+// openSessions returns the open sessions.
+func (m *model) openSessions() (all []*session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, open := range m.open {
@@ -122,8 +122,8 @@ func (m *model) all() (all []*session) {
 	return all
 }
 
-// session returns the newest open session with a system instruction that began after a time. It waits for it until ctx is done.
-func (m *model) session(ctx context.Context, name string, after time.Time) (*session, error) {
+// awaitSession returns the newest open session with a system instruction that began after a time. It waits for it until ctx is done.
+func (m *model) awaitSession(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()
 		open, changed := m.open[name], m.changed
@@ -139,8 +139,8 @@ func (m *model) session(ctx context.Context, name string, after time.Time) (*ses
 	}
 }
 
-// begin adds a session to the list, and end removes it.
-func (m *model) begin(name string, s *session) (end func()) {
+// addSession adds a session to the list, and end removes it.
+func (m *model) addSession(name string, s *session) (end func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[name] = append(m.open[name], s)
@@ -150,14 +150,14 @@ func (m *model) begin(name string, s *session) (end func()) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.open[name] = slices.DeleteFunc(slices.Clone(m.open[name]), func(other *session) bool { return other == s })
-		close(s.over)
+		close(s.done)
 	}
 }
 
 // ServeHTTP serves a Live connection, or a request of the tool.
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/tool" {
-		m.lookup(w, r)
+		m.serveTool(w, r)
 		return
 	}
 	if !strings.HasSuffix(r.URL.Path, "BidiGenerateContent") {
@@ -171,7 +171,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	s := &session{
-		conn: conn, began: time.Now(), over: make(chan struct{}), ignored: make(chan time.Time, 1024),
+		conn: conn, began: time.Now(), done: make(chan struct{}), ignored: make(chan time.Time, 1024),
 	}
 	var first struct {
 		Setup struct {
@@ -180,23 +180,23 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, raw, err := conn.ReadMessage()
-	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.send(`{"setupComplete":{}}`) != nil {
+	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.sendMessages(`{"setupComplete":{}}`) != nil {
 		return
 	}
-	if s.resumes = first.Setup.SessionResumption != nil; s.resumes && s.send(resumable) != nil {
+	if s.resumes = first.Setup.SessionResumption != nil; s.resumes && s.sendMessages(resumable) != nil {
 		return
 	}
 	var name strings.Builder
 	for _, part := range first.Setup.SystemInstruction.Parts {
 		name.WriteString(part.Text)
 	}
-	defer m.begin(name.String(), s)()
+	defer m.addSession(name.String(), s)()
 	for {
 		_, raw, err := conn.ReadMessage()
 		if err != nil {
 			return
 		}
-		m.take(s, raw)
+		m.handleMessage(s, raw)
 	}
 }
 
@@ -204,8 +204,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"session_resumption"`, `"sessionResumption"`,
 	`"realtime_input"`, `"realtimeInput"`, `"media_chunks"`, `"mediaChunks"`)
 
-// camel rewrites a message if its first field name is in snake_case.
-func camel(raw []byte) []byte {
+// toCamelCase rewrites a message if its first field name is in snake_case.
+func toCamelCase(raw []byte) []byte {
 	if !bytes.Contains(raw[:min(len(raw), 40)], []byte("_")) {
 		return raw
 	}
@@ -223,8 +223,8 @@ func (s *sound) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// take handles a message of a session.
-func (m *model) take(s *session, raw []byte) {
+// handleMessage handles a message of a session.
+func (m *model) handleMessage(s *session, raw []byte) {
 	m.mu.Lock()
 	hear := m.hear
 	m.mu.Unlock()
@@ -237,7 +237,7 @@ func (m *model) take(s *session, raw []byte) {
 			MediaChunks []struct{ Data sound } // from older clients
 		}
 	}
-	if json.Unmarshal(camel(raw), &input) != nil {
+	if json.Unmarshal(toCamelCase(raw), &input) != nil {
 		return
 	}
 	for _, chunk := range append(input.RealtimeInput.MediaChunks, input.RealtimeInput.Audio) {
@@ -247,8 +247,8 @@ func (m *model) take(s *session, raw []byte) {
 	}
 }
 
-// send sends messages. After the end of a turn it adds a resumption handle if the client has requested that.
-func (s *session) send(messages ...string) error {
+// sendMessages sends messages. After the end of a turn it adds a resumption handle if the client has requested that.
+func (s *session) sendMessages(messages ...string) error {
 	s.write.Lock()
 	defer s.write.Unlock()
 	if s.resumes && slices.Contains(messages, turnOver) {
@@ -262,8 +262,8 @@ func (s *session) send(messages ...string) error {
 	return nil
 }
 
-// saying returns a message with a piece of the voice, at voiceRate, and its transcript.
-func saying(pcm []int16, words string) string {
+// voiceMessage returns a message with a piece of the voice, at voiceRate, and its transcript.
+func voiceMessage(pcm []int16, words string) string {
 	return fmt.Sprintf(
 		`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":%q}}]},"outputTranscription":{"text":%q}}}`,
 		voiceRate,
@@ -289,17 +289,17 @@ const (
 	voicePiece = 200 * time.Millisecond
 )
 
-// turn sends a voice at voiceRate as a turn. It returns when all was sent, or ctx is done.
-func (s *session) turn(ctx context.Context, voice []int16) error {
+// sendTurn sends a voice at voiceRate as a turn. It returns when all was sent, or ctx is done.
+func (s *session) sendTurn(ctx context.Context, voice []int16) error {
 	for ahead := voiceLead; len(voice) > 0 && ctx.Err() == nil; ahead = voicePiece {
 		n := min(len(voice), media.Samples(ahead, voiceRate))
-		if err := s.send(saying(voice[:n], "")); err != nil {
+		if err := s.sendMessages(voiceMessage(voice[:n], "")); err != nil {
 			return err
 		}
 		voice = voice[n:]
 		sleep(ctx, voicePiece)
 	}
-	return s.send(generated, turnOver)
+	return s.sendMessages(generated, turnOver)
 }
 
 // chatterLength is the length of a turn of chatter.
@@ -312,7 +312,7 @@ var chatterTurn = sync.OnceValue(func() (messages []timed) {
 	const frames = int(chatterLength / frame)
 	for i, from := 0, 0; from < frames; i++ {
 		to := min(frames, from+lengths[i%len(lengths)])
-		messages = append(messages, timed{time.Duration(from) * frame / 4, saying(speech().voiced(from, to), "telecommunication ")})
+		messages = append(messages, timed{time.Duration(from) * frame / 4, voiceMessage(speech().voiceFrames(from, to), "telecommunication ")})
 		from = to
 	}
 	return append(messages, timed{chatterLength / 4, generated}, timed{chatterLength - voicePiece, turnOver})
@@ -324,15 +324,15 @@ type timed struct {
 	text string
 }
 
-// chatter waits for after, and then talks without a pause until ctx is done: each turn begins when the previous one has been played
+// sendChatter waits for after, and then talks without a pause until ctx is done: each turn begins when the previous one has been played
 // except for one piece.
-func (s *session) chatter(ctx context.Context, after time.Duration) error {
+func (s *session) sendChatter(ctx context.Context, after time.Duration) error {
 	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {
 			if sleep(ctx, time.Until(begin.Add(m.at))) != nil {
 				return nil
 			}
-			if err := s.send(m.text); err != nil {
+			if err := s.sendMessages(m.text); err != nil {
 				return err
 			}
 		}

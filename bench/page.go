@@ -66,15 +66,15 @@ func newCharts(reports []report) charts {
 // Measured reports whether the figure has a value.
 func (b bar) Measured() bool { return len(b.figure.Values) > 0 }
 
-// Why returns why there is no value, or what happened in the runs without one.
+// Why returns the reason for a missing value, or what happened in the runs without one.
 func (b bar) Why() string { return b.figure.Missing }
 
 // Text returns the figure for the page.
 func (b bar) Text() string {
 	if b.figure.Runs == 1 {
-		return fmt.Sprintf("%s %s, once", rounded(b.figure.Median), b.unit)
+		return fmt.Sprintf("%s %s, once", formatNumber(b.figure.Median), b.unit)
 	}
-	return fmt.Sprintf("%s / %s %s, %d runs", rounded(b.figure.Median), rounded(b.figure.P95), b.unit, b.figure.Runs)
+	return fmt.Sprintf("%s / %s %s, %d runs", formatNumber(b.figure.Median), formatNumber(b.figure.P95), b.unit, b.figure.Runs)
 }
 
 // Short returns the figure for a table: median / 95th percentile (runs).
@@ -86,15 +86,15 @@ func (b bar) Short() string {
 	case !b.Measured():
 		return "–"
 	case b.figure.Runs == 1:
-		return rounded(b.figure.Median)
+		return formatNumber(b.figure.Median)
 	case missing:
-		return fmt.Sprintf("%s / %s (%d of %d)", rounded(b.figure.Median), rounded(b.figure.P95), len(b.figure.Values), b.figure.Runs)
+		return fmt.Sprintf("%s / %s (%d of %d)", formatNumber(b.figure.Median), formatNumber(b.figure.P95), len(b.figure.Values), b.figure.Runs)
 	}
-	return fmt.Sprintf("%s / %s (%d)", rounded(b.figure.Median), rounded(b.figure.P95), b.figure.Runs)
+	return fmt.Sprintf("%s / %s (%d)", formatNumber(b.figure.Median), formatNumber(b.figure.P95), b.figure.Runs)
 }
 
-// rounded formats a number with one decimal, or without decimals from 100 on.
-func rounded(x float64) string {
+// formatNumber formats a number with one decimal, or without decimals from 100 on.
+func formatNumber(x float64) string {
 	digits := 1
 	if x >= 100 {
 		digits = 0

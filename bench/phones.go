@@ -36,7 +36,7 @@ var phoneScenario string
 // telephones that speak all the time. Without sipp it only prints a message.
 func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if _, err := exec.LookPath("sipp"); err != nil {
-		progress("no telephones: %v", err)
+		logProgress("no telephones: %v", err)
 		return nil
 	}
 	const rate = 8000
@@ -56,9 +56,9 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 		fmt.Sprintf("at once, PCMU, %d begun in a second", phonesRate), "from INVITE to 200: p50 / p95 / p99",
 		"CPU of a call", "memory of a call", "the machine, with sipp and the emulator, idle",
 	} {
-		t.row(what, cells[0][i], cells[1][i])
+		t.addRow(what, cells[0][i], cells[1][i])
 	}
-	return t.write(out, began)
+	return t.writeMarkdown(out, began)
 }
 
 // callByPhones starts a gateway, lets telephones send it pcm in a loop, and returns the cells of the table.
@@ -73,29 +73,30 @@ func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string,
 		return nil, err
 	}
 	defer model.stop()
-	gateway, err := o.stage(ctx, voxgate, silence, "COMPARE_MODEL="+model.url)
+	gateway, err := o.startStage(ctx, voxgate, silence, "COMPARE_MODEL="+model.url)
 	if err != nil {
 		return nil, err
 	}
 	defer gateway.close()
-	before, err := gateway.resident()
+	before, err := gateway.residentMemory()
 	if err != nil {
 		return nil, err
 	}
-	progress("%d telephones, %d in a second", phones, phonesRate)
-	ended := make(chan error, 1)
-	go func() { ended <- runPhones(ctx, folder, gateway.sip, pcm) }()
-	seen, err := gateway.observePhones(ctx)
-	if err = errors.Join(err, <-ended); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, gateway.log())
+	logProgress("%d telephones, %d in a second", phones, phonesRate)
+	done := make(chan error, 1)
+	go func() { done <- runPhones(ctx, folder, gateway.sip, pcm) }()
+	window, err := gateway.observePhones(ctx)
+	if err = errors.Join(err, <-done); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, gateway.newestLog())
 	}
 	took, err := setUpTimes(folder)
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("%d of %d, none failed", len(took), phones), three(took), fmt.Sprintf("%.2f %% of a core", 100*seen.cores/phones),
-		megabytes((seen.memory - before) / phones), percent(seen.idle),
+		fmt.Sprintf("%d of %d, none failed", len(took), phones), formatPercentiles(took),
+		fmt.Sprintf("%.2f %% of a core", 100*window.cores/phones),
+		formatMegabytes((window.memory - before) / phones), formatPercent(window.idle),
 	}, nil
 }
 
@@ -111,8 +112,8 @@ func runPhones(ctx context.Context, folder, line string, pcm []int16) error {
 		"-i", "127.0.0.1", "-trace_rtt", "-rtt_freq", "1", "-trace_err", "-nostdin", line)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "TERM=dumb")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("sipp: %w\n%s", err, said[max(0, len(said)-2000):])
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sipp: %w\n%s", err, output[max(0, len(output)-2000):])
 	}
 	return nil
 }
@@ -123,19 +124,19 @@ func (p *process) observePhones(ctx context.Context) (w observed, err error) {
 	if err := sleep(ctx, phonesRing+2*margin); err != nil {
 		return w, err
 	}
-	before, err := p.usage()
+	before, err := p.readUsage()
 	if err == nil {
 		err = sleep(ctx, phonesTalk-phonesRing-4*margin)
 	}
 	if err != nil {
 		return w, err
 	}
-	after, err := p.usage()
+	after, err := p.readUsage()
 	if err != nil {
 		return w, err
 	}
-	w.cores, w.idle = before.until(after)
-	w.memory, err = p.resident()
+	w.cores, w.idle = before.loadUntil(after)
+	w.memory, err = p.residentMemory()
 	return w, err
 }
 

@@ -24,8 +24,8 @@ const (
 	keptLines    = 20               // lines of the log that are kept
 )
 
-// build builds the gateway of the source tree. The caller must call remove.
-func (o *options) build(ctx context.Context) (remove func(), err error) {
+// buildGateway builds the gateway of the source tree. The caller must call remove.
+func (o *options) buildGateway(ctx context.Context) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "voxgate-bench")
 	if err != nil {
 		return nil, err
@@ -42,20 +42,20 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 
 // process is a server that runs as a child process.
 type process struct {
-	url   string // base URL: http, without a trailing slash
-	cmd   *exec.Cmd
-	end   context.CancelFunc
-	ended chan struct{}
+	url  string // base URL: http, without a trailing slash
+	cmd  *exec.Cmd
+	end  context.CancelFunc
+	done chan struct{}
 
 	mu    sync.Mutex
 	lines []string // the newest lines of its log
 }
 
-// start starts a program and waits until it has logged its URL. Its environment is ours without the variables that configure a
+// startProcess starts a program and waits until it has logged its URL. Its environment is ours without the variables that configure a
 // gateway, plus env ("NAME=value").
-func start(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
+func startProcess(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
 	ctx, end := context.WithCancel(ctx)
-	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, ended: make(chan struct{})}
+	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, done: make(chan struct{})}
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "VOXGATE_") || strings.HasPrefix(v, "GEMINI_") || strings.HasPrefix(v, "GOOGLE_")
 	}), env...)
@@ -71,11 +71,11 @@ func start(ctx context.Context, env []string, binary string, args ...string) (*p
 		return nil, err
 	}
 	urls := make(chan string, 1)
-	go p.follow(log, urls)
+	go p.readLog(log, urls)
 	select {
 	case p.url = <-urls:
 		return p, nil
-	case <-p.ended:
+	case <-p.done:
 		err = errors.New("has ended")
 	case <-time.After(startTimeout):
 		err = fmt.Errorf("not ready within %v", startTimeout)
@@ -83,12 +83,12 @@ func start(ctx context.Context, env []string, binary string, args ...string) (*p
 		err = context.Cause(ctx)
 	}
 	p.stop()
-	return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, p.log())
+	return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, p.newestLog())
 }
 
-// follow reads the log to its end, keeps the newest lines, and sends the first URL to urls.
-func (p *process) follow(log io.Reader, urls chan<- string) {
-	defer close(p.ended)
+// readLog reads the log to its end, keeps the newest lines, and sends the first URL to urls.
+func (p *process) readLog(log io.Reader, urls chan<- string) {
+	defer close(p.done)
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		if url := loggedURL(lines.Text()); url != "" && len(urls) == 0 {
 			urls <- url
@@ -109,8 +109,8 @@ func loggedURL(line string) string {
 	return strings.TrimSuffix(strings.Trim(url, `"`), "/")
 }
 
-// log returns the newest lines, which may explain a failure.
-func (p *process) log() string {
+// newestLog returns the newest lines, which may explain a failure.
+func (p *process) newestLog() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.lines, "\n")
@@ -119,13 +119,13 @@ func (p *process) log() string {
 // stop ends the process, waits for it, and kills its remaining children.
 func (p *process) stop() {
 	p.end()
-	<-p.ended
+	<-p.done
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
 // startEmulator starts the emulator of the Live API as a child process.
 func (o options) startEmulator(ctx context.Context) (*process, error) {
-	return start(ctx, nil, o.gateway, "emulate", "-addr", "127.0.0.1:0")
+	return startProcess(ctx, nil, o.gateway, "emulate", "-addr", "127.0.0.1:0")
 }
 
 // usage is the CPU time used up to a moment.
@@ -135,16 +135,16 @@ type usage struct {
 	all, idle time.Duration // of all cores together
 }
 
-// until returns how many cores the process used between two moments, and the share of the machine that was idle.
-func (u usage) until(later usage) (cores, idle float64) {
+// loadUntil returns how many cores the process used between two moments, and the share of the machine that was idle.
+func (u usage) loadUntil(later usage) (cores, idle float64) {
 	if all := later.all - u.all; all > 0 {
 		idle = float64(later.idle-u.idle) / float64(all)
 	}
 	return float64(later.cpu-u.cpu) / float64(later.at.Sub(u.at)), idle
 }
 
-// ticks returns the sum of times in /proc, whose unit is 10 ms: USER_HZ is 100 on every machine that Go runs on.
-func ticks(fields []string) (sum time.Duration) {
+// sumTicks returns the sum of times in /proc, whose unit is 10 ms: USER_HZ is 100 on every machine that Go runs on.
+func sumTicks(fields []string) (sum time.Duration) {
 	for _, field := range fields {
 		n, _ := strconv.Atoi(field) // always a number: proc(5)
 		sum += time.Duration(n) * 10 * time.Millisecond
@@ -152,8 +152,8 @@ func ticks(fields []string) (sum time.Duration) {
 	return sum
 }
 
-// group returns the processes of the child's process group, each with its fields of /proc/PID/stat from the third on: proc(5).
-func (p *process) group() map[string][]string {
+// processGroup returns the processes of the child's process group, each with its fields of /proc/PID/stat from the third on: proc(5).
+func (p *process) processGroup() map[string][]string {
 	group := map[string][]string{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range paths {
@@ -167,11 +167,11 @@ func (p *process) group() map[string][]string {
 	return group
 }
 
-// usage reads /proc/PID/stat and /proc/stat: proc(5).
-func (p *process) usage() (usage, error) {
+// readUsage reads /proc/PID/stat and /proc/stat: proc(5).
+func (p *process) readUsage() (usage, error) {
 	u := usage{at: time.Now()}
-	for _, fields := range p.group() {
-		u.cpu += ticks(fields[11:13]) // utime and stime are 14 and 15
+	for _, fields := range p.processGroup() {
+		u.cpu += sumTicks(fields[11:13]) // utime and stime are 14 and 15
 	}
 	all, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -179,13 +179,13 @@ func (p *process) usage() (usage, error) {
 	}
 	// "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
 	machine := strings.Fields(string(all))[1:9]
-	u.all, u.idle = ticks(machine), ticks(machine[3:5])
+	u.all, u.idle = sumTicks(machine), sumTicks(machine[3:5])
 	return u, nil
 }
 
-// resident returns the resident memory in bytes. Memory shared by several processes counts once: Pss of /proc/PID/smaps_rollup.
-func (p *process) resident() (sum int64, err error) {
-	for dir := range p.group() {
+// residentMemory returns the resident memory in bytes. Memory shared by several processes counts once: Pss of /proc/PID/smaps_rollup.
+func (p *process) residentMemory() (sum int64, err error) {
+	for dir := range p.processGroup() {
 		raw, _ := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
 		_, rest, found := strings.Cut(string(raw), "\nPss:")
 		if !found {

@@ -30,11 +30,11 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// slow measures how much of a long reply a WebSocket caller receives that reads more slowly than the reply is sent. Meanwhile
+// measureSlowReader measures how much of a long reply a WebSocket caller receives that reads more slowly than the reply is sent. Meanwhile
 // another caller is answered as usual.
-func (c *comparison) slow(ctx context.Context) error {
+func (c *comparison) measureSlowReader(ctx context.Context) error {
 	c.model.beepForBeep()
-	open, fast := lines[c.caller]["websocket"], make(chan struct{})
+	open, fast := lineOpeners[c.caller]["websocket"], make(chan struct{})
 	link := *c.stage
 	link.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -44,24 +44,24 @@ func (c *comparison) slow(ctx context.Context) error {
 		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // otherwise the kernel buffers the reply
 		return slowLink{conn, fast}, nil
 	}
-	var heard atomic.Int64 // samples
+	var receivedSamples atomic.Int64 // samples
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	began := time.Now()
 	l, err := open(opening, &link, func(pcm []int16) {
-		if loud(pcm) {
-			heard.Add(int64(len(pcm)))
+		if isLoud(pcm) {
+			receivedSamples.Add(int64(len(pcm)))
 		}
 	})
 	if err != nil {
 		return err
 	}
 	defer l.end()
-	s, err := c.model.session(opening, instruction, began)
+	s, err := c.model.awaitSession(opening, instruction, began)
 	if err != nil {
 		return err
 	}
-	before, err := c.resident()
+	before, err := c.residentMemory()
 	if err != nil {
 		return err
 	}
@@ -69,36 +69,36 @@ func (c *comparison) slow(ctx context.Context) error {
 	reply := mediatest.Tone(time.Duration(trials+warmUp)*c.tempo.trial, voiceRate, 440, 12000)
 	telling, quiet := context.WithCancel(ctx)
 	defer quiet()
-	go s.turn(telling, reply)
-	beside, failed := c.beepsBy(ctx, open, trials)
-	most, err := c.resident()
+	go s.sendTurn(telling, reply)
+	beside, failed := c.measureBeeps(ctx, open, trials)
+	most, err := c.residentMemory()
 	close(fast)
 	if err != nil {
 		return err
 	}
-	dropped := l.hearsOut(ctx, &heard, int64(len(reply)))
-	c.add("slow.heard", 1, "", min(100, 100*float64(heard.Load())/float64(len(reply))))
+	dropped := l.awaitRest(ctx, &receivedSamples, int64(len(reply)))
+	c.addFigure("slow.heard", 1, "", min(100, 100*float64(receivedSamples.Load())/float64(len(reply))))
 	if dropped {
 		c.Figures[len(c.Figures)-1].Missing = "its connection was ended"
 	}
 	if len(beside.mouthToEar) > 0 {
-		c.add("slow.beside", trials, "no reply", allInMilliseconds(beside.mouthToEar)...)
+		c.addFigure("slow.beside", trials, "no reply", allInMilliseconds(beside.mouthToEar)...)
 	}
-	c.add("slow.memory", 1, "", float64(max(0, most-before))/(1<<20))
+	c.addFigure("slow.memory", 1, "", float64(max(0, most-before))/(1<<20))
 	return failed
 }
 
-// hearsOut waits until all samples were received, no more arrive for slowQuiet, or the line has ended. ended reports the last case.
-func (l *line) hearsOut(ctx context.Context, heard *atomic.Int64, all int64) (ended bool) {
-	for last, at := heard.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
+// awaitRest waits until all samples were received, no more arrive for slowQuiet, or the line has ended. ended reports the last case.
+func (l *line) awaitRest(ctx context.Context, receivedSamples *atomic.Int64, all int64) (isClosed bool) {
+	for last, at := receivedSamples.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
 		select {
-		case <-l.gone:
+		case <-l.closed:
 			return true
 		case <-ctx.Done():
 			return false
 		case <-time.After(frame):
 		}
-		if now := heard.Load(); now > last {
+		if now := receivedSamples.Load(); now > last {
 			last, at = now, time.Now()
 		}
 	}

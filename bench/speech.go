@@ -45,35 +45,35 @@ var speech = sync.OnceValue(func() *reference {
 	clip := media.AppendSamples(nil, wav[header:])
 	s, whole := &reference{}, media.Samples(frame, modelRate)
 	for _, rate := range []int{16000, 14500, 17500, 15200} { // two semitones up and down
-		s.clips = append(s.clips, s.frames())
+		s.clips = append(s.clips, s.frameCount())
 		voice := must(media.Resample(clip, rate, modelRate))
 		const pause = 5 // frames, in addition to the rest of the clip's last one
 		s.pcm = slices.Concat(s.pcm, voice, make([]int16, (pause+1)*whole-len(voice)%whole))
 	}
-	s.clips = append(s.clips, s.frames())
+	s.clips = append(s.clips, s.frameCount())
 	s.mic = must(media.Resample(s.pcm, modelRate, micRate))
 	s.voice = must(media.Resample(s.pcm, modelRate, voiceRate))
 	return s
 })
 
-// frames returns the length in frames of 20 ms.
-func (s *reference) frames() int { return len(s.pcm) / media.Samples(frame, modelRate) }
+// frameCount returns the length in frames of 20 ms.
+func (s *reference) frameCount() int { return len(s.pcm) / media.Samples(frame, modelRate) }
 
 // micFrame returns frame i at micRate. The speech repeats after its end.
 func (s *reference) micFrame(i int) []int16 {
 	n := media.Samples(frame, micRate)
-	i %= s.frames()
+	i %= s.frameCount()
 	return s.mic[i*n : (i+1)*n]
 }
 
-// voiced returns the frames from from to to, excluding to, at voiceRate.
-func (s *reference) voiced(from, to int) []int16 {
+// voiceFrames returns the frames from from to to, excluding to, at voiceRate.
+func (s *reference) voiceFrames(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
 	return s.voice[from*n : to*n]
 }
 
-// clip returns the first frame of clip i, and the one after its last. The clips repeat after the last one.
-func (s *reference) clip(i int) (from, to int) {
+// clipFrames returns the first frame of clip i, and the one after its last. The clips repeat after the last one.
+func (s *reference) clipFrames(i int) (from, to int) {
 	i %= len(s.clips) - 1
 	return s.clips[i], s.clips[i+1]
 }
@@ -93,8 +93,8 @@ func newTalker() *talker {
 	return must(&talker{e, make([]byte, 1500)}, e.SetExpectedLoss(10)) // percent of loss: enough for FEC in every packet
 }
 
-// encode returns the packet for 20 ms at micRate. It is valid until the next call.
-func (t *talker) encode(pcm []int16) []byte { return t.buf[:must(t.Encode(pcm, t.buf))] }
+// encodeFrame returns the packet for 20 ms at micRate. It is valid until the next call.
+func (t *talker) encodeFrame(pcm []int16) []byte { return t.buf[:must(t.Encode(pcm, t.buf))] }
 
 // listener decodes received audio.
 type listener struct {
@@ -106,8 +106,8 @@ func newListener(rate int) *listener {
 	return &listener{must(opus.NewDecoder(rate, "")), make([]int16, media.Samples(media.MaxPacketDuration, rate))}
 }
 
-// decode returns the audio of a packet, valid until the next call. It is nil if the packet is empty, as in a pause, or invalid.
-func (l *listener) decode(packet []byte) []int16 {
+// decodePacket returns the audio of a packet, valid until the next call. It is nil if the packet is empty, as in a pause, or invalid.
+func (l *listener) decodePacket(packet []byte) []int16 {
 	if len(packet) == 0 {
 		return nil
 	}
@@ -118,8 +118,8 @@ func (l *listener) decode(packet []byte) []int16 {
 	return l.pcm[:n]
 }
 
-// loud reports whether a frame is louder than a codec's output for silence: -36 dBov, the same limit as in the emulator.
-func loud(pcm []int16) bool { return media.RMS(pcm) >= 500 }
+// isLoud reports whether a frame is louder than a codec's output for silence: -36 dBov, the same limit as in the emulator.
+func isLoud(pcm []int16) bool { return media.RMS(pcm) >= 500 }
 
 // recording stores received audio at modelRate, with the arrival time of each piece. It implements media.Sink.
 type recording struct {
@@ -143,8 +143,8 @@ func (r *recording) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// all returns the pieces until now.
-func (r *recording) all() []piece {
+// snapshot returns the pieces until now.
+func (r *recording) snapshot() []piece {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.pieces)

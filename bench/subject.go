@@ -38,8 +38,8 @@ const (
 // silence disables the gateway's detection of silent models for measurements in which ours sends nothing for long.
 const silence = "VOXGATE_STALL=1h"
 
-// subjects returns the ids of all subjects.
-func subjects() (ids []string) {
+// subjectIDs returns the ids of all subjects.
+func subjectIDs() (ids []string) {
 	files, _ := fs.Glob(setups, "compare/subjects/*")
 	for _, file := range files {
 		id, _, _ := strings.Cut(filepath.Base(file), ".")
@@ -52,7 +52,7 @@ func subjects() (ids []string) {
 func newSubject(id string) (*subject, error) {
 	files, err := fs.Glob(setups, "compare/subjects/"+id+".*")
 	if err != nil || len(files) != 1 {
-		return nil, fmt.Errorf("there is no subject %q; there are %s", id, strings.Join(subjects(), ", "))
+		return nil, fmt.Errorf("there is no subject %q; there are %s", id, strings.Join(subjectIDs(), ", "))
 	}
 	text, err := setups.ReadFile(files[0])
 	if err != nil {
@@ -74,14 +74,14 @@ func newSubject(id string) (*subject, error) {
 			}
 		}
 	}
-	if joins[s.caller] == nil {
+	if joinFuncs[s.caller] == nil {
 		return nil, fmt.Errorf("%s: no caller %q", s.file, s.caller)
 	}
 	return s, nil
 }
 
-// program writes the set-up file into a folder, and returns the command that runs it.
-func (s *subject) program(folder string) (command []string, err error) {
+// writeProgram writes the set-up file into a folder, and returns the command that runs it.
+func (s *subject) writeProgram(folder string) (command []string, err error) {
 	text, err := setups.ReadFile(s.file)
 	if err != nil {
 		return nil, err
@@ -91,13 +91,13 @@ func (s *subject) program(folder string) (command []string, err error) {
 		return nil, err
 	}
 	if filepath.Ext(path) == ".py" {
-		return []string{filepath.Join(cache(), "venv/bin/python"), path}, nil
+		return []string{filepath.Join(cacheFolder(), "venv/bin/python"), path}, nil
 	}
 	return []string{"/bin/sh", path}, nil
 }
 
-// cache returns the folder with the installed packages of the subjects.
-func cache() string {
+// cacheFolder returns the folder with the installed packages of the subjects.
+func cacheFolder() string {
 	if path := os.Getenv("COMPARE_CACHE"); path != "" {
 		return path
 	}
@@ -117,8 +117,8 @@ type stage struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// stage starts a subject. more has additional environment variables.
-func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage, err error) {
+// startStage starts a subject. more has additional environment variables.
+func (o options) startStage(ctx context.Context, id string, more ...string) (_ *stage, err error) {
 	s := &stage{}
 	if s.subject, err = newSubject(id); err != nil {
 		return nil, err
@@ -140,11 +140,11 @@ func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage
 	}
 	s.sip = free.LocalAddr().String()
 	free.Close()
-	command, err := s.program(s.folder)
+	command, err := s.writeProgram(s.folder)
 	if err != nil {
 		return nil, err
 	}
-	env, err := o.environment(s)
+	env, err := o.buildEnvironment(s)
 	if err != nil {
 		return nil, err
 	}
@@ -156,12 +156,12 @@ func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage
 		return nil, fmt.Errorf("%s says no version: %w", id, err)
 	}
 	s.version = strings.Join(strings.Fields(string(version)), " ")
-	s.process, err = start(ctx, env, command[0], command[1:]...)
+	s.process, err = startProcess(ctx, env, command[0], command[1:]...)
 	return s, err
 }
 
-// environment returns the environment variables for a set-up file.
-func (o options) environment(s *stage) ([]string, error) {
+// buildEnvironment returns the environment variables for a set-up file.
+func (o options) buildEnvironment(s *stage) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -179,27 +179,27 @@ func (o options) environment(s *stage) ([]string, error) {
 		"COMPARE_SIP=" + s.sip,                  // address for the SIP endpoint, over UDP
 		"COMPARE_TWILIO=" + twilioSecret,        // signs Twilio's requests
 		"COMPARE_FOLDER=" + s.folder,            // for files; removed at the end
-		"COMPARE_CACHE=" + cache(),
+		"COMPARE_CACHE=" + cacheFolder(),
 		"COMPARE_GATEWAY=" + o.gateway, // Voxgate's binary
 		"COMPARE_BENCH=" + self,        // this program, which is also the echo server
 	}, nil
 }
 
-// session returns the model's session of a call, but not that of a previous call, which some subjects end late.
-func (s *stage) session(ctx context.Context, c *caller) (*session, error) {
+// awaitSession returns the model's session of a call, but not that of a previous call, which some subjects end late.
+func (s *stage) awaitSession(ctx context.Context, c *caller) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	return s.model.session(ctx, c.instruction, c.began)
+	return s.model.awaitSession(ctx, c.instruction, c.began)
 }
 
-// call calls the subject.
-func (s *stage) call(ctx context.Context, o callOptions) (*caller, error) {
+// placeCall calls the subject.
+func (s *stage) placeCall(ctx context.Context, o callOptions) (*caller, error) {
 	if o.instruction == "" {
 		o.instruction = instruction
 	}
-	c, err := call(ctx, s.url, joins[s.caller], o)
+	c, err := placeCall(ctx, s.url, joinFuncs[s.caller], o)
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, s.log())
+		return nil, fmt.Errorf("%w\n%s", err, s.newestLog())
 	}
 	return c, nil
 }
@@ -215,5 +215,7 @@ func (s *stage) close() {
 	os.RemoveAll(s.folder)
 }
 
-// alone reports whether all calls of the subject have the same instruction, so that the model cannot distinguish them.
-func (s *stage) alone() bool { return !slices.Contains([]string{voxgate, echoing}, s.id) }
+// hasSharedInstruction reports whether all calls of the subject have the same instruction, so that the model cannot distinguish them.
+func (s *stage) hasSharedInstruction() bool {
+	return !slices.Contains([]string{voxgate, echoing}, s.id)
+}
