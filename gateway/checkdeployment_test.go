@@ -269,18 +269,18 @@ func TestCheckDeployment(t *testing.T) {
 	t.Run("command", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
-		check := func(args ...string) error {
+		runCheck := func(args ...string) error {
 			out.Reset()
 			return run(t.Context(), append([]string{"check", "deployment"}, args...), env(), &out, &out)
 		}
-		if check() == nil || check("ftp://x") == nil {
+		if runCheck() == nil || runCheck("ftp://x") == nil {
 			t.Error("checked nothing")
 		}
 		var lines []deployment.Result
-		if err := check("http://127.0.0.1:1", "--json"); err == nil || json.Unmarshal(out.Bytes(), &lines) != nil || len(lines) != 2 {
+		if err := runCheck("http://127.0.0.1:1", "--json"); err == nil || json.Unmarshal(out.Bytes(), &lines) != nil || len(lines) != 2 {
 			t.Errorf("%v\n%s", err, out.String())
 		}
-		if err := check("--stay", "0", "http://127.0.0.1:1"); err == nil || !strings.Contains(out.String(), "WRONG  TCP") {
+		if err := runCheck("--stay", "0", "http://127.0.0.1:1"); err == nil || !strings.Contains(out.String(), "WRONG  TCP") {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	})
