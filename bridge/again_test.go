@@ -15,15 +15,15 @@ import (
 func TestTheSameCallAgain(t *testing.T) {
 	const order = `{"x":1,"y":9007199254740993}`
 	type steps func(c *caller, l *bridgetest.Conn)
-	done := func(c *caller, _ *bridgetest.Conn) { c.respond("a", "", `{"is":1}`) }
-	second := func(c *caller, _ *bridgetest.Conn) { c.respond("b", "", `{"is":2}`) }
+	done := func(c *caller, _ *bridgetest.Conn) { c.sendToolResponse("a", "", `{"is":1}`) }
+	second := func(c *caller, _ *bridgetest.Conn) { c.sendToolResponse("b", "", `{"is":2}`) }
 	both := func(c *caller, l *bridgetest.Conn) { done(c, l); second(c, l) }
 	then := func(first steps, next steps) steps {
 		return func(c *caller, l *bridgetest.Conn) { first(c, l); next(c, l) }
 	}
 	handle := func(_ *caller, l *bridgetest.Conn) { time.Sleep(2 * time.Second); l.SendHandle("h") }
 	speaks := func(_ *caller, l *bridgetest.Conn) { l.SendAnswer(7, time.Second); time.Sleep(time.Second) }
-	asks := func(c *caller, _ *bridgetest.Conn) { c.typed("again") }
+	asks := func(c *caller, _ *bridgetest.Conn) { c.typeText("again") }
 	late := func(*caller, *bridgetest.Conn) { time.Sleep(31 * time.Second) }
 	takesBack := func(ids string) steps {
 		return func(_ *caller, l *bridgetest.Conn) { l.Send(`{"toolCallCancellation":{"ids":[%s]}}`, ids) }
@@ -31,7 +31,7 @@ func TestTheSameCallAgain(t *testing.T) {
 	comesAgain := func(_ *caller, l *bridgetest.Conn) { l.CallTool("b", "f", order) }
 	lost := func(_ *caller, l *bridgetest.Conn) { l.DropConnection() }
 	partly := func(c *caller, _ *bridgetest.Conn) {
-		c.do(bridge.ToolResponse{ID: "a", Response: []byte(`{"half":1}`), WillContinue: true})
+		c.doCommand(bridge.ToolResponse{ID: "a", Response: []byte(`{"half":1}`), WillContinue: true})
 	}
 	const swapped, other = `{"y":9007199254740993,"x":1}`, `{"x":1,"y":9007199254740992}`
 	const one, two = "ToolCall(a)", "ToolCall(a) ToolCall(b)"
@@ -65,8 +65,8 @@ func TestTheSameCallAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repeats := name == "of a function that repeats"
 			config := fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","repeats":%t}]}]}`, repeats)
-			talk(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-				c.forget()
+			converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+				c.clearLog()
 				l.CallTool("a", "f", order)
 				if test.before != nil {
 					test.before(c, l)
@@ -75,7 +75,7 @@ func TestTheSameCallAgain(t *testing.T) {
 				if test.after != nil {
 					test.after(c, l)
 				}
-				if got := c.kinds(); got != test.seen {
+				if got := c.summarizeEvents(); got != test.seen {
 					t.Errorf("the client got %s, want %s", got, test.seen)
 				}
 				if got := strings.Join(l.ToolResponses(), ", "); got != test.answers {

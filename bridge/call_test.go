@@ -23,13 +23,13 @@ func declare(names ...string) string {
 	return `{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`
 }
 
-func (c *caller) respond(id, name, response string) {
+func (c *caller) sendToolResponse(id, name, response string) {
 	c.r.t.Helper()
-	c.do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(response)})
+	c.doCommand(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(response)})
 }
 
-// late checks that an answer is refused.
-func (c *caller) late(id, name string) {
+// checkAnswerRejected checks that an answer is refused.
+func (c *caller) checkAnswerRejected(id, name string) {
 	c.r.t.Helper()
 	err := c.session.Do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(`{"x":1}`)})
 	if err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
@@ -41,104 +41,104 @@ func (c *caller) late(id, name string) {
 var weather = bridge.SessionRequest{Config: json.RawMessage(declare("weather", "time"))}
 
 func TestParallelCalls(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "b weather", "c time")
-		c.sees("SetupComplete ToolCall(a b c)")
-		c.respond("b", "weather", `{"sun":2}`)
-		c.respond("", "time", `{"hour":3}`) // old clients give no id
-		c.respond("a", "", `{"sun":1}`)
-		c.late("a", "")
-		c.late("", "time")
-		c.late("nobody", "weather")
+		c.checkLog("SetupComplete ToolCall(a b c)")
+		c.sendToolResponse("b", "weather", `{"sun":2}`)
+		c.sendToolResponse("", "time", `{"hour":3}`) // old clients give no id
+		c.sendToolResponse("a", "", `{"sun":1}`)
+		c.checkAnswerRejected("a", "")
+		c.checkAnswerRejected("", "time")
+		c.checkAnswerRejected("nobody", "weather")
 		time.Sleep(time.Minute)
 		l.AssertToolResponses(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
-		c.sees("SetupComplete ToolCall(a b c)")
+		c.checkLog("SetupComplete ToolCall(a b c)")
 	})
 }
 
 // The calls of functions that the backend has declared are answered by the backend alone, even if it has declared others since. It may
 // answer the client's own as well.
 func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
 		l.CallTools("a check_pin", "b weather")
 		c.entries()
-		c.late("a", "")
-		c.late("", "check_pin")
-		c.do(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"find_hat"}]`)})
-		c.late("a", "")
+		c.checkAnswerRejected("a", "")
+		c.checkAnswerRejected("", "check_pin")
+		c.doCommand(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"find_hat"}]`)})
+		c.checkAnswerRejected("a", "")
 		for _, id := range []string{"a", "b"} {
-			c.do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`), Backend: true})
+			c.doCommand(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`), Backend: true})
 		}
 		l.AssertToolResponses(`a check_pin {"x":1}`, `b weather {"x":1}`)
-		c.sees("SetupComplete ToolCall(b)")
+		c.checkLog("SetupComplete ToolCall(b)")
 	})
 }
 
 func TestSecondAnswerIsRefused(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
 		c.entries()
 		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
 			t.Fatal(err)
 		}
-		c.late("a", "") // whether the first was passed on by now or not
+		c.checkAnswerRejected("a", "") // whether the first was passed on by now or not
 		l.AssertToolResponses(`a weather {"x":0}`)
 	})
 }
 
 func TestAmbiguousAnswer(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "b weather")
 		c.entries()
-		c.late("", "weather")
-		c.respond("a", "", `{"x":1}`)
-		c.respond("", "weather", `{"x":2}`)
+		c.checkAnswerRejected("", "weather")
+		c.sendToolResponse("a", "", `{"x":1}`)
+		c.sendToolResponse("", "weather", `{"x":2}`)
 		l.AssertToolResponses(`a weather {"x":1}`, `b weather {"x":2}`)
 	})
 }
 
 func TestUndeclaredCall(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "b rm")
 		l.AssertToolResponses(`b rm {"error":"unknown tool \"rm\""}`)
-		c.sees("SetupComplete ErrorEvent ToolCall(a)")
-		c.warned(`"rm"`)
-		c.late("b", "")
+		c.checkLog("SetupComplete ErrorEvent ToolCall(a)")
+		c.checkWarning(`"rm"`)
+		c.checkAnswerRejected("b", "")
 	})
 }
 
 // The call with that id is answered by its own answer, and by no other.
 func TestDuplicateID(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "a time")
 		l.CallTools("a weather")
 		l.AssertToolResponses()
-		c.respond("a", "", `{"x":1}`)
+		c.sendToolResponse("a", "", `{"x":1}`)
 		l.AssertToolResponses(`a weather {"x":1}`)
-		c.sees("SetupComplete ToolCall(a)")
+		c.checkLog("SetupComplete ToolCall(a)")
 	})
 }
 
 func TestModelCancels(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "b weather")
 		l.Send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
-		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
-		c.late("a", "")
-		c.respond("b", "", `{"x":1}`)
+		c.checkLog("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.checkAnswerRejected("a", "")
+		c.sendToolResponse("b", "", `{"x":1}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
 		time.Sleep(time.Minute)
 		l.AssertToolResponses(`b weather {"x":1}`)
-		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.checkLog("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		l.CallTools("a weather") // the id may be used again
-		c.respond("a", "", `{"x":2}`)
+		c.sendToolResponse("a", "", `{"x":2}`)
 		l.AssertToolResponses(`a weather {"x":2}`, `b weather {"x":1}`)
 	})
 }
 
 func TestTooManyCalls(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		var want []string
 		var wanted []string
 		for i := range 17 {
@@ -150,18 +150,18 @@ func TestTooManyCalls(t *testing.T) {
 		}
 		want = l.ToolResponses()
 		for i := range 16 {
-			c.respond(fmt.Sprintf("c%d", i), "", `{"x":1}`)
+			c.sendToolResponse(fmt.Sprintf("c%d", i), "", `{"x":1}`)
 			want = append(want, fmt.Sprintf(`c%d weather {"x":1}`, i))
 		}
 		l.AssertToolResponses(want...)
 		l.CallTools("d weather")
-		c.respond("d", "", `{"x":1}`)
+		c.sendToolResponse("d", "", `{"x":1}`)
 		l.AssertToolResponses(append(want, `d weather {"x":1}`)...)
 	})
 }
 
 func TestAnswersAreReshaped(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		var want []string
 		for i, shape := range [][2]string{
 			{``, `{"output":"done"}`},
@@ -176,7 +176,7 @@ func TestAnswersAreReshaped(t *testing.T) {
 			id := fmt.Sprintf("c%d", i)
 			l.CallTools(id + " weather")
 			c.entries()
-			c.respond(id, "", shape[0])
+			c.sendToolResponse(id, "", shape[0])
 			want = append(want, id+" weather "+shape[1])
 		}
 		l.AssertToolResponses(want...)
@@ -185,7 +185,7 @@ func TestAnswersAreReshaped(t *testing.T) {
 
 // An answer reaches the model though a client has filled the queue.
 func TestAnswersAreNotCrowdedOut(t *testing.T) {
-	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
 		l.SendHandle("newer")
 		c.entries()
@@ -193,7 +193,7 @@ func TestAnswersAreNotCrowdedOut(t *testing.T) {
 		for range 150 {
 			_ = c.session.Do(bridge.Text{Text: "again"}) // the last 50 are refused
 		}
-		c.respond("a", "", `{"x":1}`)
+		c.sendToolResponse("a", "", `{"x":1}`)
 		second := r.up.NextConn().AcceptSetup()
 		second.AssertToolResponses(`a weather {"x":1}`)
 	})
@@ -201,26 +201,26 @@ func TestAnswersAreNotCrowdedOut(t *testing.T) {
 
 // Calls are repeated to a caller that is back in the order in which they came, whatever their ids: the newest canvas lies on top.
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("z", "show_canvas_tool", schema(question))
 		l.CallTool("y", "show_canvas_tool", schema(question))
 		l.SendHandle("h")
-		token := c.token()
-		c.leaves()
-		r.back(token).sees("SetupComplete ToolCall(z) ToolCall(y)")
+		token := c.resumeToken()
+		c.disconnect()
+		r.resumeByToken(token).checkLog("SetupComplete ToolCall(z) ToolCall(y)")
 	})
 }
 
 // What a tool says of its failure, which may be megabytes, is cut for the client.
 func TestLongFailuresAreCutForTheClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
 			return nil, errors.New(strings.Repeat("x", 5<<20))
 		}))
-		c, l := r.connect(bridge.SessionRequest{})
+		c, l := r.connectCaller(bridge.SessionRequest{})
 		l.CallTool("a", "pay", `{}`)
 		l.ToolResponses()
-		if n := len(last[bridge.ToolStatus](c).Message); n > 4000 {
+		if n := len(lastEvent[bridge.ToolStatus](c).Message); n > 4000 {
 			t.Errorf("the client gets %d bytes", n)
 		}
 	})
@@ -228,13 +228,13 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 
 // So is what is wrong with arguments, which may name all values of an enumeration.
 func TestLongProblemsAreCutForTheClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
 		var list []string
 		for i := range 50000 {
 			list = append(list, fmt.Sprintf(`"value %d"`, i))
 		}
-		c, l := r.connect(
+		c, l := r.connectCaller(
 			bridge.SessionRequest{
 				Config: fmt.Appendf(
 					nil,
@@ -245,7 +245,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 		)
 		l.CallTool("a", "f", `{"n":"x"}`)
 		l.ToolResponses()
-		if n := len(last[bridge.ErrorEvent](c).Err.Message); n > 4000 {
+		if n := len(lastEvent[bridge.ErrorEvent](c).Err.Message); n > 4000 {
 			t.Errorf("the client gets %d bytes", n)
 		}
 	})
@@ -253,9 +253,9 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 
 // The operator finds in the log that a tool has crashed.
 func TestCrashesAreLogged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
-		_, l := r.connect(bridge.SessionRequest{})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
+		_, l := r.connectCaller(bridge.SessionRequest{})
 		l.CallTool("a", "pay", `{}`)
 		l.ToolResponses()
 		r.log.mu.Lock()
@@ -269,10 +269,10 @@ func TestCrashesAreLogged(t *testing.T) {
 
 // A tool that does not return counts among those that may run.
 func TestAbandonedToolsCount(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		release := make(chan struct{})
 		running := make(chan struct{}, 10000)
-		r := newRig(t, func(o *bridge.Options) {
+		r := newHarness(t, func(o *bridge.Options) {
 			o.Tools = func() []tools.Tool {
 				return []tools.Tool{
 					{
@@ -286,7 +286,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 				}
 			}
 		})
-		_, l := r.connect(bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)})
+		_, l := r.connectCaller(bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)})
 		defer close(release)
 		for i := range 100 {
 			l.CallTool(fmt.Sprint(i), "pay", `{}`)
@@ -300,7 +300,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 
 // Each call of a message with very many is answered.
 func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, _ *caller, l *bridgetest.Conn) {
 		var calls []string
 		for i := range 400 {
 			calls = append(calls, fmt.Sprintf("c%d weather", i))
@@ -319,21 +319,21 @@ func TestCallsByOtherNames(t *testing.T) {
 	open := bridge.SessionRequest{Config: json.RawMessage(`{"tools":[{"functionDeclarations":[` +
 		`{"name":"shop.find/item","parameters":{"type":"object","properties":{"filter":{"type":"object"}},"required":["filter"]}},` +
 		`{"name":"plain"}]}]}`)}
-	talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, open, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		var answers []string
 		for i, name := range []string{"shop_find_item", "default_api:shop_find_item", "default_api.shop_find_item", "shop.find/item"} {
 			id := fmt.Sprint("id", i)
 			l.CallTool(id, name, `{"filter":"{\"n\":`+id[2:]+`}"}`)
-			call := last[bridge.ToolCall](c)
+			call := lastEvent[bridge.ToolCall](c)
 			if len(call.Calls) != 1 || call.Calls[0].Name != "shop.find/item" || string(call.Calls[0].Args) != `{"filter":{"n":`+id[2:]+`}}` {
 				t.Errorf("%s: the client gets %+v", name, call.Calls)
 			}
-			c.respond(id, "shop.find/item", `{"x":1}`)
+			c.sendToolResponse(id, "shop.find/item", `{"x":1}`)
 			answers = append(answers, id+` shop_find_item {"x":1}`)
 			l.AssertToolResponses(answers...)
 		}
 		l.CallTool("p", "default_api:plain", `{}`)
-		if call := last[bridge.ToolCall](c); len(call.Calls) != 1 || call.Calls[0].Name != "plain" {
+		if call := lastEvent[bridge.ToolCall](c); len(call.Calls) != 1 || call.Calls[0].Name != "plain" {
 			t.Errorf("the client gets %+v", call.Calls)
 		}
 		l.CallTool("n", "shop_find_item", `{"filter":"no JSON"}`)

@@ -25,27 +25,27 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 // A model that creates a form and appends a note in one message has them drawn in that order, though the first waits for the
 // person and the second does not.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(
 			`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
 			schema(question),
 			schema(note),
 		)
-		c.sees("SetupComplete ToolCall(a b)")
+		c.checkLog("SetupComplete ToolCall(a b)")
 	})
 }
 
 // An input may be called "error" or "continued": what the person puts in reaches the model all the same.
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
-		talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.CallTool(
 				"a",
 				"show_canvas_tool",
 				schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)),
 			)
 			answer := fmt.Sprintf(`{%q:"It says 0x80070005","action":"submit"}`, id)
-			c.respond("a", "", answer)
+			c.sendToolResponse("a", "", answer)
 			if got := l.InputLog(); got != "tool, text "+answer {
 				t.Errorf("Gemini got %q", got)
 			}
@@ -55,9 +55,9 @@ func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 
 // After an answer with the scheduling SILENT the model says nothing, and nobody waits for it.
 func TestSilentAnswersAreNoStall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
-		c, l := r.connect(
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
+		c, l := r.connectCaller(
 			bridge.SessionRequest{
 				Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`),
 			},
@@ -66,7 +66,7 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 		l.CallTool("a", "f", `{}`)
 		l.SendContent(`"turnComplete":true`) // what the model has to say it has said
 		synctest.Wait()
-		c.respond("a", "", `{"x":1}`)
+		c.sendToolResponse("a", "", `{"x":1}`)
 		dials := r.up.DialCount()
 		time.Sleep(6 * time.Second)
 		r.up.SetFailure(503, nil)
@@ -74,24 +74,24 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 		if n := r.up.DialCount() - dials; n > 0 {
 			t.Errorf("%d dials because of a model that was asked to be silent", n)
 		}
-		logs, _ := find[bridge.Log](c)
+		logs, _ := findEvents[bridge.Log](c)
 		for _, l := range logs {
 			if l.Details["stall"] != nil {
 				t.Errorf("the client gets: %s (%v)", l.Message, l.Details["stall"])
 			}
 		}
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
+		c.doCommand(bridge.Goodbye{})
+		c.awaitEnd(bridge.ErrGoodbye)
 	})
 }
 
 // A tool that is about to ask when its call is cancelled does not show the person a question for something that is called off.
 func TestNobodyIsAskedForACancelledCall(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "pay", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
-		c.sees("SetupComplete ToolStatus ToolStatus")
+		c.checkLog("SetupComplete ToolStatus ToolStatus")
 	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		<-ctx.Done()
 		_, err := tools.Confirm(ctx, "Pay 5 €?")
@@ -101,9 +101,9 @@ func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 
 // A tool that asks by a context that outlives its call asks nobody once the call is answered.
 func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		done := make(chan struct{})
-		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			go func() {
 				defer close(done)
 				time.Sleep(time.Second)
@@ -111,10 +111,10 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 			}()
 			return nil, nil
 		}))
-		c, l := r.connect(canvasOn("gemini-3.8-live"))
+		c, l := r.connectCaller(canvasOn("gemini-3.8-live"))
 		l.CallTool("a", "pay", `{}`)
 		time.Sleep(2 * time.Second)
-		c.sees("SetupComplete ToolStatus ToolStatus")
+		c.checkLog("SetupComplete ToolStatus ToolStatus")
 		time.Sleep(10 * time.Minute)
 		<-done
 	})
@@ -122,21 +122,21 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 
 // A model may name a call as it likes, also "ask-1-a": the answers to questions of tools are not mistaken for its answer.
 func TestIDsThatLookLikeQuestions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			yes, err := tools.Confirm(ctx, "Pay 5 €?")
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
-		c, l := r.connect(
+		c, l := r.connectCaller(
 			bridge.SessionRequest{
 				Origin: bridge.Origin{HasScreen: true},
 				Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`),
 			},
 		)
 		l.CallTool("a", "pay", `{}`)
-		asked := last[bridge.ToolCall](c).Calls[0].ID
+		asked := lastEvent[bridge.ToolCall](c).Calls[0].ID
 		l.CallTool("ask-1-a", "f", `{}`)
-		c.respond(asked, "show_canvas_tool", `{"action":"submit"}`) // the person has pressed Yes
+		c.sendToolResponse(asked, "show_canvas_tool", `{"action":"submit"}`) // the person has pressed Yes
 		l.AssertToolResponses(`a pay {"paid":true}`)
 		_ = c.session.Do(bridge.ToolResponse{ID: "ask-1-a", Response: json.RawMessage(`{"x":1}`)})
 	})
@@ -144,27 +144,27 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 
 // A tool that began while nobody was there is reported once.
 func TestRunningIsToldOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		release := make(chan struct{})
-		r := newRig(t, deaf(release))
-		c, l := r.connect(bridge.SessionRequest{Resumable: true})
+		r := newHarness(t, deaf(release))
+		c, l := r.connectCaller(bridge.SessionRequest{Resumable: true})
 		defer close(release)
 		l.SendHandle("h")
-		token := c.token()
-		c.leaves()
+		token := c.resumeToken()
+		c.disconnect()
 		l.CallTool("a", "pay", `{}`)
-		d := r.back(token)
-		d.sees("SetupComplete ToolStatus")
+		d := r.resumeByToken(token)
+		d.checkLog("SetupComplete ToolStatus")
 	})
 }
 
 // Calls of what does not exist count for the rate limit, and the client does not learn of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		for i := range 200 {
 			l.CallTool(fmt.Sprint(i), "nothing", `{}`)
 		}
-		failures, _ := find[bridge.ErrorEvent](c)
+		failures, _ := findEvents[bridge.ErrorEvent](c)
 		if len(failures) > 100 {
 			t.Errorf("the client got %d errors in no time about calls of nonsense", len(failures))
 		}
@@ -184,22 +184,22 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 func TestQuestionsAreRepeatedOnce(t *testing.T) {
 	twice := 0
 	for range 100 {
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			let := make(chan struct{})
-			r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 				<-let
 				_, err := tools.Confirm(ctx, "Really?")
 				return nil, err
 			}))
-			c, l := r.connect(canvasOn("gemini-3.8-live"))
+			c, l := r.connectCaller(canvasOn("gemini-3.8-live"))
 			l.SendHandle("h")
 			l.CallTool("a", "pay", `{}`)
-			token := c.token()
-			c.leaves()
+			token := c.resumeToken()
+			c.disconnect()
 			go close(let)
-			d := r.back(token)
+			d := r.resumeByToken(token)
 			synctest.Wait()
-			calls, _ := find[bridge.ToolCall](d)
+			calls, _ := findEvents[bridge.ToolCall](d)
 			if len(calls) > 1 {
 				twice++
 			}

@@ -83,7 +83,7 @@ func (j *job) run(ctx context.Context, _ json.RawMessage) (json.RawMessage, erro
 type cell struct {
 	*testing.T
 	callMode
-	r        *rig
+	r        *harness
 	c        *caller
 	l        *bridgetest.Conn
 	ours     bool // the tool runs in the gateway
@@ -100,9 +100,9 @@ func (x *cell) ends(response string, err error) {
 	case x.ours:
 		x.job.ends <- func() (json.RawMessage, error) { return json.RawMessage(response), err }
 	case err != nil:
-		x.c.respond("a", "f", fmt.Sprintf(`{"error":%q}`, err))
+		x.c.sendToolResponse("a", "f", fmt.Sprintf(`{"error":%q}`, err))
 	default:
-		x.c.respond("a", "f", response)
+		x.c.sendToolResponse("a", "f", response)
 	}
 	synctest.Wait()
 }
@@ -151,14 +151,14 @@ func fates() map[string]func(x *cell) {
 			x.over("cancelled", true)
 		},
 		"hang-up": func(x *cell) {
-			x.c.do(bridge.Goodbye{})
-			x.c.ends(bridge.ErrGoodbye)
+			x.c.doCommand(bridge.Goodbye{})
+			x.c.awaitEnd(bridge.ErrGoodbye)
 			x.stops()
 			x.response = `{"error":"the conversation has ended"}`
 		},
 		"client lost for good": func(x *cell) {
 			x.l.SendHandle("h")
-			x.c.leaves()
+			x.c.disconnect()
 			time.Sleep(2 * time.Minute)
 			x.ending()
 		},
@@ -225,7 +225,7 @@ func (x *cell) stops() {
 // ending waits for the end of a conversation that nobody came back to.
 func (x *cell) ending() {
 	x.Helper()
-	x.c.ends(nil)
+	x.c.awaitEnd(nil)
 	if len(x.job.stopped) == 0 && x.ours {
 		x.Error("the tool runs on")
 	}
@@ -252,7 +252,7 @@ func TestCallTable(t *testing.T) {
 			for _, ours := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s %s vertex=%v gateway=%v", name, w.model, w.behavior, w.vertex, ours), func(t *testing.T) {
 					t.Parallel()
-					bubble(t, func(t *testing.T) { newCell(t, w, ours).check(name) })
+					runWithFakeClock(t, func(t *testing.T) { newCell(t, w, ours).check(name) })
 				})
 			}
 		}
@@ -261,7 +261,7 @@ func TestCallTable(t *testing.T) {
 
 func newCell(t *testing.T, w callMode, ours bool) *cell {
 	x := &cell{T: t, callMode: w, ours: ours, job: newJob()}
-	x.r = newRig(t, func(o *bridge.Options) {
+	x.r = newHarness(t, func(o *bridge.Options) {
 		w.on(o)
 		if ours {
 			o.Tools = func() []tools.Tool {
@@ -282,12 +282,12 @@ func newCell(t *testing.T, w callMode, ours bool) *cell {
 	if ours {
 		config = fmt.Sprintf(`{"model":%q}`, w.model)
 	}
-	x.c, x.l = x.r.connect(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(config)})
+	x.c, x.l = x.r.connectCaller(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(config)})
 	x.l.SendHandle("old")
 	x.l.CallTools("a f")
 	synctest.Wait()
 	// A person who talks meanwhile is heard, unless the model waits.
-	x.c.speak(count(0, 3200))
+	x.c.sendAudio(countingPCM(0, 3200))
 	if heard := len(x.l.ReceivedPCM()) > 0; heard == w.blocking {
 		t.Errorf("audio during the call was sent: %v", heard)
 	}
@@ -324,7 +324,7 @@ func (x *cell) check(moment string) {
 	}
 	x.checkClient(moment)
 	if x.c.session != nil && moment != "client lost for good" && moment != "hang-up" {
-		x.c.late("a", "")
+		x.c.checkAnswerRejected("a", "")
 	}
 }
 
@@ -377,7 +377,7 @@ const (
 )
 
 // fill has the person answer the newest canvas.
-func (x *cell) fill() { x.c.respond(last[bridge.ToolCall](x.c).Calls[0].ID, "", filled) }
+func (x *cell) fill() { x.c.sendToolResponse(lastEvent[bridge.ToolCall](x.c).Calls[0].ID, "", filled) }
 
 // goesOn has the link cut, and the next one begin with a handle.
 func (x *cell) goesOn(handle string) {
@@ -395,18 +395,18 @@ func (x *cell) dialled(handle string) {
 // returns has the caller leave and come back.
 func (x *cell) returns(after time.Duration) {
 	x.l.SendHandle("h")
-	token := x.c.token()
-	x.c.leaves()
+	token := x.c.resumeToken()
+	x.c.disconnect()
 	time.Sleep(after)
 	x.gone = append(x.gone, x.c)
-	x.c = x.r.back(token)
+	x.c = x.r.resumeByToken(token)
 }
 
 func canvasFates() map[string]canvasFate {
 	return map[string]canvasFate{
 		"answered": {(*cell).fill, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
 		"put away": {
-			func(x *cell) { x.c.respond("a", "", `{"dismissed":true}`) },
+			func(x *cell) { x.c.sendToolResponse("a", "", `{"dismissed":true}`) },
 			[2]string{`a {"dismissed":true}`, acked},
 			[2]string{"a", "a"},
 		},
@@ -416,8 +416,8 @@ func canvasFates() map[string]canvasFate {
 			time.Sleep(6 * time.Minute)
 		}, [2]string{"", acked}, [2]string{"a -a", "a"}},
 		"hang-up": {func(x *cell) {
-			x.c.do(bridge.Goodbye{})
-			x.c.ends(bridge.ErrGoodbye)
+			x.c.doCommand(bridge.Goodbye{})
+			x.c.awaitEnd(bridge.ErrGoodbye)
 		}, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a", "a"}},
 		"resumed by a newer handle": {func(x *cell) {
 			x.l.SendHandle("h")
@@ -441,16 +441,16 @@ func canvasFates() map[string]canvasFate {
 		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a / a", "a / a"}},
 		"client lost for good": {func(x *cell) {
 			x.l.SendHandle("h")
-			x.c.leaves()
+			x.c.disconnect()
 			time.Sleep(2 * time.Minute)
 		}, [2]string{"", acked}, [2]string{"a", "a"}},
 		"configured anew": {func(x *cell) {
-			x.c.do(bridge.UpdateConfig{Config: fmt.Appendf(nil, `{"model":%q}`, x.model)})
+			x.c.doCommand(bridge.UpdateConfig{Config: fmt.Appendf(nil, `{"model":%q}`, x.model)})
 			x.fill()
 		}, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
 		"context cleared": {func(x *cell) {
 			x.l.SendHandle("h")
-			x.c.do(bridge.ClearContext{})
+			x.c.doCommand(bridge.ClearContext{})
 			x.dialled("")
 		}, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
 	}
@@ -467,10 +467,10 @@ func TestCanvasTable(t *testing.T) {
 			met[w.blocking] = true
 			t.Run(fmt.Sprintf("%s/%s vertex=%v", name, w.model, w.vertex), func(t *testing.T) {
 				t.Parallel()
-				bubble(t, func(t *testing.T) {
+				runWithFakeClock(t, func(t *testing.T) {
 					x := &cell{T: t, callMode: w}
-					x.r = newRig(t, w.on)
-					x.c, x.l = x.r.connect(canvasOn(w.model))
+					x.r = newHarness(t, w.on)
+					x.c, x.l = x.r.connectCaller(canvasOn(w.model))
 					x.l.SendHandle("old")
 					x.l.CallTool("a", "show_canvas_tool", schema(question))
 					fate.meet(x)
@@ -524,27 +524,27 @@ func (x *cell) checkCanvas(fate canvasFate) {
 // connection is closed.
 func TestAnswersBeforeAHangUp(t *testing.T) {
 	const given, none = `a weather {"x":1}`, `b time {"error":"the conversation has ended"}`
-	for name, end := range map[string]func(r *rig, c *caller){
-		"goodbye": func(_ *rig, c *caller) {
+	for name, end := range map[string]func(r *harness, c *caller){
+		"goodbye": func(_ *harness, c *caller) {
 			_ = c.session.Do(bridge.Goodbye{})
-			c.ends(bridge.ErrGoodbye)
+			c.awaitEnd(bridge.ErrGoodbye)
 		},
-		"shutdown": func(r *rig, c *caller) {
+		"shutdown": func(r *harness, c *caller) {
 			if err := r.host.Shutdown(context.Background()); err != nil {
 				c.r.t.Error(err)
 			}
-			c.ends(bridge.ErrShutdown)
+			c.awaitEnd(bridge.ErrShutdown)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // a race: the answer is on its way through the tool's goroutine
-				talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 					l.CallTools("a weather", "b time")
 					synctest.Wait()
 					_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
 					end(r, c)
 					l.AssertToolResponses(given, none)
-					if took := r.since(); took != 0 {
+					if took := r.elapsed(); took != 0 {
 						t.Errorf("it took %v", took)
 					}
 				})
@@ -553,9 +553,9 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	}
 	t.Run("of the gateway", func(t *testing.T) {
 		for k := range 120 { // a race, too: at any step of the way there is one answer
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				let := make(chan struct{})
-				r := newRig(t, deaf(let))
+				r := newHarness(t, deaf(let))
 				c, l := r.plain()
 				l.CallTool("a", "pay", `{}`)
 				close(let)
@@ -563,7 +563,7 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 					runtime.Gosched()
 				}
 				_ = c.session.Do(bridge.Goodbye{})
-				c.ends(bridge.ErrGoodbye)
+				c.awaitEnd(bridge.ErrGoodbye)
 				if got := l.ToolResponses(); len(got) != 1 {
 					t.Errorf("after %d steps Gemini got %q", k%60, got)
 				}
@@ -572,21 +572,21 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	})
 	for _, slow := range []bool{true, false} {
 		t.Run(fmt.Sprintf("slow %v", slow), func(t *testing.T) { // or stuck
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.CallTools("a weather")
 				synctest.Wait()
 				l.StopReading()
-				c.do(bridge.Text{Text: "one"})
-				c.do(bridge.Text{Text: "two"})
-				c.respond("a", "", `{"x":1}`)
-				begin := r.since()
+				c.doCommand(bridge.Text{Text: "one"})
+				c.doCommand(bridge.Text{Text: "two"})
+				c.sendToolResponse("a", "", `{"x":1}`)
+				begin := r.elapsed()
 				_ = c.session.Do(bridge.Goodbye{})
 				if slow {
 					time.Sleep(100 * time.Millisecond)
 					l.ContinueReading()
 				}
-				c.ends(bridge.ErrGoodbye)
-				if took := r.since() - begin; took > time.Second {
+				c.awaitEnd(bridge.ErrGoodbye)
+				if took := r.elapsed() - begin; took > time.Second {
 					t.Errorf("the hang-up took %v", took)
 				}
 				if slow {

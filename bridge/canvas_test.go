@@ -30,7 +30,7 @@ func canvasOn(model string) bridge.SessionRequest {
 }
 
 func TestCanvasIsAcknowledged(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) ||
 			!strings.Contains(l.Raw, `"show_canvas_tool"`) {
 			t.Fatalf("not declared: %s", l.Raw)
@@ -41,22 +41,22 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 			schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`),
 		)
 		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`)
-		args := string(last[bridge.ToolCall](c).Calls[0].Args)
+		args := string(lastEvent[bridge.ToolCall](c).Calls[0].Args)
 		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) ||
 			strings.Contains(args, "onclick") ||
 			strings.Contains(args, "script") {
 			t.Errorf("the client got %s", args)
 		}
-		c.respond("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
-		c.late("a", "")
+		c.sendToolResponse("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
+		c.checkAnswerRejected("a", "")
 		time.Sleep(5 * time.Second)
 		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`)
-		c.sees("SetupComplete ToolCall(a)")
+		c.checkLog("SetupComplete ToolCall(a)")
 	})
 }
 
 func TestCanvasThatIsWrong(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "append_to_canvas_tool", schema(note))
 		l.CallTool("b", "create_canvas_tool",
 			schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
@@ -66,7 +66,7 @@ func TestCanvasThatIsWrong(t *testing.T) {
 			!strings.Contains(got[2], "missing property 'schema'") {
 			t.Errorf("%q", got)
 		}
-		if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
+		if calls, _ := findEvents[bridge.ToolCall](c); len(calls) > 0 {
 			t.Errorf("the client was asked to show %v", calls)
 		}
 	})
@@ -74,17 +74,17 @@ func TestCanvasThatIsWrong(t *testing.T) {
 
 // A model that would wait gets an answer at once, and what the person puts in follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
 		l.CallTool("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
 		want := `{"shown":true,"input":"what the person puts in follows as text"}`
 		l.AssertToolResponses(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
-		c.speak(count(0, 3200))
+		c.sendAudio(countingPCM(0, 3200))
 		if len(l.ReceivedPCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
-		c.respond("a", "", `{"continued":true}`)
-		c.respond("b", "", `{"name":"Ada","action":"more"}`)
+		c.sendToolResponse("a", "", `{"continued":true}`)
+		c.sendToolResponse("b", "", `{"name":"Ada","action":"more"}`)
 		if got := l.InputLog(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
 			t.Errorf("%s came", got)
 		}
@@ -93,29 +93,29 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 
 // An answer without an id is for the canvas that waits, be it acknowledged or not, and is taken once.
 func TestCanvasAnsweredByName(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
-		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
-		c.late("", "show_canvas_tool")
+		c.sendToolResponse("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
+		c.checkAnswerRejected("", "show_canvas_tool")
 		l.CallTool("b", "show_canvas_tool", schema(question))
-		c.respond("", "show_canvas_tool", `{"name":"Bob","action":"submit"}`)
+		c.sendToolResponse("", "show_canvas_tool", `{"name":"Bob","action":"submit"}`)
 		if got := l.InputLog(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
 			t.Errorf("%s came", got)
 		}
 	})
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
 		l.CallTool("b", "show_canvas_tool", schema(question))
-		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
-		c.respond("", "show_canvas_tool", `{"shown":true}`)
-		c.late("", "show_canvas_tool")
+		c.sendToolResponse("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
+		c.sendToolResponse("", "show_canvas_tool", `{"shown":true}`)
+		c.checkAnswerRejected("", "show_canvas_tool")
 		l.AssertToolResponses(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
 	})
 }
 
 // What a person puts in is not more than what a tool may answer, on a model that waits as well.
 func TestInputOfACanvasIsBounded(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
 		err := c.session.Do(
 			bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))},
@@ -123,7 +123,7 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 		if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage || !strings.Contains(err.Error(), "65536") {
 			t.Errorf("%v", err)
 		}
-		c.respond("a", "", `{"name":"Ada","action":"submit"}`) // the person may shorten it
+		c.sendToolResponse("a", "", `{"name":"Ada","action":"submit"}`) // the person may shorten it
 		if got := l.InputLog(); got != `tool, text {"name":"Ada","action":"submit"}` {
 			t.Errorf("%d bytes came: %.80s", len(got), got)
 		}
@@ -131,14 +131,14 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 }
 
 func TestNoCanvasOnATelephone(t *testing.T) {
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Protocol: "sip"}},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			if strings.Contains(l.Raw, "canvas_tool") {
 				t.Error("declared")
 			}
-			c.warned("nothing can be shown here")
+			c.checkWarning("nothing can be shown here")
 		},
 	)
 }
@@ -161,11 +161,11 @@ func TestToolsMayAsk(t *testing.T) {
 		do         func(c *caller, l *bridgetest.Conn, id string)
 		want, tell string
 	}{
-		"yes": {func(c *caller, _ *bridgetest.Conn, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
-		"no":  {func(c *caller, _ *bridgetest.Conn, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
+		"yes": {func(c *caller, _ *bridgetest.Conn, id string) { c.sendToolResponse(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
+		"no":  {func(c *caller, _ *bridgetest.Conn, id string) { c.sendToolResponse(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
 		"after minutes": {func(c *caller, _ *bridgetest.Conn, id string) {
 			time.Sleep(4 * time.Minute) // which are not the tool's
-			c.respond(id, "", `{"action":"submit"}`)
+			c.sendToolResponse(id, "", `{"action":"submit"}`)
 		}, `{"paid":true}`, ``},
 		"never": {
 			func(_ *caller, _ *bridgetest.Conn, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`,
@@ -177,9 +177,9 @@ func TestToolsMayAsk(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				l.CallTool("a", "pay", `{}`)
-				asked := last[bridge.ToolCall](c).Calls[0]
+				asked := lastEvent[bridge.ToolCall](c).Calls[0]
 				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" ||
 					!strings.Contains(string(asked.Args), "Pay 5") {
 					t.Errorf("asked %+v", asked)
@@ -187,12 +187,12 @@ func TestToolsMayAsk(t *testing.T) {
 				fate.do(c, l, asked.ID)
 				if fate.want == "" {
 					l.AssertToolResponses()
-					c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
+					c.checkLog("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
 					return
 				}
 				l.AssertToolResponses("a pay " + fate.want)
-				c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
-				c.late(asked.ID, "")
+				c.checkLog("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
+				c.checkAnswerRejected(asked.ID, "")
 			}, confirm)
 		})
 	}
@@ -200,21 +200,21 @@ func TestToolsMayAsk(t *testing.T) {
 
 // A model that would wait is not made to wait for a person: it learns that the result follows, and hears what is said.
 func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "pay", `{"to":"Ada"}`)
 		const first = `a pay {"status":"not done yet","result":"follows as text; do not call again"}`
 		l.AssertToolResponses(first)
-		c.speak(count(0, 3200))
+		c.sendAudio(countingPCM(0, 3200))
 		if len(l.ReceivedPCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
 		time.Sleep(4 * time.Minute)
-		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
+		c.sendToolResponse(lastEvent[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
 		l.AssertToolResponses(first)
 		if got := l.InputLog(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
 			t.Errorf("Gemini got %s", got)
 		}
-		c.sees("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
+		c.checkLog("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
 	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		yes, err := tools.Confirm(ctx, "Pay 5 €?")
 		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
@@ -231,7 +231,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		want string
 	}{
 		"done": {
-			func(c *caller, _ *bridgetest.Conn) { c.respond("a", "", `{"x":1}`) },
+			func(c *caller, _ *bridgetest.Conn) { c.sendToolResponse("a", "", `{"x":1}`) },
 			`tool, text {"args":{},"result":{"x":1},"tool":"f"}`,
 		},
 		"too late": {
@@ -239,10 +239,10 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 			`tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`,
 		},
 		"cancelled": {func(_ *caller, l *bridgetest.Conn) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
-		"hung up":   {func(c *caller, _ *bridgetest.Conn) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
+		"hung up":   {func(c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Goodbye{}); c.awaitEnd(bridge.ErrGoodbye) }, `tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				l.CallTool("a", "f", `{}`)
 				time.Sleep(10*time.Second - time.Millisecond)
 				l.AssertToolResponses()
@@ -256,7 +256,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 			})
 		})
 	}
-	talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *harness, _ *caller, l *bridgetest.Conn) {
 		l.CallTool("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
 		l.AssertToolResponses(`b g {"error":"the tool did not answer in time (5s)"}`)
@@ -264,25 +264,25 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 }
 
 func TestNobodyToAsk(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			_, err := tools.Confirm(ctx, "Really?")
 			return nil, err
 		}))
-		_, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip"}})
+		_, l := r.connectCaller(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip"}})
 		l.CallTool("a", "pay", `{}`)
 		l.AssertToolResponses(`a pay {"error":"no user with a screen can be asked"}`)
 	})
 }
 
 func TestToolsKnowWhoCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		var env tools.Env
-		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			env = *tools.EnvOf(ctx)
 			return nil, nil
 		}))
-		c, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{
+		c, l := r.connectCaller(bridge.SessionRequest{Origin: bridge.Origin{
 			Protocol: "sip", Identity: "+49301234",
 			Grant: json.RawMessage(`{"tools":["pay"]}`),
 		}})
@@ -296,23 +296,23 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 }
 
 // A tool may report its progress, but not to a model that waits, nor to one that would then not speak of the result.
-func TestProgress(t *testing.T) {
+func TestToolProgress(t *testing.T) {
 	for model, seen := range map[string]bool{
 		"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false, "gemini-3.8-live-extended-thinking": false,
 	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		runWithFakeClock(t, func(t *testing.T) {
+			r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 				tools.Progress(ctx, json.RawMessage(`{"percent":50}`))
 				return json.RawMessage(`{"percent":100}`), nil
 			}))
 			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)
-			c, l := r.connect(bridge.SessionRequest{Config: config})
+			c, l := r.connectCaller(bridge.SessionRequest{Config: config})
 			l.CallTool("a", "pay", `{}`)
 			l.CallTool("b", "f", `{}`)
 			for i, more := range []bool{true, true, false} {
-				c.do(bridge.ToolResponse{ID: "b", Response: fmt.Appendf(nil, `{"n":%d}`, i), WillContinue: more})
+				c.doCommand(bridge.ToolResponse{ID: "b", Response: fmt.Appendf(nil, `{"n":%d}`, i), WillContinue: more})
 			}
-			c.late("b", "")
+			c.checkAnswerRejected("b", "")
 			var got []string
 			l.ToolResponses() // waits for them
 			for _, in := range l.Inputs() {
@@ -345,18 +345,18 @@ func TestProgress(t *testing.T) {
 
 // The arguments are checked before the tool sees them, and the model learns what was wrong.
 func TestArgumentsAreChecked(t *testing.T) {
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{
 			Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f",` +
 				`"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`),
 		},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.CallTool("a", "f", `{"n":"many"}`)
 			l.AssertToolResponses(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
-			c.sees("SetupComplete ErrorEvent")
+			c.checkLog("SetupComplete ErrorEvent")
 			l.CallTool("b", "f", `{"n":9007199254740993}`)
-			if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
+			if got := string(lastEvent[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 				t.Errorf("the client got %s", got)
 			}
 		},
@@ -364,7 +364,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 }
 
 func TestCallsAreRateLimited(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
@@ -379,7 +379,7 @@ func TestCallsAreRateLimited(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		l.CallTool("later", "weather", `{}`)
-		c.respond("later", "", `{"x":1}`)
+		c.sendToolResponse("later", "", `{"x":1}`)
 	})
 }
 
@@ -389,7 +389,7 @@ func TestPicturesOfATool(t *testing.T) {
 	const live, waits = "gemini-3.8-live", "gemini-3.1-flash-live-preview"
 	const picture = "picture image/jpeg"
 	show := func(c *caller, more bool) {
-		c.do(bridge.ToolResponse{
+		c.doCommand(bridge.ToolResponse{
 			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: more,
 			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
 		})
@@ -397,7 +397,7 @@ func TestPicturesOfATool(t *testing.T) {
 	}
 	progress := func(c *caller) {
 		show(c, true)
-		c.respond("a", "", `{"photos":1}`)
+		c.sendToolResponse("a", "", `{"photos":1}`)
 		time.Sleep(2 * time.Second)
 	}
 	for name, test := range map[string]struct {
@@ -415,14 +415,14 @@ func TestPicturesOfATool(t *testing.T) {
 			show(c, true)
 		}, "tool, tool, " + picture + ", " + picture},
 		"the function has been removed": {live, `{"name":"f","behavior":"BLOCKING"}`, func(c *caller) {
-			c.update(`{"model":"gemini-3.8-live","voxgate":{"canvas":true}}`)
+			c.updateConfig(`{"model":"gemini-3.8-live","voxgate":{"canvas":true}}`)
 			time.Sleep(2 * time.Second)
 			show(c, false)
 		}, "tool, typed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[%s]}]}`, test.model, test.function)
-			talk(t, bridge.SessionRequest{Origin: bridge.Origin{HasScreen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller,
+			converse(t, bridge.SessionRequest{Origin: bridge.Origin{HasScreen: true}, Config: config}, func(t *testing.T, _ *harness, c *caller,
 				l *bridgetest.Conn,
 			) {
 				canvas := schema(`{"type":"image","src":"photo:1"}`)
@@ -443,13 +443,13 @@ func TestPicturesOfATool(t *testing.T) {
 }
 
 func TestSearchSuggestionsGetAPage(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
-		if g := last[bridge.Grounding](c); g.SuggestionsPage != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
+		if g := lastEvent[bridge.Grounding](c); g.SuggestionsPage != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
 			t.Errorf("%+v", g)
 		}
 		l.SendContent(`"groundingMetadata":{"webSearchQueries":["x"]}`)
-		if g := last[bridge.Grounding](c); g.SuggestionsPage != "" {
+		if g := lastEvent[bridge.Grounding](c); g.SuggestionsPage != "" {
 			t.Errorf("%+v", g)
 		}
 	}, func(o *bridge.Options) {
@@ -461,19 +461,19 @@ var errNo = errors.New("no")
 
 // The ends of calls are counted where the operator asks for it.
 func TestCallsAreObserved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		ends := make(chan bridge.CallEnd, 10)
 		observe := func(_ string, o bridge.Observation) {
 			if e, ok := o.(bridge.CallEnd); ok {
 				ends <- e
 			}
 		}
-		r := newRig(t, func(o *bridge.Options) { o.Observe = observe },
+		r := newHarness(t, func(o *bridge.Options) { o.Observe = observe },
 			asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
 				time.Sleep(time.Second)
 				return nil, errNo
 			}))
-		_, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
+		_, l := r.connectCaller(bridge.SessionRequest{Config: []byte(declare("weather"))})
 		l.CallTool("a", "pay", `{}`)
 		l.CallTool("b", "weather", `{}`)
 		time.Sleep(time.Minute)

@@ -13,7 +13,7 @@ import (
 
 // An open call is sent to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
+	converse(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller,
 		l *bridgetest.Conn,
 	) {
 		l.CallTool("1", "weather", `{}`)
@@ -23,27 +23,27 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		c.leave(nil)
 		synctest.Wait()
-		r.back(c.token()).sees("SetupComplete ToolCall(1)")
+		r.resumeByToken(c.resumeToken()).checkLog("SetupComplete ToolCall(1)")
 	})
 }
 
 // A caller that takes over a conversation on hold is heard, and learns which turn is playing.
 func TestTakingOver(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.Pause{On: true})
-		d := r.back(c.token())
-		d.speak(count(0, 3200))
+	converse(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.Pause{On: true})
+		d := r.resumeByToken(c.resumeToken())
+		d.sendAudio(countingPCM(0, 3200))
 		if n := len(l.ReceivedPCM()); n != 3200 {
 			t.Errorf("%d samples of the newcomer went up", n)
 		}
 		l.SendAnswer(7, 3*time.Second)
 		time.Sleep(time.Second)
-		e := r.back(d.token())
-		if got := last[bridge.Speaking](e); got.Turn != 1 {
+		e := r.resumeByToken(d.resumeToken())
+		if got := lastEvent[bridge.Speaking](e); got.Turn != 1 {
 			t.Errorf("turn %d is said to be playing", got.Turn)
 		}
 		time.Sleep(3 * time.Second)
-		if got := last[bridge.TurnComplete](e); got.Turn != 1 {
+		if got := lastEvent[bridge.TurnComplete](e); got.Turn != 1 {
 			t.Errorf("turn %d is complete", got.Turn)
 		}
 	})
@@ -51,27 +51,27 @@ func TestTakingOver(t *testing.T) {
 
 // What somebody else has asked for is not sent to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("hello")
+	converse(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("hello")
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		c.do(bridge.GetContext{})
+		c.doCommand(bridge.GetContext{})
 		c.leave(nil)
 		synctest.Wait()
-		r.back(c.token()).sees("SetupComplete")
+		r.resumeByToken(c.resumeToken()).checkLog("SetupComplete")
 	})
 }
 
 // A question that is asked over the answer survives the end of that answer.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendVoice(7, 6*time.Second)
 		time.Sleep(time.Second)
-		c.pace(count(0, 16000))
-		c.quiet(500 * time.Millisecond)
-		c.do(bridge.Interrupt{})
-		next := r.next(l)
+		c.sendInRealTime(countingPCM(0, 16000))
+		c.staySilentFor(500 * time.Millisecond)
+		c.doCommand(bridge.Interrupt{})
+		next := r.dropConnection(l)
 		time.Sleep(3 * time.Second)
 		if n := len(next.ReceivedPCM()); n < 16000 {
 			t.Errorf("%d samples of the question are said again", n)
@@ -81,32 +81,32 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 
 // What is typed on hold is waited for when that is over.
 func TestTypedOnHold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, watchful)
 		c, _ := r.plain()
-		c.do(bridge.Pause{On: true})
-		c.do(bridge.Text{Text: "are you there?"})
-		c.do(bridge.Pause{})
+		c.doCommand(bridge.Pause{On: true})
+		c.doCommand(bridge.Text{Text: "are you there?"})
+		c.doCommand(bridge.Pause{})
 		time.Sleep(7 * time.Second)
-		c.warned("Gemini does not answer")
+		c.checkWarning("Gemini does not answer")
 		r.up.DiscardDials()
 	})
 }
 
 // A turn that was interrupted is counted once, though its connection is lost before its end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendVoice(7, time.Second)
-		c.typed("what time is it?")
+		c.typeText("what time is it?")
 		l.SendContent(`"interrupted":true`)
-		next := r.next(l)
+		next := r.dropConnection(l)
 		next.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := next.InputLog(); strings.Count(got, "what time") != 1 {
 			t.Errorf("the next connection got %q", got)
 		}
-		if got := last[bridge.TurnComplete](c); got.Turn != 2 {
+		if got := lastEvent[bridge.TurnComplete](c); got.Turn != 2 {
 			t.Errorf("the answer is turn %d", got.Turn)
 		}
 	})
@@ -114,13 +114,13 @@ func TestATurnIsCountedOnce(t *testing.T) {
 
 // The conversation ends when the answer has been heard that is due, and not before it has begun.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.Prompt{Instruction: "Say goodbye."})
-		c.do(bridge.EndAfterSpeaking{})
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.Prompt{Instruction: "Say goodbye."})
+		c.doCommand(bridge.EndAfterSpeaking{})
 		time.Sleep(time.Second)
 		l.SendAnswer(7, time.Second)
-		c.ends(bridge.ErrGoodbye)
-		if n := c.heard(); n != 50 {
+		c.awaitEnd(bridge.ErrGoodbye)
+		if n := c.countFrames(); n != 50 {
 			t.Errorf("%d frames were heard", n)
 		}
 	})
@@ -128,13 +128,13 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 
 // A model that understands at once, while the person still speaks, and never answers, is found out like any other.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		for range 2 {
-			c.pace(count(0, 9600))
+			c.sendInRealTime(countingPCM(0, 9600))
 			l.SendContent(`"inputTranscription":{"text":"hello"}`)
-			c.pace(count(9600, 6400))
-			c.quiet(500 * time.Millisecond)
+			c.sendInRealTime(countingPCM(9600, 6400))
+			c.staySilentFor(500 * time.Millisecond)
 			for range 30 {
 				time.Sleep(time.Second)
 				synctest.Wait()
@@ -145,7 +145,7 @@ func TestAnEarlyTranscriptCounts(t *testing.T) {
 				}
 			}
 		}
-		if got := c.tried(); got != "nudge resume none nudge fresh none" {
+		if got := c.watchdogAttempts(); got != "nudge resume none nudge fresh none" {
 			t.Errorf("tried %s", got)
 		}
 	}, watchful)

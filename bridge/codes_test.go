@@ -29,54 +29,54 @@ var elsewhere = map[bridge.Code]string{
 
 // Each code happens, or it is on the list above.
 func TestEveryCodeHappens(t *testing.T) {
-	refusedBy := func(code int, reason string) func(*testing.T, *rig) *bridge.Error {
-		return func(t *testing.T, r *rig) *bridge.Error {
-			c := r.join(bridge.SessionRequest{})
+	refusedBy := func(code int, reason string) func(*testing.T, *harness) *bridge.Error {
+		return func(t *testing.T, r *harness) *bridge.Error {
+			c := r.startCaller(bridge.SessionRequest{})
 			r.up.NextConn().CloseWith(code, reason)
-			return c.gone()
+			return c.serveError()
 		}
 	}
-	status := func(status int, o bridge.SessionRequest) func(*testing.T, *rig) *bridge.Error {
-		return func(t *testing.T, r *rig) *bridge.Error {
+	status := func(status int, o bridge.SessionRequest) func(*testing.T, *harness) *bridge.Error {
+		return func(t *testing.T, r *harness) *bridge.Error {
 			r.up.SetFailure(status, nil)
-			return r.join(o).gone()
+			return r.startCaller(o).serveError()
 		}
 	}
 	keyed := func(o *bridge.Options) { o.Client.APIKey = "wrong" }
 	happens := map[bridge.Code]struct {
 		change func(*bridge.Options)
-		how    func(*testing.T, *rig) *bridge.Error
+		how    func(*testing.T, *harness) *bridge.Error
 	}{
-		bridge.CodeBadMessage: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeBadMessage: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, _ := r.plain()
 			return bridge.AsError(c.session.Do(bridge.Message{Parts: json.RawMessage(`7`)}))
 		}},
-		bridge.CodeInvalidState: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeInvalidState: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, _ := r.plain()
 			return bridge.AsError(c.session.Do(bridge.ActivityStart))
 		}},
 		bridge.CodeBadConfig: {nil, func(t *testing.T,
-			r *rig,
+			r *harness,
 		) *bridge.Error {
-			return r.join(bridge.SessionRequest{Config: []byte(`[]`)}).gone()
+			return r.startCaller(bridge.SessionRequest{Config: []byte(`[]`)}).serveError()
 		}},
-		bridge.CodeForbidden: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			return r.join(bridge.SessionRequest{
+		bridge.CodeForbidden: {nil, func(t *testing.T, r *harness) *bridge.Error {
+			return r.startCaller(bridge.SessionRequest{
 				Config: []byte(`{"model":"gemini-3.8-live"}`),
 				Grant:  &bridge.Grant{Models: []string{"gemini-2*"}},
-			}).gone()
+			}).serveError()
 		}},
-		bridge.CodeConfigUpdateFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeConfigUpdateFailed: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, _ := r.plain()
-			c.update(`[]`)
-			return last[bridge.SetupFailed](c).Err
+			c.updateConfig(`[]`)
+			return lastEvent[bridge.SetupFailed](c).Err
 		}},
-		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			c := r.join(bridge.SessionRequest{})
+		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *harness) *bridge.Error {
+			c := r.startCaller(bridge.SessionRequest{})
 			r.up.NextConn()
 			<-c.seated
 			for range 100 {
-				c.do(bridge.Text{Text: "again"})
+				c.doCommand(bridge.Text{Text: "again"})
 			}
 			return bridge.AsError(c.session.Do(bridge.Text{Text: "again"}))
 		}},
@@ -89,49 +89,49 @@ func TestEveryCodeHappens(t *testing.T) {
 		}, status(0, bridge.SessionRequest{})},
 		bridge.CodeRefused: {nil, refusedBy(1007, "Request contains an invalid argument.")},
 		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
-		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
-			r.cutOff(l)
-			return c.gone()
+			r.cutNetwork(l)
+			return c.serveError()
 		}},
-		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.DropConnection()
 			r.up.NextConn().AcceptSetup()
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeAudioStream: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.SendHandle("h")
-			r.cutOff(l)
+			r.cutNetwork(l)
 			for range 11 {
-				c.speak(loud(time.Second))
+				c.sendAudio(loud(time.Second))
 				time.Sleep(time.Second)
 			}
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.SendVoice(7, 125*time.Second)
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeToolExecution: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
+		bridge.CodeToolExecution: {nil, func(t *testing.T, r *harness) *bridge.Error {
+			c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(declare("weather"))})
 			l.CallTools("a weather")
 			time.Sleep(31 * time.Second)
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *rig) *bridge.Error {
+		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.CallTools("a weather")
-			return last[bridge.ErrorEvent](c).Err
+			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
-		bridge.CodeUnknown: {nil, func(t *testing.T, r *rig) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},
+		bridge.CodeUnknown: {nil, func(t *testing.T, r *harness) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},
 	}
 	for _, code := range codes(t) {
 		test, ok := happens[code]
@@ -142,12 +142,12 @@ func TestEveryCodeHappens(t *testing.T) {
 			continue
 		}
 		t.Run(string(code), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				change := test.change
 				if change == nil {
 					change = func(*bridge.Options) {}
 				}
-				e := test.how(t, newRig(t, change))
+				e := test.how(t, newHarness(t, change))
 				if e == nil || e.Code != code || !strings.HasSuffix(e.Message, ".") && e.Field == "" {
 					t.Errorf("%+v", e)
 				}
@@ -181,8 +181,8 @@ func TestEndsThatAreNoFailures(t *testing.T) {
 	}
 }
 
-// gone is the error that ended Host.Serve.
-func (c *caller) gone() *bridge.Error {
+// serveError is the error that ended Host.Serve.
+func (c *caller) serveError() *bridge.Error {
 	c.r.t.Helper()
 	select {
 	case <-c.over:

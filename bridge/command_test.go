@@ -14,19 +14,19 @@ import (
 	"voxgate/tools"
 )
 
-func TestInterrupt(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("tell me a story")
+func TestInterruptCommand(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("tell me a story")
 		came := len(l.Inputs())
 		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(540 * time.Millisecond)
-		heard := c.heard()
-		c.do(bridge.Interrupt{})
-		if n := c.heard() - heard; n > 1 {
+		heard := c.countFrames()
+		c.doCommand(bridge.Interrupt{})
+		if n := c.countFrames() - heard; n > 1 {
 			t.Errorf("%d frames were heard after it", n)
 		}
-		cut := last[bridge.Interrupted](c)
-		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.PlayedText != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
+		cut := lastEvent[bridge.Interrupted](c)
+		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.PlayedText != "Once upon " || !isAbout(cut.Played, 540*time.Millisecond) {
 			t.Errorf("%+v", cut)
 		}
 		l.SendSpokenWords(8, "there ", "was ") // the model knows of nothing
@@ -37,14 +37,14 @@ func TestInterrupt(t *testing.T) {
 		if n := len(l.Inputs()) - came; n != 0 {
 			t.Errorf("the model was sent %s", l.InputLog())
 		}
-		if got := c.kinds(); got != "SetupComplete Speaking Interrupted" {
-			t.Errorf("%s", c.story())
+		if got := c.summarizeEvents(); got != "SetupComplete Speaking Interrupted" {
+			t.Errorf("%s", c.summarizeLog())
 		}
-		if got := c.memory(); len(got) != 2 || got[1].Content != "Once upon " || !got[1].Interrupted {
+		if got := c.contextEntries(); len(got) != 2 || got[1].Content != "Once upon " || !got[1].Interrupted {
 			t.Errorf("kept %+v", got)
 		}
-		c.works(l)
-		if over := last[bridge.TurnComplete](c); over.Turn != 2 {
+		c.checkStillWorks(l)
+		if over := lastEvent[bridge.TurnComplete](c); over.Turn != 2 {
 			t.Errorf("%+v", over)
 		}
 	})
@@ -69,15 +69,15 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 		}, "Speaking TurnComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
-				c.forget()
-				c.typed("go")
+				c.clearLog()
+				c.typeText("go")
 				test.reach(l)
 				for range 2 {
-					c.do(bridge.Interrupt{})
+					c.doCommand(bridge.Interrupt{})
 				}
-				if got := c.kinds(); got != test.want {
+				if got := c.summarizeEvents(); got != test.want {
 					t.Errorf("%q, want %q", got, test.want)
 				}
 				if name == "silence" {
@@ -85,139 +85,139 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 				}
 				if name == "thinking" { // nobody waits for the rest
 					time.Sleep(10 * time.Second)
-					if got := c.tried(); got != "" {
+					if got := c.watchdogAttempts(); got != "" {
 						t.Errorf("tried %s", got)
 					}
 					l.SendVoice(8, time.Second)
 					l.SendContent(`"turnComplete":true`)
 				}
-				c.works(l)
+				c.checkStillWorks(l)
 			}, watchful)
 		})
 	}
 }
 
 // A client that plays the voice by its own clock says how much of it was heard.
-func TestHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestReportedPlaybackPosition(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.typed("Tell me a story.")
+		c.typeText("Tell me a story.")
 		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time.")
 		l.CompleteTurn()
 		time.Sleep(5 * time.Second)
-		all := c.memory()
-		c.do(bridge.PlaybackPosition{Turn: 1, Played: 500 * time.Millisecond})
-		c.do(bridge.PlaybackPosition{Turn: 9, Played: time.Second}) // of which nothing is known
-		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
+		all := c.contextEntries()
+		c.doCommand(bridge.PlaybackPosition{Turn: 1, Played: 500 * time.Millisecond})
+		c.doCommand(bridge.PlaybackPosition{Turn: 9, Played: time.Second}) // of which nothing is known
+		if got := c.contextEntries(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
 			!got[1].Interrupted ||
 			got[1].Played != 500*time.Millisecond {
 			t.Errorf("first %+v, then %+v", all, got)
 		}
-		c.works(l)
+		c.checkStillWorks(l)
 	})
 }
 
-func TestPause(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestHoldDuringAnAnswer(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.utter(time.Second)
+		c.speakFor(time.Second)
 		l.SendContent(`"inputTranscription":{"text":"Tell me a story."}`)
 		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(300 * time.Millisecond)
-		c.do(bridge.Pause{On: true})
-		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.PlayedText != "Once " {
+		c.doCommand(bridge.Pause{On: true})
+		if cut := lastEvent[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.PlayedText != "Once " {
 			t.Errorf("%+v", cut)
 		}
-		c.forget()
+		c.clearLog()
 		came := len(l.ReceivedPCM())
-		c.talks(2 * time.Second) // with who stands beside them
+		c.speakWithoutPause(2 * time.Second) // with who stands beside them
 		c.session.SetFrame("image/jpeg", []byte("x"), true)
 		l.SendVoice(7, 2*time.Second) // the rest of it, and another answer
 		l.SendContent(`"turnComplete":true`)
 		l.SendAnswer(8, 2*time.Second)
-		c.quiet(30 * time.Second)
+		c.staySilentFor(30 * time.Second)
 		if n := len(l.ReceivedPCM()) - came; n != 0 || len(l.ReceivedPictures()) > 0 {
 			t.Errorf("%d samples and %d pictures went up", n, len(l.ReceivedPictures()))
 		}
-		if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.kinds() != "" {
-			t.Errorf("heard %v, got %v, %s", sound, messages, c.story())
+		if sound, messages := c.heardAndSeen(); sound > 0 || len(messages) > 0 || c.summarizeEvents() != "" {
+			t.Errorf("heard %v, got %v, %s", sound, messages, c.summarizeLog())
 		}
-		c.do(bridge.Pause{})
+		c.doCommand(bridge.Pause{})
 		time.Sleep(5 * time.Second) // nothing of it is played now
-		c.sees("")
-		c.works(l)
-		c.forget()
-		c.utter(time.Second) // and the model is watched again
-		c.quiet(8 * time.Second)
-		if got := c.tried(); got != "nudge" {
+		c.checkLog("")
+		c.checkStillWorks(l)
+		c.clearLog()
+		c.speakFor(time.Second) // and the model is watched again
+		c.staySilentFor(8 * time.Second)
+		if got := c.watchdogAttempts(); got != "nudge" {
 			t.Errorf("tried %q", got)
 		}
 	}, watchful)
 }
 
 // A model that only listens hears what is said, and its tools run. Nobody hears it, and nobody waits for it.
-func TestListening(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestHoldWithListening(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.do(bridge.Pause{On: true})
-		c.do(bridge.Pause{On: true, Listen: true})
-		c.forget()
+		c.doCommand(bridge.Pause{On: true})
+		c.doCommand(bridge.Pause{On: true, Listen: true})
+		c.clearLog()
 		came := len(l.ReceivedPCM())
-		c.utter(2 * time.Second)
+		c.speakFor(2 * time.Second)
 		if n := len(l.ReceivedPCM()) - came; n < 2*16000 {
 			t.Errorf("of 2 s %d samples went up", n)
 		}
 		l.SendContent(`"inputTranscription":{"text":"I have a brochure for you."}`)
 		l.SendAnswer(8, 2*time.Second)
-		c.utter(time.Second) // which has no answer
-		c.quiet(40 * time.Second)
-		if sound, _ := c.waiting(); sound > 0 || c.tried() != "" {
-			t.Errorf("heard %v, tried %q", sound, c.tried())
+		c.speakFor(time.Second) // which has no answer
+		c.staySilentFor(40 * time.Second)
+		if sound, _ := c.heardAndSeen(); sound > 0 || c.watchdogAttempts() != "" {
+			t.Errorf("heard %v, tried %q", sound, c.watchdogAttempts())
 		}
-		if texts, _ := find[bridge.AssistantText](c); len(texts) > 0 {
+		if texts, _ := findEvents[bridge.AssistantText](c); len(texts) > 0 {
 			t.Errorf("the transcript has %v", texts)
 		}
-		if texts, _ := find[bridge.UserText](c); len(texts) == 0 || texts[0].Text != "I have a brochure for you." {
+		if texts, _ := findEvents[bridge.UserText](c); len(texts) == 0 || texts[0].Text != "I have a brochure for you." {
 			t.Errorf("the transcript has %v", texts)
 		}
-		c.do(bridge.Pause{})
-		c.works(l)
+		c.doCommand(bridge.Pause{})
+		c.checkStillWorks(l)
 	}, watchful)
 }
 
 // A caller on hold does not wait, whatever is asked and lost meanwhile.
 func TestNobodyWaitsOnHold(t *testing.T) {
-	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn{
-		"no answer": func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn { c.typed("hello?"); return l },
-		"no answer to what was asked before": func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
-			c.do(bridge.Pause{})
-			c.typed("hello?")
+	for name, happens := range map[string]func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn{
+		"no answer": func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn { c.typeText("hello?"); return l },
+		"no answer to what was asked before": func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
+			c.doCommand(bridge.Pause{})
+			c.typeText("hello?")
 			l := r.up.NextConn().AcceptSetup() // the watchdog's
 			time.Sleep(2 * time.Second)
-			c.forget()
-			c.do(bridge.Pause{On: true})
+			c.clearLog()
+			c.doCommand(bridge.Pause{On: true})
 			return l
 		},
-		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			r.cutOff(l)
+		"the link is lost": func(r *harness, _ *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			r.cutNetwork(l)
 			time.Sleep(10 * time.Second)
 			r.up.SetFailure(0, nil)
 			return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
-				c.forget()
-				c.do(bridge.Pause{On: true})
+				c.clearLog()
+				c.doCommand(bridge.Pause{On: true})
 				l = happens(r, c, l)
 				time.Sleep(40 * time.Second)
 				r.up.AssertNoDial()
-				if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.tried() != "" {
-					t.Errorf("heard %v, got %v, tried %s", sound, messages, c.tried())
+				if sound, messages := c.heardAndSeen(); sound > 0 || len(messages) > 0 || c.watchdogAttempts() != "" {
+					t.Errorf("heard %v, got %v, tried %s", sound, messages, c.watchdogAttempts())
 				}
-				c.do(bridge.Pause{})
-				c.works(l)
+				c.doCommand(bridge.Pause{})
+				c.checkStillWorks(l)
 			}, watchful)
 		})
 	}
@@ -233,16 +233,16 @@ func TestPauseInASentence(t *testing.T) {
 		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			talk(t, test.open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, test.open, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				if mode == "the client marks it" {
-					c.do(bridge.ActivityStart)
+					c.doCommand(bridge.ActivityStart)
 				}
-				c.talks(time.Second)
-				c.do(bridge.Pause{On: true})
+				c.speakWithoutPause(time.Second)
+				c.doCommand(bridge.Pause{On: true})
 				if got := l.InputLog(); got != test.want {
 					t.Errorf("came %q, want %q", got, test.want)
 				}
-				if got, _ := find[bridge.UserSpeaking](c); len(got) != 2 || got[1].Speaking {
+				if got, _ := findEvents[bridge.UserSpeaking](c); len(got) != 2 || got[1].Speaking {
 					t.Errorf("%v", got)
 				}
 			})
@@ -261,24 +261,24 @@ func TestEndAfterSpeaking(t *testing.T) {
 			3 * time.Second,
 		},
 		"an answer never ends": {func(_ *caller, _ *bridgetest.Conn) {}, 15 * time.Second},
-		"it is interrupted":    {func(c *caller, _ *bridgetest.Conn) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
+		"it is interrupted":    {func(c *caller, _ *bridgetest.Conn) { time.Sleep(time.Second); c.doCommand(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				if test.happens != nil {
 					l.SendVoice(7, 3*time.Second)
 				}
-				begin := r.since()
+				begin := r.elapsed()
 				_ = c.session.Do(bridge.EndAfterSpeaking{})
 				if test.happens != nil {
 					test.happens(c, l)
 				}
-				c.ends(bridge.ErrGoodbye)
-				if took := r.since() - begin; !about(took, test.after) {
+				c.awaitEnd(bridge.ErrGoodbye)
+				if took := r.elapsed() - begin; !isAbout(took, test.after) {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
-				if want := int(test.after / (20 * time.Millisecond)); test.after < 4*time.Second && c.heard() < want-1 {
-					t.Errorf("%d frames were heard, want %d", c.heard(), want)
+				if want := int(test.after / (20 * time.Millisecond)); test.after < 4*time.Second && c.countFrames() < want-1 {
+					t.Errorf("%d frames were heard, want %d", c.countFrames(), want)
 				}
 			})
 		})
@@ -320,29 +320,29 @@ func TestAToolEndsTheConversation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t)
 				var c *caller
-				c, l := r.connect(bridge.SessionRequest{Tools: []tools.Tool{{
+				c, l := r.connectCaller(bridge.SessionRequest{Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "end_call"},
 					Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
 						return nil, c.session.Do(bridge.EndAfterSpeaking{})
 					},
 				}}})
 				l.SendHandle("h")
-				c.typed("bye")
+				c.typeText("bye")
 				if test.before != nil {
 					test.before(l)
 				}
-				begin := r.since()
+				begin := r.elapsed()
 				l.CallTools("a end_call")
 				test.then(l)
-				c.ends(bridge.ErrGoodbye)
+				c.awaitEnd(bridge.ErrGoodbye)
 				r.up.DiscardDials()
-				if took := r.since() - begin; !about(took, test.after) {
+				if took := r.elapsed() - begin; !isAbout(took, test.after) {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
-				if got := time.Duration(c.heard()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
+				if got := time.Duration(c.countFrames()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
 					t.Errorf("%v were heard, want %v", got, test.heard)
 				}
 			})
@@ -351,7 +351,7 @@ func TestAToolEndsTheConversation(t *testing.T) {
 }
 
 // At the time limit of a conversation with a farewell the model finishes its sentence, and is asked to say goodbye.
-func TestFarewell(t *testing.T) {
+func TestFarewellAtTheTimeLimit(t *testing.T) {
 	const farewell = "Say goodbye."
 	for name, test := range map[string]struct {
 		before func(l *bridgetest.Conn) // 8 s after the begin, of 10 s
@@ -371,7 +371,7 @@ func TestFarewell(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := bridge.SessionRequest{FarewellPrompt: farewell, Grant: &bridge.Grant{MaxDuration: 10 * time.Second}}
-			talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				time.Sleep(8 * time.Second)
 				if test.before != nil {
@@ -379,16 +379,16 @@ func TestFarewell(t *testing.T) {
 				}
 				for l.InputLog() != "typed "+farewell {
 					time.Sleep(20 * time.Millisecond)
-					if r.since() > 15*time.Second {
+					if r.elapsed() > 15*time.Second {
 						t.Fatalf("the model got %q", l.InputLog())
 					}
 				}
 				test.then(l)
-				c.ends(bridge.ErrTimeLimit)
-				if took := r.since() - 10*time.Second; !about(took, test.after) {
+				c.awaitEnd(bridge.ErrTimeLimit)
+				if took := r.elapsed() - 10*time.Second; !isAbout(took, test.after) {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
-				if got := time.Duration(c.heard()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
+				if got := time.Duration(c.countFrames()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
 					t.Errorf("%v were heard, want %v", got, test.heard)
 				}
 			})
@@ -396,20 +396,20 @@ func TestFarewell(t *testing.T) {
 	}
 }
 
-func TestRespond(t *testing.T) {
+func TestRespondToAPrompt(t *testing.T) {
 	for model, goesUp := range map[string]string{
 		"gemini-3.8-live":               "typed Greet the caller.",
 		"gemini-3.1-flash-live-preview": "text Greet the caller.",
 	} {
 		t.Run(model, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller,
+			converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *harness, c *caller,
 				l *bridgetest.Conn,
 			) {
 				l.SendHandle("h")
 				if err := c.session.Do(bridge.Prompt{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
 				}
-				c.do(bridge.Prompt{Instruction: "Greet the caller."})
+				c.doCommand(bridge.Prompt{Instruction: "Greet the caller."})
 				if in := l.Inputs(); len(in) != 1 || l.InputLog() != goesUp ||
 					in[0].Kind == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
 					t.Errorf("came %s", l.InputLog())
@@ -418,18 +418,18 @@ func TestRespond(t *testing.T) {
 				l.SendSpokenWords(7, "Hello!")
 				l.SendContent(`"turnComplete":true`)
 				time.Sleep(time.Second)
-				if got := last[bridge.Latency](c); !about(got.Model, 700*time.Millisecond) {
+				if got := lastEvent[bridge.Latency](c); !isAbout(got.Model, 700*time.Millisecond) {
 					t.Errorf("%+v", got)
 				}
-				if got := c.memory(); len(got) != 1 || got[0].Content != "Hello!" {
+				if got := c.contextEntries(); len(got) != 1 || got[0].Content != "Hello!" {
 					t.Errorf("kept %+v", got)
 				}
-				if texts, _ := find[bridge.UserText](c); len(texts) > 0 {
+				if texts, _ := findEvents[bridge.UserText](c); len(texts) > 0 {
 					t.Errorf("%+v", texts)
 				}
-				c.do(bridge.Prompt{Instruction: "Say goodbye."}) // no answer is missed as any other
+				c.doCommand(bridge.Prompt{Instruction: "Say goodbye."}) // no answer is missed as any other
 				time.Sleep(7 * time.Second)
-				if got := c.tried(); got != "resume" {
+				if got := c.watchdogAttempts(); got != "resume" {
 					t.Errorf("tried %q", got)
 				}
 				if got := strings.Count(r.up.NextConn().AcceptSetup().InputLog(), "Say goodbye."); got != 1 {
@@ -442,21 +442,21 @@ func TestRespond(t *testing.T) {
 
 // An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
 func TestRespondIntoAnAnswer(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
-		c.do(bridge.Prompt{Instruction: "Be quick."})
-		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
+		c.doCommand(bridge.Prompt{Instruction: "Be quick."})
+		if cut := lastEvent[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
 		l.InterruptTurn()
-		c.works(l)
-		c.forget()
+		c.checkStillWorks(l)
+		c.clearLog()
 		l.SendContent(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
-		c.do(bridge.Prompt{Instruction: "Be quick."})
+		c.doCommand(bridge.Prompt{Instruction: "Be quick."})
 		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
-		c.sees("Speaking 8*50 TurnComplete")
+		c.checkLog("Speaking 8*50 TurnComplete")
 	})
 }
 
@@ -467,7 +467,7 @@ func TestPartsOfATurn(t *testing.T) {
 		if text != "" {
 			parts = fmt.Appendf(nil, `[{"text":%q}]`, text)
 		}
-		c.do(bridge.Message{Parts: parts, TurnComplete: complete})
+		c.doCommand(bridge.Message{Parts: parts, TurnComplete: complete})
 	}
 	for model, want := range map[string][2]string{
 		"gemini-3.1-flash-live-preview": {"", "text one\ntwo"},
@@ -475,15 +475,15 @@ func TestPartsOfATurn(t *testing.T) {
 	} {
 		for _, last := range []string{"", "three"} {
 			t.Run(model+last, func(t *testing.T) {
-				talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller,
+				converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *harness, c *caller,
 					l *bridgetest.Conn,
 				) {
 					l.SendHandle("h")
 					part(c, "one", false)
 					part(c, "two", false)
 					time.Sleep(20 * time.Second)
-					if got := l.InputLog(); got != want[0] || c.tried() != "" {
-						t.Errorf("before the end came %q, tried %s", got, c.tried())
+					if got := l.InputLog(); got != want[0] || c.watchdogAttempts() != "" {
+						t.Errorf("before the end came %q, tried %s", got, c.watchdogAttempts())
 					}
 					part(c, last, true)
 					want := want[1]

@@ -15,20 +15,20 @@ import (
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
 // answered is heard, on time.
 func TestLongConversation(t *testing.T) {
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendHandle("h")
 			links := []*bridgetest.Conn{l}
 			var said []int16
 			for turn := range 12 {
-				question := count(len(said), 16000*2)
+				question := countingPCM(len(said), 16000*2)
 				said = append(said, question...)
-				c.do(bridge.ActivityStart)
-				c.pace(question)
-				c.do(bridge.ActivityEnd)
-				begin := r.since()
+				c.doCommand(bridge.ActivityStart)
+				c.sendInRealTime(question)
+				c.doCommand(bridge.ActivityEnd)
+				begin := r.elapsed()
 				l.SendAnswer(int16(turn+1), 5*time.Second)
 				l.SendHandle("h")
 				if turn%6 == 5 {
@@ -38,15 +38,15 @@ func TestLongConversation(t *testing.T) {
 					l.SendHandle("h")
 				}
 				time.Sleep(16 * time.Second)
-				if _, at := find[bridge.TurnComplete](c); len(at) != 1 || !about(at[0]-begin, 5*time.Second) {
+				if _, at := findEvents[bridge.TurnComplete](c); len(at) != 1 || !isAbout(at[0]-begin, 5*time.Second) {
 					t.Fatalf("turn %d: complete after %v", turn, at)
 				}
 				if turn == 0 {
-					c.sees("SetupComplete Speaking 1*250 TurnComplete")
-				} else if got := c.story(); !strings.HasSuffix(got, "*250 TurnComplete") || strings.Count(got, " ") != 2 {
+					c.checkLog("SetupComplete Speaking 1*250 TurnComplete")
+				} else if got := c.summarizeLog(); !strings.HasSuffix(got, "*250 TurnComplete") || strings.Count(got, " ") != 2 {
 					t.Fatalf("turn %d: %s", turn, got)
 				}
-				c.forget()
+				c.clearLog()
 			}
 			var heard []int16
 			marks := 0
@@ -57,7 +57,7 @@ func TestLongConversation(t *testing.T) {
 			if !slices.Equal(heard, said) || marks != 24 {
 				t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
 			}
-			c.leaves()
+			c.disconnect()
 			end := r.log.find("conversation ended")
 			if len(end) != 1 || end[0]["chunks_up"] != 1200.0 || end[0]["chunks_dropped"] != 0.0 ||
 				end[0]["frames_down"] != 3000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 3.0 {
@@ -67,12 +67,12 @@ func TestLongConversation(t *testing.T) {
 	)
 }
 
-func (r *rig) meets(o bridge.SessionRequest) *caller {
+func (r *harness) meets(o bridge.SessionRequest) *caller {
 	r.t.Helper()
-	c := r.join(o)
+	c := r.startCaller(o)
 	<-c.seated
 	time.Sleep(time.Second) // for the handle
-	last[bridge.SetupComplete](c)
+	lastEvent[bridge.SetupComplete](c)
 	return c
 }
 
@@ -88,19 +88,19 @@ func loud(d time.Duration) []int16 {
 	return pcm
 }
 
-// utter says d of speech and a second of silence, in real time.
-func (c *caller) utter(d time.Duration) {
-	c.talks(d)
-	c.quiet(time.Second)
+// speakFor says d of speech and a second of silence, in real time.
+func (c *caller) speakFor(d time.Duration) {
+	c.speakWithoutPause(d)
+	c.staySilentFor(time.Second)
 }
 
-// talks speaks for d, in real time.
-func (c *caller) talks(d time.Duration) { c.pace(loud(d)) }
+// speakWithoutPause speaks for d, in real time.
+func (c *caller) speakWithoutPause(d time.Duration) { c.sendInRealTime(loud(d)) }
 
-// kinds is the story without what was heard.
-func (c *caller) kinds() string {
+// summarizeEvents is the story without what was heard.
+func (c *caller) summarizeEvents() string {
 	var words []string
-	for word := range strings.FieldsSeq(c.story()) {
+	for word := range strings.FieldsSeq(c.summarizeLog()) {
 		if !strings.Contains(word, "*") {
 			words = append(words, word)
 		}
@@ -110,11 +110,11 @@ func (c *caller) kinds() string {
 
 // The microphone, commands and events from many goroutines at once, for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		r, _ := emulated(t, emulator.Scenario{})
 		c := r.meets(bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))})
 		for _, f := range []func(){
-			func() { c.speak(loud(100 * time.Millisecond)) },
+			func() { c.sendAudio(loud(100 * time.Millisecond)) },
 			func() { c.session.AttachOutput(c) },
 			func() { c.session.SetFrame("image/jpeg", []byte("x"), true) },
 			func() { _ = c.session.Do(bridge.AudioStreamEnd) },
@@ -133,11 +133,11 @@ func TestEverythingAtOnce(t *testing.T) {
 			})
 		}
 		time.Sleep(3 * time.Second)
-		d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()})
+		d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken()})
 		time.Sleep(time.Minute)
-		c.ends(bridge.ErrReplaced)
-		if !last[bridge.SetupComplete](d).Resumed && len(d.entries()) < 2 {
-			t.Error(d.story())
+		c.awaitEnd(bridge.ErrReplaced)
+		if !lastEvent[bridge.SetupComplete](d).Resumed && len(d.entries()) < 2 {
+			t.Error(d.summarizeLog())
 		}
 		d.leave(nil)
 	})
@@ -145,13 +145,13 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 5*time.Second))
 		time.Sleep(time.Second)
-		c.do(bridge.ClearContext{})
+		c.doCommand(bridge.ClearContext{})
 		r.up.NextConn().AcceptSetup()
 		synctest.Wait()
-		if i := last[bridge.Interrupted](c); i.Generation == 0 {
+		if i := lastEvent[bridge.Interrupted](c); i.Generation == 0 {
 			t.Errorf("got %+v: no chunk is older than generation 0", i)
 		}
 	})

@@ -17,26 +17,26 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 		},
 		"by typed text": func(c *caller, l *bridgetest.Conn) {
 			l.CompleteTurn()
-			c.typed("stop")
+			c.typeText("stop")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller,
+			converse(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *harness, c *caller,
 				l *bridgetest.Conn,
 			) {
 				l.SendContent(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.VoiceField(8000, 5*time.Second))
-				c.quiet(500 * time.Millisecond)
-				c.talks(500 * time.Millisecond)
+				c.staySilentFor(500 * time.Millisecond)
+				c.speakWithoutPause(500 * time.Millisecond)
 				before := c.entries()
 				if tag := before[len(before)-1].tag; tag == 0 || tag > 4000 {
 					t.Fatalf("the voice is at %d while the person speaks: this proves nothing", tag)
 				}
 				cut(c, l)
-				c.talks(100 * time.Millisecond)
-				c.forget()
+				c.speakWithoutPause(100 * time.Millisecond)
+				c.clearLog()
 				l.SendContent(`%s,"outputTranscription":{"text":"four"}`, bridgetest.VoiceField(8000, 500*time.Millisecond))
 				l.CompleteTurn()
-				c.talks(600 * time.Millisecond)
+				c.speakWithoutPause(600 * time.Millisecond)
 				frames := 0
 				for _, e := range c.entries() {
 					if speaks, ok := e.event.(bridge.UserSpeaking); ok {
@@ -68,7 +68,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"sent again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				say := func(words string, tag int16, d time.Duration) {
 					l.SendContent(`%s,"outputTranscription":{"text":%q}`, bridgetest.VoiceField(tag, d), words)
 				}
@@ -85,7 +85,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 				say("a b ", 8, 2*time.Second)
 				l.CompleteTurn()
 				time.Sleep(3 * time.Second)
-				c.remembers("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
+				c.checkContext("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
 		})
 	}
@@ -95,25 +95,25 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 	for name, over := range map[string]func(c *caller, l *bridgetest.Conn){
 		"spoken": func(c *caller, l *bridgetest.Conn) {
-			c.talks(300 * time.Millisecond)
+			c.speakWithoutPause(300 * time.Millisecond)
 			l.SendContent(`"inputTranscription":{"text":"Letters!"}`)
 		},
 		"typed": func(c *caller, _ *bridgetest.Conn) {
 			time.Sleep(300 * time.Millisecond)
-			c.typed("Letters!")
+			c.typeText("Letters!")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				l.SendContent(`"inputTranscription":{"text":"Count!"}`)
 				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
-				c.quiet(2 * time.Second)
+				c.staySilentFor(2 * time.Second)
 				over(c, l)
 				l.InterruptTurn()
 				l.SendContent(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.VoiceField(8, 2*time.Second))
 				l.CompleteTurn()
 				time.Sleep(3 * time.Second)
-				c.remembers("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
+				c.checkContext("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
 		})
 	}
@@ -121,23 +121,23 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 
 // What still comes of an answer that was cut off here is dropped, also if a sound of the gateway's own is cut off after it.
 func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(500 * time.Millisecond)
-			c.do(bridge.Interrupt{})
-			c.utter(time.Second)
+			c.doCommand(bridge.Interrupt{})
+			c.speakFor(time.Second)
 			l.SendContent(`"inputTranscription":{"text":"Hm?"}`)
-			for before := c.heard(); c.heard() == before; { // the model is silent, and the person hears that
-				c.quiet(20 * time.Millisecond)
+			for before := c.countFrames(); c.countFrames() == before; { // the model is silent, and the person hears that
+				c.staySilentFor(20 * time.Millisecond)
 			}
-			c.typed("do you hear me?")
-			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
+			c.typeText("do you hear me?")
+			c.checkLog("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
 			l.SendContent(`%s,"outputTranscription":{"text":"two "}`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(time.Second)
-			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
+			c.checkLog("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
 		},
 		watchful,
 	)

@@ -74,7 +74,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 		"written to typed text, then spoken": {proactive, true, []string{written}, "", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller,
+			converse(t, bridge.SessionRequest{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *harness, c *caller,
 				l *bridgetest.Conn,
 			) {
 				l.SendHandle("h")
@@ -105,25 +105,25 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 						}
 					}
 				}()
-				c.forget()
+				c.clearLog()
 				if test.typed {
-					c.typed("What time is it?")
+					c.typeText("What time is it?")
 				} else {
-					c.talks(time.Second)
+					c.speakWithoutPause(time.Second)
 				}
-				c.quiet(20 * time.Second)
+				c.staySilentFor(20 * time.Second)
 				close(over)
-				if got := c.tried(); got != test.tried {
-					t.Errorf("tried %q, want %q: %s", got, test.tried, c.story())
+				if got := c.watchdogAttempts(); got != test.tried {
+					t.Errorf("tried %q, want %q: %s", got, test.tried, c.summarizeLog())
 				}
-				if spoke := strings.Contains(c.kinds(), "Speaking"); spoke == test.silent {
-					t.Errorf("it spoke: %v; %s", spoke, c.story())
+				if spoke := strings.Contains(c.summarizeEvents(), "Speaking"); spoke == test.silent {
+					t.Errorf("it spoke: %v; %s", spoke, c.summarizeLog())
 				}
 				if dials != test.dials {
 					t.Errorf("%d dials, want %d", dials, test.dials)
 				}
-				if got := strings.Count(c.kinds(), "TurnComplete"); got == 0 {
-					t.Errorf("the turn does not end: %s", c.story())
+				if got := strings.Count(c.summarizeEvents(), "TurnComplete"); got == 0 {
+					t.Errorf("the turn does not end: %s", c.summarizeLog())
 				}
 			}, watchful)
 		})
@@ -133,18 +133,18 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 // A model that pauses for 7 s in the middle of an answer is waited for, and nothing of the answer is thrown away.
 func TestPauseInAnAnswer(t *testing.T) {
 	for _, pause := range []time.Duration{3 * time.Second, 7 * time.Second, 8500 * time.Millisecond} {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendHandle("h")
-			c.typed("count to ten")
-			c.forget()
+			c.typeText("count to ten")
+			c.clearLog()
 			l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(pause)
 			l.SendContent(`%s`, bridgetest.VoiceField(8, time.Second))
 			l.SendContent(`"generationComplete":true`)
 			l.SendContent(`"turnComplete":true`)
 			time.Sleep(3 * time.Second)
-			c.sees("Speaking 7*50 8*50 TurnComplete")
-			if tried := c.tried(); tried != "" {
+			c.checkLog("Speaking 7*50 8*50 TurnComplete")
+			if tried := c.watchdogAttempts(); tried != "" {
 				t.Errorf("pause of %v: tried %s", pause, tried)
 			}
 			r.up.AssertNoDial()
@@ -173,16 +173,16 @@ func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 		"extended thinking has it": {`{"model":"gemini-3.8-live-extended-thinking",` + declare("weather")[1:], 0, time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{Config: []byte(test.config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
-				c.typed("how is the weather?")
+				c.typeText("how is the weather?")
 				if test.spoken > 0 {
 					l.SendContent(`%s`, bridgetest.VoiceField(7, test.spoken))
 				}
 				l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{}}]}}`)
 				synctest.Wait()
 				called := time.Now()
-				c.respond("a", "weather", `{"sun":1}`)
+				c.sendToolResponse("a", "weather", `{"sun":1}`)
 				switch {
 				case test.end < 0:
 					time.Sleep(-test.end)
@@ -207,8 +207,8 @@ func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 					return
 				}
 				time.Sleep(10 * time.Second)
-				if c.tried() == "" && !strings.Contains(test.config, "extended") {
-					t.Errorf("nobody notices that the model says nothing: %s", c.story())
+				if c.watchdogAttempts() == "" && !strings.Contains(test.config, "extended") {
+					t.Errorf("nobody notices that the model says nothing: %s", c.summarizeLog())
 				}
 			}, watchful)
 		})

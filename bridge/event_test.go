@@ -15,16 +15,16 @@ import (
 
 // Events are numbered from 1 on, without a gap, and say when they happened.
 func TestEventsAreNumbered(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.utter(time.Second)
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.speakFor(time.Second)
 		l.SendContent(`"inputTranscription":{"text":"hi"}`)
 		l.SendSpokenWords(7, "Hello ", "there.")
 		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		c.typed("go on")
+		c.typeText("go on")
 		l.SendAnswer(8, 5*time.Second)
 		time.Sleep(time.Second)
-		c.do(bridge.Interrupt{})
+		c.doCommand(bridge.Interrupt{})
 		all := c.events()
 		if len(all) < 12 {
 			t.Fatalf("%d events", len(all))
@@ -43,8 +43,8 @@ func TestEventsAreNumbered(t *testing.T) {
 	})
 }
 
-// texts is what was said, in short.
-func (c *caller) texts() (list []string) {
+// spokenTexts is what was said, in short.
+func (c *caller) spokenTexts() (list []string) {
 	for _, e := range c.entries() {
 		final := func(yes bool) string { return map[bool]string{true: "."}[yes] }
 		at := e.at.Round(50 * time.Millisecond)
@@ -63,7 +63,7 @@ func (c *caller) texts() (list []string) {
 // What is said is sent in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
 // all of it.
 func TestTextsAreTyped(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"inputTranscription":{"text":"Tell me "}`)
 		l.SendContent(`"inputTranscription":{"text":"a story."}`)
 		l.SendContent(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
@@ -80,7 +80,7 @@ func TestTextsAreTyped(t *testing.T) {
 			`0s model 1 "Once "`, `250ms model 1 "upon "`, `500ms model 1 "a "`, `750ms model 1 "time"`, `1s model 1 "Once upon a time".`,
 			`2s user 2 "More."`, `2s user 2 "More.".`, `2s model 2 "There "`, `2.25s model 2 "was "`, `2.4s model 2 "There ".`,
 		}
-		if got := c.texts(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		if got := c.spokenTexts(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 		}
 	})
@@ -88,32 +88,32 @@ func TestTextsAreTyped(t *testing.T) {
 
 // An answer that is cut off says by whom, and what was heard of it.
 func TestWhoInterrupts(t *testing.T) {
-	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *bridgetest.Conn){
-		bridge.ByVoice: func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.talks(400 * time.Millisecond)
+	for by, cut := range map[bridge.Cause]func(r *harness, c *caller, l *bridgetest.Conn){
+		bridge.ByVoice: func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.speakWithoutPause(400 * time.Millisecond)
 			l.SendContent(`"interrupted":true`)
 		},
-		bridge.ByText:   func(_ *rig, c *caller, _ *bridgetest.Conn) { c.typed("stop") },
-		bridge.ByClient: func(_ *rig, c *caller, _ *bridgetest.Conn) { c.do(bridge.Interrupt{}) },
-		bridge.ByClear: func(r *rig, c *caller, _ *bridgetest.Conn) {
-			c.do(bridge.ClearContext{})
+		bridge.ByText:   func(_ *harness, c *caller, _ *bridgetest.Conn) { c.typeText("stop") },
+		bridge.ByClient: func(_ *harness, c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Interrupt{}) },
+		bridge.ByClear: func(r *harness, c *caller, _ *bridgetest.Conn) {
+			c.doCommand(bridge.ClearContext{})
 			r.up.NextConn().AcceptSetup()
 		},
-		bridge.ByConnectionLoss: func(r *rig, _ *caller, l *bridgetest.Conn) {
+		bridge.ByConnectionLoss: func(r *harness, _ *caller, l *bridgetest.Conn) {
 			l.DropConnection()
 			r.up.NextConn().AcceptSetup()
 			time.Sleep(5 * time.Second)
 		},
 	} {
 		t.Run(string(by), func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				l.SendAnswer(6, time.Second) // so that the turn is the second one
 				time.Sleep(2 * time.Second)
 				l.SendSpokenWords(7, "Once ", "upon ", "a ", "time", " there ", "was")
 				time.Sleep(900 * time.Millisecond)
 				cut(r, c, l)
-				got, _ := find[bridge.Interrupted](c)
+				got, _ := findEvents[bridge.Interrupted](c)
 				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].PlayedText, "Once upon a ") ||
 					got[0].Played < 900*time.Millisecond {
 					t.Errorf("%+v", got)
@@ -125,17 +125,17 @@ func TestWhoInterrupts(t *testing.T) {
 
 // In silence there is nothing to be interrupted, not even by clearing the history.
 func TestNothingIsInterruptedInSilence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		c.do(bridge.ClearContext{})
-		c.works(r.up.NextConn().AcceptSetup())
-		c.typed("stop")
-		c.do(bridge.Interrupt{})
-		c.do(bridge.Pause{On: true})
-		c.do(bridge.Pause{})
-		if cut, _ := find[bridge.Interrupted](c); len(cut) > 0 {
+		c.doCommand(bridge.ClearContext{})
+		c.checkStillWorks(r.up.NextConn().AcceptSetup())
+		c.typeText("stop")
+		c.doCommand(bridge.Interrupt{})
+		c.doCommand(bridge.Pause{On: true})
+		c.doCommand(bridge.Pause{})
+		if cut, _ := findEvents[bridge.Interrupted](c); len(cut) > 0 {
 			t.Errorf("%+v", cut)
 		}
 	})
@@ -143,9 +143,9 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 
 // Of a tool of the gateway the client learns what it was called with, and what came of it.
 func TestToolStatusHasArgumentsAndResult(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.SessionRequest{Tools: []tools.Tool{{
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c, l := r.connectCaller(bridge.SessionRequest{Tools: []tools.Tool{{
 			Declaration: tools.Declaration{Name: "sum", Title: "Adding"},
 			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 				if strings.Contains(string(args), "0") {
@@ -158,7 +158,7 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 		l.CallTool("a", "sum", `{"of":[1,2]}`)
 		l.CallTool("b", "sum", `{"of":[0]}`)
 		time.Sleep(2 * time.Second)
-		got, _ := find[bridge.ToolStatus](c)
+		got, _ := findEvents[bridge.ToolStatus](c)
 		var list []string
 		for _, s := range got {
 			list = append(list, fmt.Sprintf("%s %s %s %s %s %s %v %s", s.ID, s.Name, s.Title, s.Status, s.Args, s.Result, s.Took, s.Message))
@@ -175,29 +175,29 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 
 // A model that hears and never answers is taken for dead at the second question: a fresh session learns what was said.
 func TestModelThatHearsAndNeverAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, watchful)
 		c, l := r.plain() // gemini-3.8-live may choose not to answer
 		l.SendHandle("h")
-		c.typed("my name is Ada")
+		c.typeText("my name is Ada")
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		ask := func() string {
-			c.forget()
-			c.utter(time.Second)
+			c.clearLog()
+			c.speakFor(time.Second)
 			l.SendContent(`"inputTranscription":{"text":"And now?"}`)
 			for range 30 {
-				c.quiet(time.Second)
+				c.staySilentFor(time.Second)
 				select {
 				case l = <-r.up.Conns:
 					l.AcceptSetup()
 					l.SendHandle("h2")
-					c.quiet(2 * time.Second)
+					c.staySilentFor(2 * time.Second)
 					l.SendContent(`"inputTranscription":{"text":"And now?"}`)
 				default:
 				}
 			}
-			return c.tried()
+			return c.watchdogAttempts()
 		}
 		for i, want := range []string{"nudge resume none", "nudge fresh none", "nudge none"} {
 			if got := ask(); got != want {
@@ -209,6 +209,6 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 		}
 		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
-		c.works(l)
+		c.checkStillWorks(l)
 	})
 }

@@ -25,7 +25,7 @@ func onVertex(o *bridge.Options) {
 // On Vertex AI a handle says how far it goes. When the link is cut in the middle of a sentence, the session gets the rest of it:
 // nothing is lost and nothing comes twice, and what was transcribed of the beginning stays.
 func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, `"transparent":true`) {
 			t.Fatalf("setup %s", l.Raw)
 		}
@@ -33,12 +33,12 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 		for i := range said {
 			said[i] += int16(i / 320) // each 20 ms are others
 		}
-		c.pace(said[:16000])
+		c.sendInRealTime(said[:16000])
 		l.SendContent(`"inputTranscription":{"text":"The beginning "}`)
 		first := l.ReceivedPCM()
 		covered := len(l.Inputs()) - 20
 		l.Send(`{"sessionResumptionUpdate":{"newHandle":"h","resumable":true,"lastConsumedClientMessageIndex":"%d"}}`, covered)
-		c.pace(said[16000:20000])
+		c.sendInRealTime(said[16000:20000])
 		heard := 0
 		for _, in := range l.Inputs()[:covered] {
 			heard += len(in.PCM)
@@ -46,12 +46,12 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 		if len(first) <= heard {
 			t.Fatalf("%d samples came, %d of them are covered: this proves nothing", len(first), heard)
 		}
-		m := r.next(l)
+		m := r.dropConnection(l)
 		if !strings.Contains(m.Raw, `"handle":"h"`) {
 			t.Errorf("setup %s", m.Raw)
 		}
-		c.pace(said[20000:])
-		c.quiet(time.Second)
+		c.sendInRealTime(said[20000:])
+		c.staySilentFor(time.Second)
 		got := slices.Concat(l.ReceivedPCM()[:heard], m.ReceivedPCM())
 		if len(got) < len(said) || !slices.Equal(got[:len(said)], said) {
 			t.Errorf("the session heard %d samples that differ from the %d that were said", len(got), len(said))
@@ -59,7 +59,7 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 		m.SendContent(`"inputTranscription":{"text":"and the end."}`)
 		m.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		c.remembers("u: The beginning and the end.")
+		c.checkContext("u: The beginning and the end.")
 	}, onVertex)
 }
 
@@ -67,13 +67,13 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 func TestTheEmulatorHearsASentenceOnceOnVertex(t *testing.T) {
 	for _, cut := range []time.Duration{300 * time.Millisecond, time.Second, 2500 * time.Millisecond} {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				fault := emulator.Fault{On: emulator.OnSpeechStart, After: cut, Connections: []int{1}, Drop: true}
 				r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, onVertex)
 				c := r.meets(bridge.SessionRequest{})
-				c.quiet(time.Second)
-				c.pace(loud(3 * time.Second))
-				c.quiet(4 * time.Second)
+				c.staySilentFor(time.Second)
+				c.sendInRealTime(loud(3 * time.Second))
+				c.staySilentFor(4 * time.Second)
 				m.heard(3 * time.Second)
 				if n := len(m.saw(emulator.Opened)); n != 2 {
 					t.Errorf("%d links", n)

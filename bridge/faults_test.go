@@ -74,7 +74,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				const sentence = 1500 * time.Millisecond
 				var up time.Time // from when on there is a way
 				r, _ := emulated(t, test.scenario, watchful, func(o *bridge.Options) {
@@ -89,13 +89,13 @@ func TestFaults(t *testing.T) {
 				c := r.meets(bridge.SessionRequest{})
 				ask := func(rest time.Duration) (wait, sound time.Duration, messages []string) {
 					var notes []string
-					c.forget()
-					end := r.since() + sentence
-					c.says(sentence, rest)
+					c.clearLog()
+					end := r.elapsed() + sentence
+					c.speakAndPause(sentence, rest)
 					for _, e := range c.entries() {
 						switch event := e.event.(type) {
 						case bridge.Speaking:
-							_, messages = c.waiting()
+							_, messages = c.heardAndSeen()
 							return e.at - end, sound, append(messages, notes...)
 						case bridge.ErrorEvent:
 							notes = append(notes, event.Err.Message)
@@ -103,7 +103,7 @@ func TestFaults(t *testing.T) {
 							sound += 20 * time.Millisecond
 						}
 					}
-					t.Fatalf("no answer: %s", c.story())
+					t.Fatalf("no answer: %s", c.summarizeLog())
 					return 0, 0, nil
 				}
 				usual, _, _ := ask(4 * time.Second)
@@ -111,8 +111,8 @@ func TestFaults(t *testing.T) {
 					up = time.Now().Add(660*time.Millisecond + test.down)
 				}
 				wait, sound, messages := ask(20 * time.Second)
-				cut, _ := find[bridge.Interrupted](c)
-				tried := c.tried()
+				cut, _ := findEvents[bridge.Interrupted](c)
+				tried := c.watchdogAttempts()
 				next, _, _ := ask(4 * time.Second)
 				if test.breaks {
 					wait = next

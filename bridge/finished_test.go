@@ -22,15 +22,15 @@ func TestEndOfTranscript(t *testing.T) {
 		"cut off":                           {voice, text("Hello"), voice, text(" there."), finished, `"interrupted":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-				c.typed("Hi.")
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+				c.typeText("Hi.")
 				for _, m := range messages {
 					l.SendContent("%s", m)
 				}
 				l.CompleteTurn()
 				time.Sleep(5 * time.Second)
 				lastText, end := -1, -1
-				for i, e := range c.order() {
+				for i, e := range c.listEvents() {
 					if strings.Contains(e, `"outputTranscription":{"text"`) {
 						lastText = i
 					}
@@ -39,7 +39,7 @@ func TestEndOfTranscript(t *testing.T) {
 					}
 				}
 				if end < lastText || end < 0 || lastText < 0 && name != "cut off" {
-					t.Errorf("the text ends at %d, and its end is at %d: %q", lastText, end, c.order())
+					t.Errorf("the text ends at %d, and its end is at %d: %q", lastText, end, c.listEvents())
 				}
 			})
 		})

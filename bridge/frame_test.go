@@ -15,33 +15,36 @@ import (
 
 // A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
 func TestTypedTurnsShowThePicture(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		said := func() string {
 			t.Helper()
 			all := l.Inputs()
 			return all[len(all)-1].Raw
 		}
-		c.typed("nothing to see")
+		c.typeText("nothing to see")
 		if got := said(); strings.Contains(got, "inlineData") {
 			t.Errorf("sent %s", got)
 		}
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
-		c.typed("what is this?")
+		c.typeText("what is this?")
 		if got := said(); !strings.Contains(got, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {
 			t.Errorf("sent %s", got)
 		}
-		c.do(bridge.Message{Parts: []byte(`[{"inlineData":{"mimeType":"image/png","data":"AAAA"}},{"text":"and this?"}]`), TurnComplete: true})
+		c.doCommand(bridge.Message{
+			Parts:        []byte(`[{"inlineData":{"mimeType":"image/png","data":"AAAA"}},{"text":"and this?"}]`),
+			TurnComplete: true,
+		})
 		if got := said(); strings.Contains(got, "Y2F0") {
 			t.Errorf("two pictures: %s", got)
 		}
-		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
+		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
 		if got := said(); strings.Contains(got, "Y2F0") {
 			t.Errorf("sent with what wants no answer: %s", got)
 		}
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		c.session.ClearFrame()
-		c.typed("still there?")
+		c.typeText("still there?")
 		if got := said(); strings.Contains(got, "Y2F0") {
 			t.Errorf("an old picture: %s", got)
 		}
@@ -50,7 +53,7 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 
 // A picture costs its memory once, not once for each typed turn that waits.
 func TestAPictureCostsItsMemoryOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		r.up.SetFailure(0, context.DeadlineExceeded) // the network is gone
 		l.DropConnection()
 		synctest.Wait()
@@ -60,7 +63,7 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		const turns = 10
 		for i := range turns {
-			c.typed(fmt.Sprint("hello ", i))
+			c.typeText(fmt.Sprint("hello ", i))
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
@@ -73,12 +76,12 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 
 // What is said again to another link has its picture again.
 func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
-		c.typed("what is this?")
-		l = r.next(l)
+		c.typeText("what is this?")
+		l = r.dropConnection(l)
 		time.Sleep(time.Second)
 		for _, in := range l.Inputs() {
 			if strings.Contains(in.Raw, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {

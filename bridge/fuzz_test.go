@@ -35,20 +35,20 @@ func FuzzSnapshot(f *testing.F) {
 			fields["Tokens"] = [2][]byte{hash[:], nil}
 			value, _ = json.Marshal(fields)
 		}
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			shared := store.NewMemory()
 			if _, err := shared.CompareAndSwap(context.Background(), "session/"+id, 0, 1, value, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
+			r := newHarness(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
 			r.up.SetFailure(0, errors.New("no route"))
-			d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: id + "." + secret})
+			d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: id + "." + secret})
 			time.Sleep(time.Minute) // it gives up after 30 s
 			d.leave(nil)
 			<-d.over
 			r.up.SetFailure(0, nil)
-			c, l := r.connect(resumable)
-			c.works(l)
+			c, l := r.connectCaller(resumable)
+			c.checkStillWorks(l)
 		})
 	})
 }

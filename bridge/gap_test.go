@@ -15,8 +15,8 @@ import (
 	"voxgate/bridge/price"
 )
 
-// waiting is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
-func (c *caller) waiting() (sound time.Duration, messages []string) {
+// heardAndSeen is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
+func (c *caller) heardAndSeen() (sound time.Duration, messages []string) {
 	for _, e := range c.entries() {
 		if e.event == nil {
 			sound += 20 * time.Millisecond
@@ -28,7 +28,7 @@ func (c *caller) waiting() (sound time.Duration, messages []string) {
 }
 
 // The network to Gemini is gone for a while: what a person hears and sees.
-func TestGap(t *testing.T) {
+func TestNetworkGapIsSignalled(t *testing.T) {
 	const tone, sentence = 200 * time.Millisecond, 1560 * time.Millisecond // in frames that are not silent in their middle
 	for down, want := range map[time.Duration]struct {
 		tones, sentences int
@@ -40,13 +40,13 @@ func TestGap(t *testing.T) {
 		12 * time.Second:        {2 + 3, 1, true},
 		24 * time.Second:        {2 + 9, 1, true},
 	} {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendHandle("h")
-			c.forget()
-			r.cutOff(l)
+			c.clearLog()
+			r.cutNetwork(l)
 			time.Sleep(down)
 			synctest.Wait()
-			sound, reported := c.waiting()
+			sound, reported := c.heardAndSeen()
 			expect := time.Duration(want.tones)*tone + time.Duration(want.sentences)*sentence
 			if (sound-expect).Abs() > 500*time.Millisecond || (len(reported) == 1) != want.reported || len(reported) > 1 {
 				t.Errorf("%v: heard %v, want %v; got %v", down, sound, expect, reported)
@@ -54,32 +54,32 @@ func TestGap(t *testing.T) {
 			r.up.SetFailure(0, nil)
 			m := r.up.NextConn().AcceptSetup()
 			time.Sleep(3 * time.Second) // the sentence ends
-			if states, _ := find[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
+			if states, _ := findEvents[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
 				t.Errorf("%v: ends as %v", down, states)
 			}
-			c.works(m)
+			c.checkStillWorks(m)
 		})
 	}
 }
 
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendVoice(7, 6*time.Second)
-		r.cutOff(l)
+		r.cutNetwork(l)
 		time.Sleep(4 * time.Second)
-		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
+		if got := c.summarizeLog(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
 			t.Error(got)
 		}
 		reader, k := func() (*caller, *bridgetest.Conn) {
 			r.up.SetFailure(0, nil)
 			r.up.NextConn().AcceptSetup()
-			return r.connect(bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+			return r.connectCaller(bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
-		r.cutOff(k)
+		r.cutNetwork(k)
 		time.Sleep(8 * time.Second)
-		if sound, reported := reader.waiting(); sound > 0 || len(reported) != 1 {
+		if sound, reported := reader.heardAndSeen(); sound > 0 || len(reported) != 1 {
 			t.Errorf("a reader hears %v and gets %v", sound, reported)
 		}
 	})
@@ -87,29 +87,29 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 
 // A caller that wants to hear nothing but the model hears no sound of ours.
 func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
-	talk(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		r.cutOff(l)
+		r.cutNetwork(l)
 		time.Sleep(8 * time.Second)
-		if sound, reported := c.waiting(); sound > 0 || len(reported) != 1 {
+		if sound, reported := c.heardAndSeen(); sound > 0 || len(reported) != 1 {
 			t.Errorf("hears %v and gets %v", sound, reported)
 		}
 		r.up.SetFailure(0, nil)
-		c.works(r.up.NextConn().AcceptSetup())
+		c.checkStillWorks(r.up.NextConn().AcceptSetup())
 	})
 }
 
 // Quota is no reason to try again: it is reported at once, with a time, and new conversations are kept away that long.
-func TestQuota(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestQuotaIsNotRetried(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.CloseWith(1011, "RESOURCE_EXHAUSTED")
-		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
+		if e := c.awaitFailure(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
 		dials := r.up.DialCount()
 		time.Sleep(20 * time.Second)
-		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
+		if e := r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy); e.Retry != 10*time.Second {
 			t.Errorf("%+v", e)
 		}
 		if n := r.up.DialCount(); n != dials {
@@ -118,20 +118,21 @@ func TestQuota(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		// One finds out for all.
 		r.up.SetFailure(429, nil)
-		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Status != 429 {
+		if e := r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy); e.Status != 429 {
 			t.Errorf("%+v", e)
 		}
-		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
+		r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy)
 		if n := r.up.DialCount(); n != dials+1 {
 			t.Errorf("%d dials", n-dials)
 		}
 		r.up.SetFailure(0, nil)
 		time.Sleep(30 * time.Second)
-		r.join(bridge.SessionRequest{Account: used{bridge.Unlimited}}).fails(bridge.CodeUnauthorized) // and leaves it to the next to find out
+		// and leaves it to the next to find out
+		r.startCaller(bridge.SessionRequest{Account: used{bridge.Unlimited}}).awaitFailure(bridge.CodeUnauthorized)
 		d, m := r.plain()
-		d.works(m)
+		d.checkStillWorks(m)
 		e, k := r.plain()
-		e.works(k)
+		e.checkStillWorks(k)
 	})
 }
 
@@ -144,35 +145,35 @@ func (used) ConsumeToken() error {
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.
 func TestQuotaOnResume(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		r.up.SetFailure(429, nil)
 		l.DropConnection()
 		time.Sleep(12 * time.Second)
-		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
+		r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy)
 		r.up.SetFailure(0, nil)
 		m := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		time.Sleep(3 * time.Second)
-		c.works(m)
+		c.checkStillWorks(m)
 		m.SendHandle("h")
 		r.up.SetFailure(429, nil)
 		m.DropConnection()
-		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
+		if e := c.awaitFailure(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
 	})
 }
 
 // A fresh session learns what was said, and does not greet again.
-func TestReseed(t *testing.T) {
+func TestFreshSessionGetsTheHistory(t *testing.T) {
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"} {
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
 			r, m := emulated(t, emulator.Scenario{HandleTTL: time.Nanosecond, Faults: []emulator.Fault{f}}, watchful, distant(10*time.Millisecond))
 			c := r.meets(bridge.SessionRequest{Config: json.RawMessage(`{"model":"` + model + `"}`)})
-			c.typed("my name is Ada")
-			c.quiet(8 * time.Second)
-			c.says(2*time.Second, 8*time.Second)
+			c.typeText("my name is Ada")
+			c.staySilentFor(8 * time.Second)
+			c.speakAndPause(2*time.Second, 8*time.Second)
 			opened := m.saw(emulator.Opened, emulator.Appended)
 			reported := ""
 			for _, e := range opened {
@@ -187,13 +188,13 @@ func TestReseed(t *testing.T) {
 					t.Errorf("%s got %q, without %q", model, reported, want)
 				}
 			}
-			if failures, _ := find[bridge.ErrorEvent](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
+			if failures, _ := findEvents[bridge.ErrorEvent](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
 				t.Errorf("%s: %v", model, failures)
 			}
-			if got := strings.Count(c.kinds(), "Speaking"); got != 2 {
+			if got := strings.Count(c.summarizeEvents(), "Speaking"); got != 2 {
 				t.Errorf("%s: it spoke %d times", model, got)
 			}
-			c.says(time.Second, 4*time.Second)
+			c.speakAndPause(time.Second, 4*time.Second)
 			m.heard(2*time.Second, time.Second)
 		})
 	}
@@ -202,13 +203,13 @@ func TestReseed(t *testing.T) {
 // What the handle does not know is sent after the resume. A handle that came on a resumed connection is not used: it may have
 // forgotten what was said before.
 func TestMissedTurnsAreTold(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
-		c.typed("my name is Ada")
+		c.typeText("my name is Ada")
 		l.SendContent(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.VoiceField(7, time.Second))
 		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		c.typed("how are you")
+		c.typeText("how are you")
 		l.DropConnection()
 		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
 		if got := m.InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
@@ -228,14 +229,14 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
 		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
 	}
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.DropConnection()
 		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
 		m.SendHandle("new")
 		m.DropConnection()
 		n := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
-		c.pace(loud(time.Second))
+		c.sendInRealTime(loud(time.Second))
 		time.Sleep(4 * time.Second) // the microphone has stopped
 		if got := voiced(n.ReceivedPCM()); got != time.Second || len(n.ReceivedPCM()) > 16000 {
 			t.Errorf("%v of speech came, in %d samples", got, len(n.ReceivedPCM()))
@@ -250,8 +251,8 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 	}
 	for length, handle := range map[int]string{100: "h", 4000: ""} {
 		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))
-		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("my name is Ada")
+		converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("my name is Ada")
 			l.SendContent(`%s,"outputTranscription":{"text":"Hello Ada."},"generationComplete":true`, bridgetest.VoiceField(7, time.Second))
 			l.SendContent(`"turnComplete":true`)
 			l.SendHandle("h")
@@ -267,17 +268,17 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 
 // A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
 func TestWhatWasActedOnIsNotMissed(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Pay my bill.")
+	converse(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("Pay my bill.")
 		l.CallTools("a pay")
 		l.SendHandle("h")
 		for range 3 {
-			l = r.next(l)
+			l = r.dropConnection(l)
 			if got := l.InputLog(); got != "" {
 				t.Errorf("came %q", got)
 			}
 		}
-		c.respond("a", "", `{"paid":true}`)
+		c.sendToolResponse("a", "", `{"paid":true}`)
 		l.SendSpokenWords(7, "Paid.")
 		l.CompleteTurn()
 		time.Sleep(time.Second)
@@ -289,15 +290,15 @@ func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 }
 
 // Turns that the model learned of go up in their order, stand in the transcript, and are sent again if they may be lost.
-func TestSeed(t *testing.T) {
+func TestPrefillTurns(t *testing.T) {
 	turn := func(model bool, text string) bridge.PrefillTurn {
 		return bridge.PrefillTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
 	}
 	seed := bridge.PrefillTurns{Turns: []bridge.PrefillTurn{turn(false, "one"), turn(true, "two"), turn(false, "three"), turn(true, "four")}}
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
-		c.do(seed)
-		c.typed("five")
+		c.doCommand(seed)
+		c.typeText("five")
 		if got := l.InputLog(); got != "typed one+two+three+four, typed five" {
 			t.Errorf("came %q", got)
 		}
@@ -307,17 +308,17 @@ func TestSeed(t *testing.T) {
 			t.Errorf("sent again: %q", got)
 		}
 		var texts []string
-		for _, e := range c.memory() {
+		for _, e := range c.contextEntries() {
 			texts = append(texts, e.Role+" "+e.Content)
 		}
 		if got := strings.Join(texts, ", "); got != "user one, assistant two, user three, assistant four, user five" {
 			t.Errorf("kept %s", got)
 		}
 	})
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
-		func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 			if err := c.session.Do(seed); err == nil {
 				t.Error("a model got it that takes only what asks for an answer")
 			}
@@ -325,8 +326,8 @@ func TestSeed(t *testing.T) {
 	)
 }
 
-func TestContext(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestContextHoldsTheTranscript(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"inputTranscription":{"text":"Tell me "}`)
 		l.SendContent(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
@@ -339,55 +340,55 @@ func TestContext(t *testing.T) {
 		l.SendContent(`%s,"outputTranscription":{"text":"As you wish."}`, bridgetest.VoiceField(7, time.Second))
 		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		c.typed("thanks")
-		c.remembers("u: Tell me a story.; a: Once upon a (cut after 2.5 s); u: Stop.; a: As you wish.; u: thanks")
+		c.typeText("thanks")
+		c.checkContext("u: Tell me a story.; a: Once upon a (cut after 2.5 s); u: Stop.; a: As you wish.; u: thanks")
 	})
 }
 
 func TestContextIsBounded(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		for i := range 1050 { // of two entries each
 			l.SendContent(`"inputTranscription":{"text":"%d"},"outputTranscription":{"text":"%d"},"turnComplete":true`, i, i)
 		}
 		time.Sleep(time.Second)
-		if got := c.memory(); len(got) != 2000 || got[1999].Content != "1049" {
+		if got := c.contextEntries(); len(got) != 2000 || got[1999].Content != "1049" {
 			t.Errorf("%d entries, the last %+v", len(got), got[len(got)-1])
 		}
 		for range 5 {
 			l.SendContent(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
 		}
-		if got := c.memory(); len(got) != 2 {
+		if got := c.contextEntries(); len(got) != 2 {
 			t.Errorf("%d entries", len(got))
 		}
 		l.SendContent(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
-		if got := c.memory(); len(got) != 1 || len([]rune(got[0].Content)) != 200_000 {
+		if got := c.contextEntries(); len(got) != 1 || len([]rune(got[0].Content)) != 200_000 {
 			t.Errorf("%d entries", len(got))
 		}
 	})
 }
 
 func TestClearContext(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.typed("my name is Ada")
+		c.typeText("my name is Ada")
 		l.SendVoice(7, 10*time.Second)
 		time.Sleep(time.Second)
-		c.forget()
-		c.do(bridge.ClearContext{})
+		c.clearLog()
+		c.doCommand(bridge.ClearContext{})
 		m := r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
-		c.sees("Interrupted History")
-		if got := c.memory(); len(got) != 0 {
+		c.checkLog("Interrupted History")
+		if got := c.contextEntries(); len(got) != 0 {
 			t.Errorf("kept %v", got)
 		}
 		if got := m.InputLog(); got != "" {
 			t.Errorf("the fresh session got %q", got)
 		}
-		c.works(m)
+		c.checkStillWorks(m)
 	})
 }
 
 // A conversation ends at its limits, but not in the middle of a sentence.
-func TestLimits(t *testing.T) {
+func TestConversationEndsAtItsLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		tokens int
@@ -401,27 +402,27 @@ func TestLimits(t *testing.T) {
 	} {
 		for _, talking := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t, func(o *bridge.Options) { o.MaxTokens = test.tokens })
-					c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config)})
-					begin := r.since()
+				runWithFakeClock(t, func(t *testing.T) {
+					r := newHarness(t, func(o *bridge.Options) { o.MaxTokens = test.tokens })
+					c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(test.config)})
+					begin := r.elapsed()
 					if talking && name == "time" {
 						time.Sleep(29 * time.Second)
 						l.SendAnswer(7, 5*time.Second)
-						begin = r.since() - 25*time.Second
+						begin = r.elapsed() - 25*time.Second
 					} else if talking {
 						l.SendVoice(7, 5*time.Second)
-						begin = r.since() + 5*time.Second
+						begin = r.elapsed() + 5*time.Second
 						test.reach(l)
 					} else {
 						test.reach(l)
 					}
-					c.ends(test.want)
-					if took := r.since() - begin; name == "time" && !about(took, 30*time.Second) || name == "tokens" && !about(took, 0) {
+					c.awaitEnd(test.want)
+					if took := r.elapsed() - begin; name == "time" && !isAbout(took, 30*time.Second) || name == "tokens" && !isAbout(took, 0) {
 						t.Errorf("talking %v: ended after %v", talking, took)
 					}
-					if talking && c.heard() != 250 {
-						t.Errorf("%d frames of the last answer were heard", c.heard())
+					if talking && c.countFrames() != 250 {
+						t.Errorf("%d frames of the last answer were heard", c.countFrames())
 					}
 				})
 			})
@@ -435,12 +436,12 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 		"message": bridge.Message{Text: "More.", TurnComplete: true}, "text": bridge.Text{Text: "More."}, "respond": bridge.Prompt{},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, l := newRig(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connect(bridge.SessionRequest{})
+			runWithFakeClock(t, func(t *testing.T) {
+				c, l := newHarness(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connectCaller(bridge.SessionRequest{})
 				l.SendVoice(7, 5*time.Second)
 				l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
-				c.do(ask)
-				c.ends(bridge.ErrTokenLimit)
+				c.doCommand(ask)
+				c.awaitEnd(bridge.ErrTokenLimit)
 				if got := l.InputLog(); got != "" {
 					t.Errorf("Gemini got %s", got)
 				}
@@ -450,14 +451,14 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 }
 
 // What Gemini says beside serverContent is kept apart from what stands in it.
-func TestBeside(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestRawFieldsOutsideServerContent(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
 		l.Send(`{"voiceActivity":{"type":"ACTIVITY_START"}}`)
 		l.Send(`{"newField":1}`)
 		l.Send(`{"serverContent":{"newField":2}}`)
 		var got []string
-		raws, _ := find[bridge.RawServerContent](c)
+		raws, _ := findEvents[bridge.RawServerContent](c)
 		for _, r := range raws {
 			got = append(got, fmt.Sprint(r.TopLevel, string(r.ServerContent)))
 		}
@@ -469,15 +470,15 @@ func TestBeside(t *testing.T) {
 	})
 }
 
-func TestUsage(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestTokenUsageIsReported(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for range 2 {
 			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
 				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]},"serverContent":{"turnComplete":true}}`)
 		}
-		got, reported := find[bridge.Usage](c)
-		over, ended := find[bridge.TurnComplete](c)
+		got, reported := findEvents[bridge.Usage](c)
+		over, ended := findEvents[bridge.TurnComplete](c)
 		if len(over) != 2 || reported[1] > ended[1] {
 			t.Errorf("got at %v, of turns over at %v", reported, ended)
 		}
@@ -488,7 +489,7 @@ func TestUsage(t *testing.T) {
 		if got[1].Dollars == nil || *got[1].Dollars != 0.001035 { // twice 90 at $3 a million, 10 at $0.75, 20 at $12, to the millionth
 			t.Errorf("it costs %v", got[1].Dollars)
 		}
-		c.leaves()
+		c.disconnect()
 		if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["tokens"] != 240.0 {
 			t.Errorf("%v", end)
 		}
@@ -497,15 +498,15 @@ func TestUsage(t *testing.T) {
 
 // The model counts a turn anew on the connection that goes on with it: what it took before the connection was lost counts, too.
 func TestUsageOfALostConnection(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.typed("Tell me a story.")
+		c.typeText("Tell me a story.")
 		l.Send("%s", reports(5000, 100)+"}")
 		l.SendVoice(7, time.Second)
 		synctest.Wait()
-		m := r.next(l)
+		m := r.dropConnection(l)
 		m.Send("%s", reports(5300, 150)+`,"serverContent":{"turnComplete":true}}`)
-		if got := last[bridge.Usage](c); got.Turn.Total != 5450 || got.Total.Total != 10_550 {
+		if got := lastEvent[bridge.Usage](c); got.Turn.Total != 5450 || got.Total.Total != 10_550 {
 			t.Errorf("a turn of %d tokens, %d in all", got.Turn.Total, got.Total.Total)
 		}
 	})
@@ -516,30 +517,31 @@ func priced(o *bridge.Options) { o.Prices = price.Default }
 
 // Each turn costs what its model does. One whose price is not known makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,` +
-			`"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
-			`"serverContent":{"turnComplete":true}}`
-		for _, step := range []struct {
-			model string
-			costs float64
-		}{{"", 0.00075}, {"gemini-2.5-flash-native-audio-latest", 0.00125}, {"gemini-9-live", 0}, {"gemini-3.8-live", 0}} {
-			if step.model != "" {
-				c.update(`{"model":"` + step.model + `"}`)
-				l = r.up.NextConn().AcceptSetup()
-				synctest.Wait()
+	converse(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)},
+		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+			turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,` +
+				`"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
+				`"serverContent":{"turnComplete":true}}`
+			for _, step := range []struct {
+				model string
+				costs float64
+			}{{"", 0.00075}, {"gemini-2.5-flash-native-audio-latest", 0.00125}, {"gemini-9-live", 0}, {"gemini-3.8-live", 0}} {
+				if step.model != "" {
+					c.updateConfig(`{"model":"` + step.model + `"}`)
+					l = r.up.NextConn().AcceptSetup()
+					synctest.Wait()
+				}
+				l.Send("%s", turn)
+				got := lastEvent[bridge.Usage](c)
+				if (got.Dollars != nil) != (step.costs > 0) || step.costs > 0 && *got.Dollars != step.costs {
+					t.Errorf("%s: %+v", step.model, got)
+				}
 			}
-			l.Send("%s", turn)
-			got := last[bridge.Usage](c)
-			if (got.Dollars != nil) != (step.costs > 0) || step.costs > 0 && *got.Dollars != step.costs {
-				t.Errorf("%s: %+v", step.model, got)
-			}
-		}
-	}, priced)
+		}, priced)
 }
 
-func TestArrived(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
+func TestRepeatedMessageIDsAreDetected(t *testing.T) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, _ *bridgetest.Conn) {
 		for i := range 300 {
 			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.MarkReceived(id) {
 				t.Errorf("%s is said to be known", id)
@@ -548,27 +550,27 @@ func TestArrived(t *testing.T) {
 		if c.session.MarkReceived("zxxxxxxxxxx") {
 			t.Error("the same arrived twice")
 		}
-		c.leaves()
-		if got := last[bridge.SetupComplete](r.back(c.token())).ReceivedIDs; len(got) != 256 {
+		c.disconnect()
+		if got := lastEvent[bridge.SetupComplete](r.resumeByToken(c.resumeToken())).ReceivedIDs; len(got) != 256 {
 			t.Errorf("%d ids", len(got))
 		}
 	})
 }
 
 // Sound is not for a model that waits for a tool and would close the session for it.
-func TestGate(t *testing.T) {
-	talk(
+func TestAudioIsHeldWhileABlockingToolRuns(t *testing.T) {
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.CallTools("a weather")
-			c.sees("SetupComplete ToolCall(a)")
-			c.speak(loud(time.Second))
+			c.checkLog("SetupComplete ToolCall(a)")
+			c.sendAudio(loud(time.Second))
 			if n := len(l.ReceivedPCM()); n > 0 {
 				t.Errorf("%d samples came", n)
 			}
-			c.respond("a", "", `{"x":1}`)
-			c.speak(loud(time.Second))
+			c.sendToolResponse("a", "", `{"x":1}`)
+			c.sendAudio(loud(time.Second))
 			if n := len(l.ReceivedPCM()); n != 16000 {
 				t.Errorf("%d samples came", n)
 			}
@@ -576,7 +578,7 @@ func TestGate(t *testing.T) {
 			c.entries()
 			time.Sleep(10 * time.Second)
 			l.AssertToolResponses(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
-			c.speak(loud(time.Second))
+			c.sendAudio(loud(time.Second))
 			if n := len(l.ReceivedPCM()); n != 32000 {
 				t.Errorf("%d samples came", n)
 			}

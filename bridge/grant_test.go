@@ -18,7 +18,7 @@ import (
 
 // A tool that is not granted does not run, though the model calls it.
 func TestAToolThatIsNotGranted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		ran := map[string]int{}
 		tool := func(name string) tools.Tool {
 			return tools.Tool{
@@ -29,17 +29,17 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 				},
 			}
 		}
-		r := newRig(t, func(o *bridge.Options) {
+		r := newHarness(t, func(o *bridge.Options) {
 			o.Tools = func() []tools.Tool { return []tools.Tool{tool("pay"), tool("look_up")} }
 		})
-		c, l := r.connect(bridge.SessionRequest{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
+		c, l := r.connectCaller(bridge.SessionRequest{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
 		l.CallTools("a pay", "b look_up")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if ran["pay"] != 0 || ran["look_up"] != 1 {
 			t.Errorf("ran %v", ran)
 		}
-		if e := last[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeToolNotFound {
+		if e := lastEvent[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeToolNotFound {
 			t.Errorf("got %v", e)
 		}
 	})
@@ -58,17 +58,17 @@ func (b *bill) RecordCost(cost, _ bridge.Cost) (left, most bridge.Cost) {
 
 // A caller that hangs up in the middle of an answer has spent what it took so far.
 func TestHangingUpIsNotFree(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
 		b := &bill{Account: bridge.Unlimited}
-		c, l := r.connect(bridge.SessionRequest{Account: b})
-		c.typed("Tell me a story.")
+		c, l := r.connectCaller(bridge.SessionRequest{Account: b})
+		c.typeText("Tell me a story.")
 		l.Send(`{"usageMetadata":{"promptTokenCount":30,"responseTokenCount":12,"totalTokenCount":42}}`)
 		l.SendVoice(1, time.Second)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		c.do(bridge.Goodbye{})
-		c.gone()
+		c.doCommand(bridge.Goodbye{})
+		c.serveError()
 		if b.spent != 42 {
 			t.Errorf("%d tokens were counted", b.spent)
 		}
@@ -101,26 +101,26 @@ func TestDollarsOfAConversation(t *testing.T) {
 		0.5:  {Grant: &bridge.Grant{MaxDollars: 0.5}, Agent: bridge.Agent{MaxDollars: 1.5}},
 		1.5:  {Grant: &bridge.Grant{MaxDollars: 9}, Agent: bridge.Agent{MaxDollars: 1.5}},
 	} {
-		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			context, turns, paid := 500, 0, 0.0
 			for ; !over(c); turns++ {
-				c.typed("More.")
+				c.typeText("More.")
 				context += 1500
 				l.SendVoice(7, time.Second)
 				l.Send("%s", reports(context, 1500)+`,"serverContent":{"turnComplete":true}}`)
-				paid = *last[bridge.Usage](c).Dollars
+				paid = *lastEvent[bridge.Usage](c).Dollars
 				context += 1500
 				if context > 25_600 {
 					context = 12_800
 				}
 				time.Sleep(2 * time.Second) // until it was heard
 			}
-			c.ends(bridge.ErrBudget)
+			c.awaitEnd(bridge.ErrBudget)
 			if paid > most || paid < most-0.12 || turns < 2 {
 				t.Errorf("$%g of $%g are paid after %d turns", paid, most, turns)
 			}
 			warnings := 0
-			logs, _ := find[bridge.Log](c)
+			logs, _ := findEvents[bridge.Log](c)
 			for _, e := range logs {
 				if left, ok := e.Details["dollarsLeft"].(float64); ok {
 					if warnings++; left > most*0.1 && left > 0.25 {
@@ -137,17 +137,17 @@ func TestDollarsOfAConversation(t *testing.T) {
 
 // While the last sentence is heard that could be paid nothing goes up.
 func TestNothingGoesUpPastTheBudget(t *testing.T) {
-	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Hello.")
+	converse(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("Hello.")
 		l.SendVoice(7, 5*time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		synctest.Wait()
 		before := len(l.ReceivedPCM())
-		c.talks(time.Second)
+		c.speakWithoutPause(time.Second)
 		if after := len(l.ReceivedPCM()); after != before {
 			t.Errorf("%d samples went up", after-before)
 		}
-		c.ends(bridge.ErrBudget)
+		c.awaitEnd(bridge.ErrBudget)
 	}, priced)
 }
 
@@ -155,19 +155,19 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 	open := canvasOn("gemini-3.1-flash-live-preview")
 	open.Grant = &bridge.Grant{MaxDollars: 0.08}
-	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
 		l.SendVoice(7, 5*time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		synctest.Wait()
 		before, said := len(l.ReceivedPCM()), l.InputLog()
-		d := r.back(c.token())
-		d.respond("a", "", filled)
-		d.talks(time.Second)
+		d := r.resumeByToken(c.resumeToken())
+		d.sendToolResponse("a", "", filled)
+		d.speakWithoutPause(time.Second)
 		if after := len(l.ReceivedPCM()); after != before || l.InputLog() != said {
 			t.Errorf("%d samples went up, and %q", after-before, strings.TrimPrefix(l.InputLog(), said))
 		}
-		d.ends(bridge.ErrBudget)
+		d.awaitEnd(bridge.ErrBudget)
 	}, priced)
 }
 
@@ -175,9 +175,9 @@ func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		open := bridge.SessionRequest{FarewellPrompt: "Say goodbye.", Grant: &bridge.Grant{MaxDollars: 0.08, MaxDuration: 10 * time.Second}}
-		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			time.Sleep(8 * time.Second)
-			c.typed("Hello.")
+			c.typeText("Hello.")
 			l.SendVoice(7, 8*time.Second)
 			time.Sleep(4 * time.Second) // its time is over
 			l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
@@ -186,7 +186,7 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 			if asks {
 				_ = c.session.Do(bridge.Message{Text: "And now?", TurnComplete: true}) // may be what ends it
 			}
-			c.ends(bridge.ErrTimeLimit)
+			c.awaitEnd(bridge.ErrTimeLimit)
 			if said := l.InputLog(); said != before {
 				t.Errorf("the model got %q", strings.TrimPrefix(said, before))
 			}
@@ -196,23 +196,23 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 
 // An agent that is named in a running conversation brings its limit.
 func TestDollarsOfAnAgentNamedLater(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.001}})
-		if e := last[bridge.SetupFailed](c).Err; !errors.Is(e, bridge.ErrBudget) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.001}})
+		if e := lastEvent[bridge.SetupFailed](c).Err; !errors.Is(e, bridge.ErrBudget) {
 			t.Errorf("an agent whose first turn may cost more: %v", e)
 		}
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.08}})
-		c.typed("Hello.")
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.08}})
+		c.typeText("Hello.")
 		l.SendVoice(7, time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
-		c.ends(bridge.ErrBudget)
+		c.awaitEnd(bridge.ErrBudget)
 	}, priced)
 }
 
 // A turn that takes longer than was reserved for it reserves more, or is cut off.
 func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
-	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Tell me a story.")
+	converse(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("Tell me a story.")
 		for range 300 { // s: 25 tokens each, 0.0003 dollars
 			l.SendVoice(7, time.Second)
 			time.Sleep(time.Second)
@@ -220,8 +220,8 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 				break
 			}
 		}
-		c.ends(bridge.ErrBudget)
-		if took := r.since(); took < 60*time.Second || took > 170*time.Second {
+		c.awaitEnd(bridge.ErrBudget)
+		if took := r.elapsed(); took < 60*time.Second || took > 170*time.Second {
 			t.Errorf("it was cut off after %v", took)
 		}
 	}, priced)
@@ -230,8 +230,8 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 // Where the client bounds the answers, no more is reserved for one.
 func TestShortAnswersReserveLittle(t *testing.T) {
 	open := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{MaxDollars: 0.012}}
-	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Hello.")
+	converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("Hello.")
 		l.SendVoice(7, 4*time.Second)
 		time.Sleep(5 * time.Second)
 		l.Send("%s", reports(100, 100)+`,"serverContent":{"turnComplete":true}}`)
@@ -243,12 +243,12 @@ func TestShortAnswersReserveLittle(t *testing.T) {
 
 // The results of tools have the model read the whole context again: without money for that, the tool does not run.
 func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("look_up")), Grant: &bridge.Grant{MaxDollars: 0.1}},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(declare("look_up")), Grant: &bridge.Grant{MaxDollars: 0.1}},
+		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.Send("%s", reports(22_000, 20)+"}")
 			l.CallTools("a look_up")
-			c.ends(bridge.ErrBudget)
-			if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
+			c.awaitEnd(bridge.ErrBudget)
+			if calls, _ := findEvents[bridge.ToolCall](c); len(calls) > 0 {
 				t.Errorf("asked for %v", calls)
 			}
 		}, priced)
@@ -256,18 +256,18 @@ func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 
 // Where dollars are limited, a model without a price is refused, at the beginning and later, and so is a limit that pays for no turn.
 func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, priced)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, priced)
 		limited := &bridge.Grant{MaxDollars: 1}
-		e := r.join(bridge.SessionRequest{Config: []byte(`{"model":"gemini-9-live"}`), Grant: limited}).fails(bridge.CodeForbidden)
+		e := r.startCaller(bridge.SessionRequest{Config: []byte(`{"model":"gemini-9-live"}`), Grant: limited}).awaitFailure(bridge.CodeForbidden)
 		if e.Field != "initialConfig.model" {
 			t.Errorf("%+v", e)
 		}
-		r.join(bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.01}}).fails(bridge.CodeBusy)
-		c, _ := r.connect(bridge.SessionRequest{Grant: limited})
-		c.update(`{"model":"gemini-9-live"}`)
+		r.startCaller(bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.01}}).awaitFailure(bridge.CodeBusy)
+		c, _ := r.connectCaller(bridge.SessionRequest{Grant: limited})
+		c.updateConfig(`{"model":"gemini-9-live"}`)
 		synctest.Wait()
-		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
+		if e := lastEvent[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
 			t.Errorf("%v", e)
 		}
 	})
@@ -275,15 +275,15 @@ func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
 
 // What a backend may not have, the next change of it does not keep.
 func TestARefusedConfigIsNotSteered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c, _ := r.connectCaller(
 			bridge.SessionRequest{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}},
 		)
-		c.update(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
+		c.updateConfig(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
+		if e := lastEvent[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
 			t.Errorf("%v", e)
 		}
 		if err := c.session.Do(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "You sell hats."}}); err != nil {
@@ -293,7 +293,7 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 }
 
 // Whose word counts of what the caller cannot change, each field by itself.
-func TestWanted(t *testing.T) {
+func TestPrecedenceOfAgentFields(t *testing.T) {
 	file, key, hook := bridge.Agent{
 		Prompt: "file",
 		Voice:  "file",
@@ -339,12 +339,12 @@ func TestLayersOfTheAgent(t *testing.T) {
 		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "file", Voice: "Kore", Language: "it-IT"},
 		Grant: &bridge.Grant{Agent: bridge.Agent{Prompt: "grant", Voice: "Zephyr"}}, Override: bridge.Agent{Prompt: "webhook"},
 	}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, open, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		check := func(when string, c *caller, prompt, voice, language string) {
 			t.Helper()
 			synctest.Wait()
-			done := last[bridge.SetupComplete](c)
+			done := lastEvent[bridge.SetupComplete](c)
 			var got struct {
 				SystemInstruction struct{ Parts []struct{ Text string } }
 				GenerationConfig  struct {
@@ -365,8 +365,8 @@ func TestLayersOfTheAgent(t *testing.T) {
 		}
 		next := func(c *caller, command bridge.Command) {
 			t.Helper()
-			c.forget()
-			c.do(command)
+			c.clearLog()
+			c.doCommand(command)
 			a.up.NextConn().AcceptSetup().SendHandle("h") // another voice or language takes another connection
 		}
 		check("at the beginning", c, "webhook", "Zephyr", "de-DE")
@@ -376,7 +376,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 		check("after a change that says nothing", c, "webhook", "Zephyr", "it-IT")
 		next(c, bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}})
 		check("after a change by the backend", c, "webhook", "Leda", "it-IT")
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		a.up.NextConn().AcceptSetup().SendHandle("h")
 		check("at another gateway", d, "webhook", "Leda", "it-IT")
 		next(d, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
@@ -388,8 +388,8 @@ func TestLayersOfTheAgent(t *testing.T) {
 func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
 	open := bridge.SessionRequest{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
-	talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
-		got := string(last[bridge.SetupComplete](c).EffectiveConfig)
+	converse(t, open, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
+		got := string(lastEvent[bridge.SetupComplete](c).EffectiveConfig)
 		if want := `"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}`; !strings.Contains(got, want) {
 			t.Errorf("the model got %s", got)
 		}
@@ -416,7 +416,7 @@ func TestConfigsInLayers(t *testing.T) {
 		},
 		"null": {`{"voxgate":{"record":true}}`, `{"voxgate":null}`, `{"voxgate":{"record":true}}`},
 	} {
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			got := bridge.Agent{Config: json.RawMessage(test.caller)}.MergeOver(bridge.Agent{Config: json.RawMessage(test.file)}).Config
 			if string(got) != test.want {
 				t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -428,13 +428,13 @@ func TestConfigsInLayers(t *testing.T) {
 		`{"system_instruction":"Be brief."}`: `[{"text":"Be brief.\n\nnote"}]`,
 		`{"systemInstruction":{"parts":[{"text":"Be brief."}]}}`: `[{"text":"Be brief."},{"text":"note"}]`,
 	} {
-		talk(t, bridge.SessionRequest{Config: json.RawMessage(config), PromptSuffix: "note"}, func(t *testing.T, _ *rig, c *caller,
+		converse(t, bridge.SessionRequest{Config: json.RawMessage(config), PromptSuffix: "note"}, func(t *testing.T, _ *harness, c *caller,
 			_ *bridgetest.Conn,
 		) {
 			var got struct {
 				SystemInstruction struct{ Parts json.RawMessage }
 			}
-			setup := last[bridge.SetupComplete](c).EffectiveConfig
+			setup := lastEvent[bridge.SetupComplete](c).EffectiveConfig
 			if err := json.Unmarshal(setup, &got); err != nil || string(got.SystemInstruction.Parts) != want {
 				t.Errorf("%s: %s, %v", config, got.SystemInstruction.Parts, err)
 			}
@@ -462,21 +462,21 @@ func TestToolsAndTimeOfAnAgent(t *testing.T) {
 		"none":         {bridge.SessionRequest{Agent: bridge.Agent{Tools: []string{}}}, "[]"},
 		"not granted":  {bridge.SessionRequest{Agent: bridge.Agent{Tools: []string{"*"}}, Grant: &bridge.Grant{Tools: []string{"pay"}}}, "[pay]"},
 	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return named("find_room", "pay") } })
+		runWithFakeClock(t, func(t *testing.T) {
+			r := newHarness(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return named("find_room", "pay") } })
 			test.open.Agent.MaxDuration = time.Minute
 			test.open.Config = json.RawMessage(`{"voxgate":{"maxDuration":"2h"}}`)
-			c, _ := r.connect(test.open)
+			c, _ := r.connectCaller(test.open)
 			got := []string{}
-			for _, tool := range last[bridge.SetupComplete](c).Tools {
+			for _, tool := range lastEvent[bridge.SetupComplete](c).Tools {
 				got = append(got, tool.Name)
 			}
 			if fmt.Sprint(got) != test.want {
 				t.Errorf("%s: %v, want %s", name, got, test.want)
 			}
 			time.Sleep(time.Minute)
-			c.ends(bridge.ErrTimeLimit)
-			if took := r.since(); !about(took, time.Minute) {
+			c.awaitEnd(bridge.ErrTimeLimit)
+			if took := r.elapsed(); !isAbout(took, time.Minute) {
 				t.Errorf("%s: over after %v", name, took)
 			}
 		})
@@ -489,19 +489,19 @@ func TestALockedAgent(t *testing.T) {
 		Resumable: true, AgentLocked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),
 		Agent: bridge.Agent{Prompt: "file", Config: json.RawMessage(`{"tools":[{"googleSearch":{}}]}`)},
 	}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, open, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		check := func(when string, c *caller) {
 			t.Helper()
 			synctest.Wait()
-			config := string(last[bridge.SetupComplete](c).EffectiveConfig)
+			config := string(lastEvent[bridge.SetupComplete](c).EffectiveConfig)
 			if !strings.Contains(config, `"file"`) || strings.Contains(config, "client") || strings.Count(config, "googleSearch") != 1 ||
 				!strings.Contains(config, `"topK":3`) {
 				t.Errorf("%s: %s", when, config)
 			}
 		}
 		check("at the beginning", c)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		a.up.NextConn().AcceptSetup().SendHandle("h")
 		check("at another gateway", d)
 	})

@@ -22,8 +22,8 @@ import (
 	"voxgate/media"
 )
 
-// rig is a host with an upstream.
-type rig struct {
+// harness is a host with an upstream.
+type harness struct {
 	t     *testing.T
 	up    *bridgetest.Upstream
 	host  *bridge.Host
@@ -33,14 +33,14 @@ type rig struct {
 	lead  time.Duration // of the callers that join
 }
 
-func newRig(t *testing.T, change ...func(*bridge.Options)) *rig {
-	r := &rig{t: t, up: bridgetest.NewUpstream(t)}
-	r.serve(r.up.Dial, change...)
+func newHarness(t *testing.T, change ...func(*bridge.Options)) *harness {
+	r := &harness{t: t, up: bridgetest.NewUpstream(t)}
+	r.startHost(r.up.Dial, change...)
 	return r
 }
 
-// serve starts the host. The options can be changed before.
-func (r *rig) serve(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
+// startHost starts the host. The options can be changed before.
+func (r *harness) startHost(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
 	r.start, r.log = time.Now(), &logs{}
 	o := bridge.Options{
 		Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: dial},
@@ -90,7 +90,7 @@ func (l *logs) find(msg string) []map[string]any {
 
 // caller is a bridge.Caller that writes down what it gets and hears.
 type caller struct {
-	r      *rig
+	r      *harness
 	leave  func(error)
 	left   chan error // what Serve shall return
 	seated chan struct{}
@@ -101,7 +101,7 @@ type caller struct {
 	mic     *bridge.Microphone
 
 	mu     sync.Mutex
-	diary  []entry
+	diary  []logEntry
 	frames int
 	voices []uint32 // generations of the frames with sound
 	last   uint64   // number of the newest event
@@ -110,8 +110,8 @@ type caller struct {
 	full   bool     // it has enough unread
 }
 
-// entry is an event or a frame with sound.
-type entry struct {
+// logEntry is an event or a frame with sound.
+type logEntry struct {
 	at    time.Duration // since the rig's start
 	event bridge.EventBody
 	tag   int16
@@ -120,8 +120,8 @@ type entry struct {
 	time   time.Time
 }
 
-// join starts a caller.
-func (r *rig) join(o bridge.SessionRequest) *caller {
+// startCaller starts a caller.
+func (r *harness) startCaller(o bridge.SessionRequest) *caller {
 	r.t.Helper()
 	c := &caller{r: r, left: make(chan error, 1), seated: make(chan struct{}), over: make(chan struct{})}
 	c.leave = func(err error) { c.left <- err }
@@ -135,45 +135,47 @@ func (r *rig) join(o bridge.SessionRequest) *caller {
 	return c
 }
 
-// connect starts a caller and accepts its link.
-func (r *rig) connect(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
+// connectCaller starts a caller and accepts its link.
+func (r *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
 	r.t.Helper()
-	c := r.join(o)
+	c := r.startCaller(o)
 	l := r.up.NextConn().AcceptSetup()
 	synctest.Wait()
 	<-c.seated
 	return c, l
 }
 
-// talk holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
-func talk(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *rig, *caller, *bridgetest.Conn), change ...func(*bridge.Options)) {
+// converse holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
+func converse(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *harness, *caller, *bridgetest.Conn),
+	change ...func(*bridge.Options),
+) {
 	t.Helper()
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, change...)
-		c, l := r.connect(o)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, change...)
+		c, l := r.connectCaller(o)
 		f(t, r, c, l)
 	})
 }
 
-// next cuts a link, and accepts the one that follows.
-func (r *rig) next(l *bridgetest.Conn) *bridgetest.Conn {
+// dropConnection cuts a link, and accepts the one that follows.
+func (r *harness) dropConnection(l *bridgetest.Conn) *bridgetest.Conn {
 	r.t.Helper()
 	l.DropConnection()
 	return r.up.NextConn().AcceptSetup()
 }
 
-// cutOff cuts a link, and leaves no way to Gemini.
-func (r *rig) cutOff(l *bridgetest.Conn) {
+// cutNetwork cuts a link, and leaves no way to Gemini.
+func (r *harness) cutNetwork(l *bridgetest.Conn) {
 	r.up.SetFailure(0, errors.New("no route"))
 	l.DropConnection()
 }
 
-func (r *rig) plain() (*caller, *bridgetest.Conn) {
+func (r *harness) plain() (*caller, *bridgetest.Conn) {
 	r.t.Helper()
-	return r.connect(bridge.SessionRequest{})
+	return r.connectCaller(bridge.SessionRequest{})
 }
 
-func (r *rig) since() time.Duration { return time.Since(r.start) }
+func (r *harness) elapsed() time.Duration { return time.Since(r.start) }
 
 // Serve implements bridge.Caller.
 func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
@@ -206,7 +208,7 @@ func (c *caller) Notify(e bridge.Event) {
 		c.resume = done.ResumeToken
 	}
 	if !c.lost {
-		c.diary = append(c.diary, entry{at: c.r.since(), event: e.Body, number: e.Number, time: e.Time})
+		c.diary = append(c.diary, logEntry{at: c.r.elapsed(), event: e.Body, number: e.Number, time: e.Time})
 	}
 }
 
@@ -221,8 +223,8 @@ func (c *caller) Full() bool {
 	return c.full
 }
 
-// fill has the caller take no sound meanwhile, or take it again.
-func (c *caller) fill(on bool) {
+// blockOutput has the caller take no sound meanwhile, or take it again.
+func (c *caller) blockOutput(on bool) {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,29 +238,29 @@ func (c *caller) WriteFrame(f media.Frame) error {
 	if tag := f.PCM[len(f.PCM)/2]; tag != 0 {
 		c.frames++
 		c.voices = append(c.voices, f.Generation)
-		c.diary = append(c.diary, entry{at: c.r.since(), tag: tag})
+		c.diary = append(c.diary, logEntry{at: c.r.elapsed(), tag: tag})
 	}
 	return nil
 }
 
 // entries is the diary so far.
-func (c *caller) entries() []entry {
+func (c *caller) entries() []logEntry {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.diary[:len(c.diary):len(c.diary)]
 }
 
-// heard is the number of frames with sound so far.
-func (c *caller) heard() int {
+// countFrames is the number of frames with sound so far.
+func (c *caller) countFrames() int {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.frames
 }
 
-// generations are those of the frames with sound since the diary was emptied.
-func (c *caller) generations() []uint32 {
+// voiceGenerations are those of the frames with sound since the diary was emptied.
+func (c *caller) voiceGenerations() []uint32 {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,24 +277,24 @@ func (c *caller) events() (events []bridge.Event) {
 	return events
 }
 
-// lag has nothing get through to the caller any more.
-func (c *caller) lag() {
+// blockDelivery has nothing get through to the caller any more.
+func (c *caller) blockDelivery() {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = true
 }
 
-// forget empties the diary.
-func (c *caller) forget() {
+// clearLog empties the diary.
+func (c *caller) clearLog() {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.diary, c.voices = nil, nil
 }
 
-// story is the diary in short: events by name and voices as tag*frames. What comes all the time is left out.
-func (c *caller) story() string {
+// summarizeLog is the diary in short: events by name and voices as tag*frames. What comes all the time is left out.
+func (c *caller) summarizeLog() string {
 	var words []string
 	var tag int16
 	count := 0
@@ -348,16 +350,16 @@ func nameless(id string) string {
 	return id
 }
 
-// sees checks the story.
-func (c *caller) sees(want string) {
+// checkLog checks the story.
+func (c *caller) checkLog(want string) {
 	c.r.t.Helper()
-	if got := c.story(); got != want {
+	if got := c.summarizeLog(); got != want {
 		c.r.t.Errorf("the caller saw\n  %s\nwant\n  %s", got, want)
 	}
 }
 
-// find returns the entries with an event of type E.
-func find[E bridge.EventBody](c *caller) (found []E, at []time.Duration) {
+// findEvents returns the entries with an event of type E.
+func findEvents[E bridge.EventBody](c *caller) (found []E, at []time.Duration) {
 	for _, e := range c.entries() {
 		if event, ok := e.event.(E); ok {
 			found, at = append(found, event), append(at, e.at)
@@ -366,22 +368,22 @@ func find[E bridge.EventBody](c *caller) (found []E, at []time.Duration) {
 	return found, at
 }
 
-// last returns the last event of type E.
-func last[E bridge.EventBody](c *caller) E {
+// lastEvent returns the last event of type E.
+func lastEvent[E bridge.EventBody](c *caller) E {
 	c.r.t.Helper()
-	found, _ := find[E](c)
+	found, _ := findEvents[E](c)
 	if len(found) == 0 {
 		var none E
-		c.r.t.Fatalf("there was no %T: %s", none, c.story())
+		c.r.t.Fatalf("there was no %T: %s", none, c.summarizeLog())
 	}
 	return found[len(found)-1]
 }
 
-// warned checks that a log message holds the text.
-func (c *caller) warned(text string) {
+// checkWarning checks that a log message holds the text.
+func (c *caller) checkWarning(text string) {
 	c.r.t.Helper()
-	logs, _ := find[bridge.Log](c)
-	failures, _ := find[bridge.ErrorEvent](c)
+	logs, _ := findEvents[bridge.Log](c)
+	failures, _ := findEvents[bridge.ErrorEvent](c)
 	for _, f := range failures {
 		logs = append(logs, bridge.Log{Message: f.Err.Message})
 	}
@@ -393,8 +395,8 @@ func (c *caller) warned(text string) {
 	c.r.t.Errorf("no log message with %q in %v", text, logs)
 }
 
-// do carries a command out.
-func (c *caller) do(command bridge.Command) {
+// doCommand carries a command out.
+func (c *caller) doCommand(command bridge.Command) {
 	c.r.t.Helper()
 	synctest.Wait()
 	if err := c.session.Do(command); err != nil {
@@ -403,20 +405,20 @@ func (c *caller) do(command bridge.Command) {
 	synctest.Wait()
 }
 
-func (c *caller) typed(text string) {
+func (c *caller) typeText(text string) {
 	c.r.t.Helper()
-	c.do(bridge.Message{Parts: fmt.Appendf(nil, `[{"text":%q}]`, text), TurnComplete: true})
+	c.doCommand(bridge.Message{Parts: fmt.Appendf(nil, `[{"text":%q}]`, text), TurnComplete: true})
 }
 
-func (c *caller) speak(pcm []int16) {
+func (c *caller) sendAudio(pcm []int16) {
 	c.r.t.Helper()
 	if err := c.mic.WritePCM(pcm); err != nil {
 		c.r.t.Error(err)
 	}
 }
 
-// ends waits for the end of Host.Serve and checks its reason.
-func (c *caller) ends(want error) {
+// awaitEnd waits for the end of Host.Serve and checks its reason.
+func (c *caller) awaitEnd(want error) {
 	c.r.t.Helper()
 	select {
 	case <-c.over:
@@ -428,8 +430,8 @@ func (c *caller) ends(want error) {
 	}
 }
 
-// fails waits for the end of Host.Serve and checks its code.
-func (c *caller) fails(code bridge.Code) *bridge.Error {
+// awaitFailure waits for the end of Host.Serve and checks its code.
+func (c *caller) awaitFailure(code bridge.Code) *bridge.Error {
 	c.r.t.Helper()
 	select {
 	case <-c.over:
@@ -443,14 +445,14 @@ func (c *caller) fails(code bridge.Code) *bridge.Error {
 	return failure
 }
 
-// about reports whether a time is near another one: the playout's clock has 20 ms.
-func about(got, want time.Duration) bool { return (got - want).Abs() <= 60*time.Millisecond }
+// isAbout reports whether a time is near another one: the playout's clock has 20 ms.
+func isAbout(got, want time.Duration) bool { return (got - want).Abs() <= 60*time.Millisecond }
 
-// bubble runs a test with simulated time.
-func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
+// runWithFakeClock runs a test with simulated time.
+func runWithFakeClock(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
-// count makes n samples, from number first on, of somebody who speaks and never says the same twice.
-func count(first, n int) []int16 {
+// countingPCM makes n samples, from number first on, of somebody who speaks and never says the same twice.
+func countingPCM(first, n int) []int16 {
 	pcm := make([]int16, n)
 	for i := range pcm {
 		at := first + i

@@ -16,8 +16,8 @@ import (
 // The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
 // the client and the memory know what was heard, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		begin := r.since()
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		begin := r.elapsed()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
 			l.SendContent(`%s,"outputTranscription":{"text":%q}`, bridgetest.VoiceField(7, time.Second), words)
 		}
@@ -40,14 +40,14 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		if len(texts) != 3 || !strings.Contains(texts[2], "never stopped") {
 			t.Errorf("the client read %q", texts)
 		}
-		i := last[bridge.Interrupted](c)
+		i := lastEvent[bridge.Interrupted](c)
 		if want := "Once upon a time there was a parrot that never "; i.PlayedText != want || i.Generation == 0 {
 			t.Errorf("interrupted: %+v, want %q heard", i, want)
 		}
 		if off := i.Played - 2600*time.Millisecond; off < 0 || off > 26*time.Millisecond {
 			t.Errorf("%v were heard", i.Played)
 		}
-		got := c.memory()
+		got := c.contextEntries()
 		if e := got[len(got)-1]; e.Content != i.PlayedText || !e.Interrupted || e.Played != i.Played {
 			t.Errorf("kept %+v", e)
 		}
@@ -57,9 +57,9 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 // A sentence of ours that is cut off takes nothing away from the turn before it, which was heard whole: neither while it is said
 // nor while an answer waits behind it.
 func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
-	for name, cut := range map[string]func(*rig, *caller){
-		"typed": func(_ *rig, c *caller) { c.typed("second") },
-		"interrupted": func(r *rig, _ *caller) {
+	for name, cut := range map[string]func(*harness, *caller){
+		"typed": func(_ *harness, c *caller) { c.typeText("second") },
+		"interrupted": func(r *harness, _ *caller) {
 			r.up.SetFailure(0, nil)
 			l := r.up.NextConn().AcceptSetup()
 			l.SendContent(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.VoiceField(8, 2*time.Second))
@@ -67,43 +67,43 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
-				c.typed("first")
+				c.typeText("first")
 				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
 				l.CompleteTurn()
 				l.SendHandle("h")
 				time.Sleep(6 * time.Second) // all of it is heard
-				r.cutOff(l)
+				r.cutNetwork(l)
 				if name == "interrupted" {
-					c.typed("second")
+					c.typeText("second")
 				}
 				time.Sleep(5100 * time.Millisecond) // "One moment, please." has begun
 				cut(r, c)
 				time.Sleep(time.Second)
-				if i := last[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
+				if i := lastEvent[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 					t.Errorf("interrupted: %+v", i)
 				}
-				for _, e := range c.memory() {
+				for _, e := range c.contextEntries() {
 					if e.Content == "one two three four " && !e.Interrupted {
 						return
 					}
 				}
-				t.Errorf("kept %+v", c.memory())
+				t.Errorf("kept %+v", c.contextEntries())
 			})
 		})
 	}
 }
 
 // Each answer is timed, once, however it ends.
-func TestLatency(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestLatencyOfEachAnswer(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(80 * time.Millisecond)
 		check := func(n int, model time.Duration) {
 			t.Helper()
-			found, _ := find[bridge.Latency](c)
+			found, _ := findEvents[bridge.Latency](c)
 			if len(found) != n {
-				t.Fatalf("%d latencies, want %d: %s", len(found), n, c.story())
+				t.Fatalf("%d latencies, want %d: %s", len(found), n, c.summarizeLog())
 			}
 			if n == 0 {
 				return
@@ -121,14 +121,14 @@ func TestLatency(t *testing.T) {
 			l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
 			l.SendContent(`"turnComplete":true`)
 		}
-		c.talks(time.Second)
-		c.quiet(700 * time.Millisecond)
+		c.speakWithoutPause(time.Second)
+		c.staySilentFor(700 * time.Millisecond)
 		answer()
 		check(0, 0) // it is not over yet
 		time.Sleep(2 * time.Second)
 		check(1, 700*time.Millisecond)
 
-		c.typed("and now?")
+		c.typeText("and now?")
 		time.Sleep(900 * time.Millisecond)
 		answer()
 		time.Sleep(2 * time.Second)
@@ -138,7 +138,7 @@ func TestLatency(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		check(2, 900*time.Millisecond)
 
-		c.typed("and now?")
+		c.typeText("and now?")
 		time.Sleep(300 * time.Millisecond)
 		l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
 		time.Sleep(500 * time.Millisecond)
@@ -149,20 +149,20 @@ func TestLatency(t *testing.T) {
 }
 
 // The voice gets out of the way as soon as the person is heard, and comes back if the model does not mind.
-func TestDucking(t *testing.T) {
+func TestVoiceIsDuckedDuringSpeech(t *testing.T) {
 	for _, wish := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
+		runWithFakeClock(t, func(t *testing.T) {
+			r := newHarness(t)
 			config := `{}`
 			if wish {
 				config = `{"voxgate":{"ducking":true}}`
 			}
-			c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
-			begin := r.since()
+			c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(config)})
+			begin := r.elapsed()
 			l.SendContent(`%s`, bridgetest.VoiceField(8000, 3*time.Second))
-			c.quiet(500 * time.Millisecond)
-			c.talks(200 * time.Millisecond) // a cough
-			c.quiet(2 * time.Second)
+			c.staySilentFor(500 * time.Millisecond)
+			c.speakWithoutPause(200 * time.Millisecond) // a cough
+			c.staySilentFor(2 * time.Second)
 			quiet := int16(8000 / math.Pow(10, 12.0/20))
 			lowest, last := int16(8000), int16(0)
 			var from, to time.Duration
@@ -191,7 +191,7 @@ func TestDucking(t *testing.T) {
 
 func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 	t.Run("cut off by the model", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 2*time.Second))
 			l.SendContent(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.VoiceField(7,
 				2*time.Second))
@@ -207,10 +207,10 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		})
 	})
 	t.Run("stale after typed text", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
-			c.typed("stop")
+			c.typeText("stop")
 			l.Send(`{"serverContent":{"outputTranscription":{"text":"two"},"turnComplete":true},"usageMetadata":{"totalTokenCount":42}}`)
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "turnComplete") {
@@ -227,7 +227,7 @@ func (e *early) Lead() time.Duration            { return 200 * time.Millisecond 
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.session.AttachOutput(&early{})
 		for i := range 50 {
 			l.SendContent(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.VoiceField(7, 100*time.Millisecond), i)
@@ -235,7 +235,7 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 		time.Sleep(time.Second)
 		l.InterruptTurn()
 		synctest.Wait()
-		i := last[bridge.Interrupted](c)
+		i := lastEvent[bridge.Interrupted](c)
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
 			t.Errorf("%v are said to be heard after 1 s: %+v", i.Played, i)
 		}
@@ -251,7 +251,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 		"a voice":   bridgetest.VoiceField(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
 				l.CompleteTurn()
 				time.Sleep(500 * time.Millisecond)
@@ -259,10 +259,10 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 				time.Sleep(1800 * time.Millisecond)
 				l.InterruptTurn()
 				time.Sleep(time.Second)
-				if i := last[bridge.Interrupted](c); i.PlayedText != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
+				if i := lastEvent[bridge.Interrupted](c); i.PlayedText != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
 				}
-				if got := c.memory(); len(got) == 0 || got[0].Content != "one two " {
+				if got := c.contextEntries(); len(got) == 0 || got[0].Content != "one two " {
 					t.Errorf("kept %+v", got)
 				}
 			})
@@ -271,42 +271,42 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 }
 
 func TestAnswerAfterACutIsKept(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
 		l.SendContent(`"generationComplete":true`)
 		time.Sleep(time.Second)
-		c.typed("stop")
+		c.typeText("stop")
 		time.Sleep(time.Second)
 		l.SendContent(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.VoiceField(8, time.Second))
 		l.CompleteTurn()
 		time.Sleep(3 * time.Second)
-		c.remembers("a: one (cut after 1.0 s); u: stop; a: as you like")
+		c.checkContext("a: one (cut after 1.0 s); u: stop; a: as you like")
 	})
 }
 
 func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"outputTranscription":{"text":"Hello "}`)
 		l.SendContent(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.HoldVoice(true) // a peer connects
 		l.SendContent(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.VoiceField(7, 4*time.Second))
 		l.InterruptTurn()
 		synctest.Wait()
-		if i := last[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
+		if i := lastEvent[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
 		}
-		if n := len(c.memory()); n > 0 {
-			t.Errorf("kept %+v", c.memory())
+		if n := len(c.contextEntries()); n > 0 {
+			t.Errorf("kept %+v", c.contextEntries())
 		}
 	})
 }
 
 func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.session.HoldVoice(true)
 		l.SendContent(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.VoiceField(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
-		if got := c.story(); got != "SetupComplete" {
+		if got := c.summarizeLog(); got != "SetupComplete" {
 			t.Errorf("reported though nothing is heard: %s", got)
 		}
 		if got := contents(c); got != "" {
@@ -314,8 +314,8 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 		}
 		c.session.HoldVoice(false)
 		time.Sleep(20 * time.Millisecond)
-		if !strings.HasPrefix(c.story(), "SetupComplete Speaking 7*") {
-			t.Errorf("story %s", c.story())
+		if !strings.HasPrefix(c.summarizeLog(), "SetupComplete Speaking 7*") {
+			t.Errorf("story %s", c.summarizeLog())
 		}
 	})
 }
@@ -326,79 +326,79 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 	text := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
 	for name, test := range map[string]struct {
 		open bridge.SessionRequest
-		talk func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link of the last answer
-		want []time.Duration                                              // by the model
+		talk func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link of the last answer
+		want []time.Duration                                                  // by the model
 	}{
-		"cleared": {bridge.SessionRequest{}, func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
-			c.typed("what?")
+		"cleared": {bridge.SessionRequest{}, func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
+			c.typeText("what?")
 			time.Sleep(time.Second)
-			c.do(bridge.ClearContext{})
+			c.doCommand(bridge.ClearContext{})
 			l := r.up.NextConn().AcceptSetup()
 			time.Sleep(5 * time.Minute)
 			return l
 		}, nil},
-		"answered with nothing": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			c.typed("what?")
+		"answered with nothing": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			c.typeText("what?")
 			time.Sleep(time.Second)
 			l.SendContent(`"turnComplete":true`)
 			time.Sleep(2 * time.Minute)
 			return l
 		}, nil},
-		"answered as text": {text, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			c.typed("what?")
+		"answered as text": {text, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			c.typeText("what?")
 			time.Sleep(time.Second)
 			l.SendContent(`%s,"outputTranscription":{"text":"that"}`, bridgetest.VoiceField(7, time.Second))
 			l.SendContent(`"turnComplete":true`)
 			l.SendHandle("h")
 			time.Sleep(time.Minute)
-			c.update(`{}`) // needs no other connection
+			c.updateConfig(`{}`) // needs no other connection
 			time.Sleep(time.Second)
 			return l
 		}, nil},
-		"the first of two was on its way": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			c.typed("one?")
+		"the first of two was on its way": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			c.typeText("one?")
 			time.Sleep(3 * time.Second)
-			c.typed("two?")
+			c.typeText("two?")
 			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
 			return l
 		}, []time.Duration{3 * time.Second, 2 * time.Second}},
-		"two with one answer": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+		"two with one answer": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			twoQuestions(c, l)
 			time.Sleep(time.Minute)
 			return l
 		}, []time.Duration{2 * time.Second}},
-		"two with one answer, and a third": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+		"two with one answer, and a third": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			twoQuestions(c, l)
-			c.typed("three?")
+			c.typeText("three?")
 			time.Sleep(500 * time.Millisecond)
 			return l
 		}, []time.Duration{2 * time.Second, 500 * time.Millisecond}},
-		"with a breath": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			c.talks(time.Second)
-			c.quiet(time.Second)
-			c.talks(time.Second)
-			c.quiet(700 * time.Millisecond)
+		"with a breath": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			c.speakWithoutPause(time.Second)
+			c.staySilentFor(time.Second)
+			c.speakWithoutPause(time.Second)
+			c.staySilentFor(700 * time.Millisecond)
 			return l
 		}, []time.Duration{700 * time.Millisecond}},
-		"with a cough after it": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
-			c.talks(time.Second)
-			c.quiet(time.Second)
-			c.talks(120 * time.Millisecond)
-			c.quiet(700 * time.Millisecond)
+		"with a cough after it": {bridge.SessionRequest{}, func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
+			c.speakWithoutPause(time.Second)
+			c.staySilentFor(time.Second)
+			c.speakWithoutPause(120 * time.Millisecond)
+			c.staySilentFor(700 * time.Millisecond)
 			return l
 		}, []time.Duration{1820 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, test.open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				test.talk(r, c, l).SendAnswer(8, time.Second)
 				time.Sleep(3 * time.Second)
-				found, _ := find[bridge.Latency](c)
+				found, _ := findEvents[bridge.Latency](c)
 				var got []time.Duration
 				for _, f := range found {
 					got = append(got, f.Model)
 				}
-				if !slices.EqualFunc(got, test.want, about) {
+				if !slices.EqualFunc(got, test.want, isAbout) {
 					t.Errorf("by the model %v, want %v", got, test.want)
 				}
 			})
@@ -408,9 +408,9 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 
 // twoQuestions has the model answer two questions at once.
 func twoQuestions(c *caller, l *bridgetest.Conn) {
-	c.typed("one?")
+	c.typeText("one?")
 	time.Sleep(time.Second)
-	c.typed("and two?")
+	c.typeText("and two?")
 	time.Sleep(time.Second)
 	l.SendAnswer(7, time.Second)
 	time.Sleep(10 * time.Second)
@@ -419,24 +419,24 @@ func twoQuestions(c *caller, l *bridgetest.Conn) {
 // Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
 // connection count for the new one.
 func TestLatencyAfterAReturn(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(900 * time.Millisecond) // by a bad network
-		c.typed("what?")
-		c.leaves()
+		c.typeText("what?")
+		c.disconnect()
 		l.SendAnswer(7, time.Second) // to nobody
 		time.Sleep(2 * time.Second)
-		c = r.back(c.token())
+		c = r.resumeByToken(c.resumeToken())
 		time.Sleep(2 * time.Minute)
 		l.SendAnswer(8, time.Second) // unasked
 		time.Sleep(3 * time.Second)
-		if found, _ := find[bridge.Latency](c); len(found) > 0 {
+		if found, _ := findEvents[bridge.Latency](c); len(found) > 0 {
 			t.Errorf("latency of a question that was answered before: %+v", found)
 		}
-		c.typed("what?")
+		c.typeText("what?")
 		time.Sleep(time.Second)
 		l.SendAnswer(8, time.Second)
 		time.Sleep(3 * time.Second)
-		if got := last[bridge.Latency](c); got.RoundTrip != 0 {
+		if got := lastEvent[bridge.Latency](c); got.RoundTrip != 0 {
 			t.Errorf("the round trip of a connection that is gone is taken for that of the new one: %+v", got)
 		}
 	})
@@ -444,22 +444,23 @@ func TestLatencyAfterAReturn(t *testing.T) {
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
-		c.pace(count(0, 16000))
-		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
-		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks
-		l := r.up.NextConn().AcceptSetup()
-		time.Sleep(20 * time.Second)
-		if got := last[bridge.UserSpeaking](c); got.Speaking {
-			t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")
-		}
-		c.forget()
-		l.SendContent(`%s`, bridgetest.VoiceField(8000, time.Second))
-		time.Sleep(2 * time.Second)
-		for _, e := range c.entries() {
-			if e.event == nil && e.tag < 8000 && e.tag > 0 {
-				t.Fatalf("the voice is ducked to %d", e.tag)
+	converse(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)},
+		func(t *testing.T, r *harness, c *caller, _ *bridgetest.Conn) {
+			c.sendInRealTime(countingPCM(0, 16000))
+			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
+			c.sendInRealTime(countingPCM(16000, 31*16000)) // it is done in 30 s, whoever speaks
+			l := r.up.NextConn().AcceptSetup()
+			time.Sleep(20 * time.Second)
+			if got := lastEvent[bridge.UserSpeaking](c); got.Speaking {
+				t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")
 			}
-		}
-	})
+			c.clearLog()
+			l.SendContent(`%s`, bridgetest.VoiceField(8000, time.Second))
+			time.Sleep(2 * time.Second)
+			for _, e := range c.entries() {
+				if e.event == nil && e.tag < 8000 && e.tag > 0 {
+					t.Fatalf("the voice is ducked to %d", e.tag)
+				}
+			}
+		})
 }

@@ -35,8 +35,8 @@ var behindVoice = map[string]struct{ message, event string }{
 	},
 }
 
-// order is the diary as a list, with the fields that each of Google's messages has; voices by their tag.
-func (c *caller) order() (list []string) {
+// listEvents is the diary as a list, with the fields that each of Google's messages has; voices by their tag.
+func (c *caller) listEvents() (list []string) {
 	for _, e := range c.entries() {
 		switch b := e.event.(type) {
 		case nil:
@@ -62,25 +62,25 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 	for name, test := range behindVoice {
 		for _, cut := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, cut off %v", name, cut), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t)
+				runWithFakeClock(t, func(t *testing.T) {
+					r := newHarness(t)
 					r.lead = media.UnlimitedLead
-					c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
-					c.typed("Hi.")
+					c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(declare("show"))})
+					c.typeText("Hi.")
 					l.SendVoice(7, time.Second)
-					c.fill(true)
+					c.blockOutput(true)
 					l.SendVoice(8, time.Second)
 					for message := range strings.SplitSeq(test.message, "|") {
 						l.Send("%s", message)
 					}
 					l.SendVoice(9, time.Second)
 					time.Sleep(time.Second)
-					if list := c.order(); place(list, test.event) >= 0 {
+					if list := c.listEvents(); place(list, test.event) >= 0 {
 						t.Fatalf("%s overtakes the voice: %q", test.event, list)
 					}
 					if cut {
-						c.do(bridge.Interrupt{})
-						list := c.order()
+						c.doCommand(bridge.Interrupt{})
+						list := c.listEvents()
 						at, interrupted := place(list, test.event), place(list, "Interrupted")
 						// What is said of the voice is dropped with it, and the turn that is under way still ends.
 						dropped := strings.HasSuffix(test.event, "Complete") || strings.HasPrefix(test.event, "RawServerContent turn") ||
@@ -90,9 +90,9 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 						}
 						return
 					}
-					c.fill(false)
+					c.blockOutput(false)
 					time.Sleep(time.Second)
-					list := c.order()
+					list := c.listEvents()
 					before, at, after := place(list, "8"), place(list, test.event), place(list, "9")
 					if before < 0 || at < before || after < at {
 						t.Errorf("%s does not keep its place: %q", test.event, list)
@@ -106,14 +106,14 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 // TestRealTimeClientsGetCallsAtOnce has the model call a tool while its voice is still played: nobody waits for the voice.
 func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * time.Millisecond} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
+		runWithFakeClock(t, func(t *testing.T) {
+			r := newHarness(t)
 			r.lead = lead
-			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
-			c.typed("Hi.")
+			c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(declare("show"))})
+			c.typeText("Hi.")
 			l.Send(`{"serverContent":{%s}}`, bridgetest.VoiceField(7, 3*time.Second))
 			l.CallTools("1 show")
-			if list := c.order(); place(list, "ToolCall") < 0 {
+			if list := c.listEvents(); place(list, "ToolCall") < 0 {
 				t.Errorf("with a lead of %v the call waits: %q", lead, list)
 			}
 		})
@@ -123,8 +123,8 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 // TestInterruptedComesFirst cuts off turns whose end waits with their voice for a client that reads slowly. As Google has it, the client
 // learns of the interruption first, of no generationComplete, and of one end.
 func TestInterruptedComesFirst(t *testing.T) {
-	byClient := func(c *caller, _ *bridgetest.Conn) { c.do(bridge.Interrupt{}) }
-	typed := func(c *caller, _ *bridgetest.Conn) { c.typed("Stop.") }
+	byClient := func(c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Interrupt{}) }
+	typed := func(c *caller, _ *bridgetest.Conn) { c.typeText("Stop.") }
 	byModel := func(_ *caller, l *bridgetest.Conn) { l.InterruptTurn() }
 	ends := func(l *bridgetest.Conn) {
 		l.SendContent(`"generationComplete":true`)
@@ -153,17 +153,17 @@ func TestInterruptedComesFirst(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t)
 				r.lead = media.UnlimitedLead
-				c, l := r.connect(bridge.SessionRequest{})
-				c.typed("Hi.")
+				c, l := r.connectCaller(bridge.SessionRequest{})
+				c.typeText("Hi.")
 				l.SendVoice(7, time.Second)
-				c.fill(true)
+				c.blockOutput(true)
 				l.SendVoice(8, time.Second)
 				test.waits(l)
 				time.Sleep(100 * time.Millisecond)
-				c.forget()
+				c.clearLog()
 				test.cut(c, l)
 				time.Sleep(100 * time.Millisecond)
 				var got []string

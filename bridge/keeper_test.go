@@ -26,14 +26,14 @@ type model struct {
 }
 
 // emulated is a rig with an emulator behind it, on which things go as the scenario says.
-func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)) (*rig, *model) {
+func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)) (*harness, *model) {
 	t.Helper()
 	m := &model{t: t}
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Scenario: s, Observe: m.observe})
 	p := bridgetest.NewPipeNetwork()
 	p.ServeUntilEnd(t, e, e.Close)
-	r := &rig{t: t}
-	r.serve(p.Dial, change...)
+	r := &harness{t: t}
+	r.startHost(p.Dial, change...)
 	return r, m
 }
 
@@ -96,18 +96,18 @@ func voiced(pcm []int16) time.Duration {
 	return time.Duration(n) * time.Second / 16000
 }
 
-// quiet is silence from the microphone, in real time.
-func (c *caller) quiet(d time.Duration) {
+// staySilentFor is silence from the microphone, in real time.
+func (c *caller) staySilentFor(d time.Duration) {
 	for range int(d / (20 * time.Millisecond)) {
-		c.speak(make([]int16, 320))
+		c.sendAudio(make([]int16, 320))
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// says is speech and the silence in which it is answered.
-func (c *caller) says(speech, silence time.Duration) {
-	c.utter(speech)
-	c.quiet(silence)
+// speakAndPause is speech and the silence in which it is answered.
+func (c *caller) speakAndPause(speech, silence time.Duration) {
+	c.speakFor(speech)
+	c.staySilentFor(silence)
 }
 
 // ways are those by which a link can end in the middle of a conversation that goes on.
@@ -146,21 +146,21 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 				}
 				t.Run(way+", "+moment+", handles "+handles, func(t *testing.T) {
 					t.Parallel()
-					bubble(t, func(t *testing.T) {
+					runWithFakeClock(t, func(t *testing.T) {
 						f := fault
 						f.On, f.Nth, f.After, f.Times, f.Connections = at.on, at.nth, at.after, 1, []int{1}
 						r, m := emulated(t, emulator.Scenario{Handles: handles, Faults: []emulator.Fault{f}}, watchful)
 						c := r.meets(bridge.SessionRequest{Config: json.RawMessage(declare("weather"))})
 						said := []time.Duration{1500 * time.Millisecond, 4 * time.Second}
-						c.says(said[0], 4*time.Second)
+						c.speakAndPause(said[0], 4*time.Second)
 						if !strings.Contains(moment, "tool") {
-							c.says(said[1], 9*time.Second)
+							c.speakAndPause(said[1], 9*time.Second)
 						} else {
 							said = said[:1]
-							c.asks(m, "weather")
+							c.checkToolCall(m, "weather")
 						}
 						said = append(said, time.Second)
-						c.says(said[len(said)-1], 4*time.Second)
+						c.speakAndPause(said[len(said)-1], 4*time.Second)
 						m.heard(said...)
 						if n := len(m.saw(emulator.Faulted)); n != 1 {
 							t.Fatalf("the link ended %d times", n)
@@ -168,16 +168,16 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						if n := len(m.saw(emulator.Opened)); n != 2 {
 							t.Errorf("%d links", n)
 						}
-						begun, _ := find[bridge.Speaking](c)
-						over, _ := find[bridge.TurnComplete](c)
-						cut, _ := find[bridge.Interrupted](c)
+						begun, _ := findEvents[bridge.Speaking](c)
+						over, _ := findEvents[bridge.TurnComplete](c)
+						cut, _ := findEvents[bridge.Interrupted](c)
 						if broken := moment == "model speaking"; len(cut) == 1 && broken && cut[0].By == bridge.ByConnectionLoss {
 							over = append(over, bridge.TurnComplete{})
 						} else if len(cut) > 0 {
 							t.Errorf("interrupted: %+v", cut)
 						}
 						if len(begun) != 3 || len(over) < 3 || len(over) > 3 && !strings.Contains(moment, "tool") { // whose turns end empty
-							t.Errorf("%d answers begun, %d complete: %s", len(begun), len(over), c.kinds())
+							t.Errorf("%d answers begun, %d complete: %s", len(begun), len(over), c.summarizeEvents())
 						}
 					})
 				})
@@ -186,22 +186,22 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 	}
 }
 
-// asks makes the model call a function, runs it when the client is asked to, and checks that it ran and was answered once.
-func (c *caller) asks(m *model, name string) {
+// checkToolCall makes the model call a function, runs it when the client is asked to, and checks that it ran and was answered once.
+func (c *caller) checkToolCall(m *model, name string) {
 	c.r.t.Helper()
-	c.typed("/tool " + name + ` {"city":"Ulm"}`)
+	c.typeText("/tool " + name + ` {"city":"Ulm"}`)
 	ran := map[string]bool{}
 	for range 10 * 50 {
-		c.speak(make([]int16, 320))
+		c.sendAudio(make([]int16, 320))
 		time.Sleep(20 * time.Millisecond)
-		asked, at := find[bridge.ToolCall](c)
-		cancelled, _ := find[bridge.ToolCallCancellation](c)
+		asked, at := findEvents[bridge.ToolCall](c)
+		cancelled, _ := findEvents[bridge.ToolCallCancellation](c)
 		for i, a := range asked {
 			id := a.Calls[0].ID
 			void := slices.ContainsFunc(cancelled, func(e bridge.ToolCallCancellation) bool { return slices.Contains(e.IDs, id) })
-			if !ran[id] && !void && c.r.since()-at[i] >= 3*time.Second {
+			if !ran[id] && !void && c.r.elapsed()-at[i] >= 3*time.Second {
 				ran[id] = true
-				c.respond(id, name, `{"sun":true}`)
+				c.sendToolResponse(id, name, `{"sun":true}`)
 			}
 		}
 	}
@@ -233,22 +233,22 @@ func TestTalkOverManyConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				const dial = 200 * time.Millisecond
 				r, m := emulated(t, test.scenario, watchful, distant(dial))
 				c := r.meets(bridge.SessionRequest{})
 				var said []time.Duration
 				var waits []time.Duration
 				time.Sleep(test.from)
-				for i := 0; r.since() < test.until; i++ {
-					c.forget()
+				for i := 0; r.elapsed() < test.until; i++ {
+					c.clearLog()
 					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of many lengths, so that they differ
 					said = append(said, speech)
-					end := r.since() + speech
-					c.says(speech, speech+time.Duration(i%7)*100*time.Millisecond)
-					_, at := find[bridge.Speaking](c)
-					if len(at) != 1 || strings.Contains(c.kinds(), "ErrorEvent") || strings.Contains(c.kinds(), "Log") {
-						t.Fatalf("turn %d after %v: %s", i, r.since(), c.kinds())
+					end := r.elapsed() + speech
+					c.speakAndPause(speech, speech+time.Duration(i%7)*100*time.Millisecond)
+					_, at := findEvents[bridge.Speaking](c)
+					if len(at) != 1 || strings.Contains(c.summarizeEvents(), "ErrorEvent") || strings.Contains(c.summarizeEvents(), "Log") {
+						t.Fatalf("turn %d after %v: %s", i, r.elapsed(), c.summarizeEvents())
 					}
 					waits = append(waits, at[0]-end)
 				}
@@ -268,7 +268,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 				if longest-usual > 300*time.Millisecond+dial {
 					t.Errorf("a rotation adds %v", longest-usual)
 				}
-				if over, _ := find[bridge.StateChange](c); slices.ContainsFunc(over, func(e bridge.StateChange) bool { return e.Message != "" }) {
+				if over, _ := findEvents[bridge.StateChange](c); slices.ContainsFunc(over, func(e bridge.StateChange) bool { return e.Message != "" }) {
 					t.Error("the person learned of a gap")
 				}
 			})
@@ -276,18 +276,18 @@ func TestTalkOverManyConnections(t *testing.T) {
 	}
 }
 
-// memory is the answer to GET_CONTEXT.
-func (c *caller) memory() []bridge.Entry {
+// contextEntries is the answer to GET_CONTEXT.
+func (c *caller) contextEntries() []bridge.Entry {
 	c.r.t.Helper()
-	c.do(bridge.GetContext{})
-	return last[bridge.History](c).Entries
+	c.doCommand(bridge.GetContext{})
+	return lastEvent[bridge.History](c).Entries
 }
 
-// remembers checks what is kept of the conversation: who said what, and of an answer how much was heard.
-func (c *caller) remembers(want string) {
+// checkContext checks what is kept of the conversation: who said what, and of an answer how much was heard.
+func (c *caller) checkContext(want string) {
 	c.r.t.Helper()
 	var all []string
-	for _, e := range c.memory() {
+	for _, e := range c.contextEntries() {
 		words := e.Role[:1] + ": " + strings.TrimSpace(e.Content)
 		if e.Interrupted {
 			words += fmt.Sprintf(" (cut after %.1f s)", e.Played.Seconds())
@@ -300,23 +300,23 @@ func (c *caller) remembers(want string) {
 }
 
 // What a server closes the link for, it would close the next one for: the conversation ends and says why.
-func TestFatal(t *testing.T) {
+func TestFatalCloseEndsTheConversation(t *testing.T) {
 	for moment, f := range map[string]emulator.Fault{
 		"person speaking": {Close: 1007, Reason: "Request contains an invalid argument."},
 		"tool pending":    {Close: 1008, Reason: "Operation is not implemented, or supported, or enabled."},
 	} {
 		t.Run(moment, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				at := moments[moment]
 				f.On, f.Nth, f.After = at.on, at.nth, at.after
 				r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
 				c := r.meets(bridge.SessionRequest{Config: json.RawMessage(declare("weather")), Resumable: true})
-				c.says(1500*time.Millisecond, 4*time.Second)
+				c.speakAndPause(1500*time.Millisecond, 4*time.Second)
 				if moment == "tool pending" {
-					c.typed(`/tool weather {}`)
+					c.typeText(`/tool weather {}`)
 				}
-				c.says(4*time.Second, 4*time.Second)
-				if e := c.fails(bridge.CodeRefused); e.Status != f.Close || !strings.Contains(e.Message, f.Reason) {
+				c.speakAndPause(4*time.Second, 4*time.Second)
+				if e := c.awaitFailure(bridge.CodeRefused); e.Status != f.Close || !strings.Contains(e.Message, f.Reason) {
 					t.Errorf("%+v", e)
 				}
 				if n := len(m.saw(emulator.Opened, emulator.Refused)); n != 1 {
@@ -330,38 +330,38 @@ func TestFatal(t *testing.T) {
 // The session is broken, whichever link it has, and the model says nothing: a nudge, another link, another session. One link that
 // is silent or deaf is in TestFaults.
 func TestSilentSession(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{
 			{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
 			{On: emulator.OnReady, Connections: []int{2}, Stall: true},
 		}}, watchful)
 		c := r.meets(bridge.SessionRequest{})
-		c.says(1500*time.Millisecond, 4*time.Second)
-		c.forget()
-		end := r.since() + 3*time.Second
-		c.says(3*time.Second, 25*time.Second)
-		if _, at := find[bridge.Speaking](c); len(at) != 1 || at[0]-end > 22*time.Second {
-			t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.story(), r.log.b.String())
+		c.speakAndPause(1500*time.Millisecond, 4*time.Second)
+		c.clearLog()
+		end := r.elapsed() + 3*time.Second
+		c.speakAndPause(3*time.Second, 25*time.Second)
+		if _, at := findEvents[bridge.Speaking](c); len(at) != 1 || at[0]-end > 22*time.Second {
+			t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.summarizeLog(), r.log.b.String())
 		}
-		if n := len(m.saw(emulator.Opened)); n != 3 || c.tried() != "nudge resume fresh" {
-			t.Errorf("%d links, tried %s", n, c.tried())
+		if n := len(m.saw(emulator.Opened)); n != 3 || c.watchdogAttempts() != "nudge resume fresh" {
+			t.Errorf("%d links, tried %s", n, c.watchdogAttempts())
 		}
 		heard := m.saw(emulator.Heard)
 		if d := voiced(heard[len(heard)-1].PCM); (d - 3*time.Second).Abs() > 40*time.Millisecond {
 			t.Errorf("%v of 3 s were said again", d)
 		}
-		c.forget()
-		c.says(time.Second, 4*time.Second)
-		if c.kinds() != "Speaking TurnComplete" {
-			t.Errorf("then: %s", c.kinds())
+		c.clearLog()
+		c.speakAndPause(time.Second, 4*time.Second)
+		if c.summarizeEvents() != "Speaking TurnComplete" {
+			t.Errorf("then: %s", c.summarizeEvents())
 		}
 	})
 }
 
-// tried is what the watchdog has tried.
-func (c *caller) tried() string {
+// watchdogAttempts is what the watchdog has tried.
+func (c *caller) watchdogAttempts() string {
 	var tried []string
-	logs, _ := find[bridge.Log](c)
+	logs, _ := findEvents[bridge.Log](c)
 	for _, l := range logs {
 		if what, ok := l.Details["stall"].(string); ok {
 			tried = append(tried, what)
@@ -418,7 +418,7 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				hearsAndIsSilent(l, test.after)
 				over := make(chan struct{})
@@ -435,11 +435,11 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 					}
 				}()
 				for i, want := range test.want {
-					c.forget()
-					c.talks(time.Second)
-					c.quiet(test.breath)
-					c.says(time.Second, test.every-2*time.Second-test.breath)
-					if got := c.tried(); got != want {
+					c.clearLog()
+					c.speakWithoutPause(time.Second)
+					c.staySilentFor(test.breath)
+					c.speakAndPause(time.Second, test.every-2*time.Second-test.breath)
+					if got := c.watchdogAttempts(); got != want {
 						t.Errorf("question %d: tried %s, want %s", i+1, got, want)
 					}
 				}
@@ -450,19 +450,19 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 
 // The model stops in the middle of its answer.
 func TestAnswerThatStops(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		f := emulator.Fault{On: emulator.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: true}
 		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
 		c := r.meets(bridge.SessionRequest{})
-		c.says(1500*time.Millisecond, 4*time.Second)
-		c.forget()
-		c.says(8*time.Second, 12*time.Second)
-		if got := c.kinds(); got != "Speaking Log Interrupted" || c.tried() != "resume" {
-			t.Errorf("%s, tried %s", got, c.tried())
+		c.speakAndPause(1500*time.Millisecond, 4*time.Second)
+		c.clearLog()
+		c.speakAndPause(8*time.Second, 12*time.Second)
+		if got := c.summarizeEvents(); got != "Speaking Log Interrupted" || c.watchdogAttempts() != "resume" {
+			t.Errorf("%s, tried %s", got, c.watchdogAttempts())
 		}
-		c.says(time.Second, 4*time.Second)
+		c.speakAndPause(time.Second, 4*time.Second)
 		m.heard(1500*time.Millisecond, 8*time.Second, time.Second)
-		entries := c.memory()
+		entries := c.contextEntries()
 		if e := entries[3]; !e.Interrupted || e.Played < 1800*time.Millisecond || e.Played > 2700*time.Millisecond {
 			t.Errorf("kept %+v", e)
 		}
@@ -471,13 +471,13 @@ func TestAnswerThatStops(t *testing.T) {
 
 // A microphone that stops in mid-sentence: the model learns of it, or it would wait for ever.
 func TestMicrophoneThatStops(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)
 		c := r.meets(bridge.SessionRequest{})
-		c.talks(2 * time.Second)
-		end := r.since()
+		c.speakWithoutPause(2 * time.Second)
+		end := r.elapsed()
 		time.Sleep(5 * time.Second)
-		_, at := find[bridge.Speaking](c)
+		_, at := findEvents[bridge.Speaking](c)
 		if len(at) != 1 || at[0]-end > 2*time.Second {
 			t.Errorf("answered at %v after %v", at, end)
 		}
@@ -487,7 +487,7 @@ func TestMicrophoneThatStops(t *testing.T) {
 
 // A server that answers pings late, as Google's was seen to, is not taken for dead.
 func TestSlowPongs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		s := emulator.Scenario{
 			SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
 		}
@@ -496,13 +496,13 @@ func TestSlowPongs(t *testing.T) {
 		var said []time.Duration
 		for i := range 15 {
 			said = append(said, time.Second+20*time.Millisecond*time.Duration(i))
-			c.says(said[i], 3*time.Second)
+			c.speakAndPause(said[i], 3*time.Second)
 		}
 		m.heard(said...)
-		if usage, _ := find[bridge.Usage](c); len(usage) != 15 || usage[14].Total.Total == 0 {
+		if usage, _ := findEvents[bridge.Usage](c); len(usage) != 15 || usage[14].Total.Total == 0 {
 			t.Errorf("%d counts of tokens", len(usage))
 		}
-		if failures, _ := find[bridge.ErrorEvent](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
+		if failures, _ := findEvents[bridge.ErrorEvent](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
 			t.Errorf("%d links, %v", len(m.saw(emulator.Opened)), failures)
 		}
 	})

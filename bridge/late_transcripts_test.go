@@ -54,68 +54,68 @@ var modelMessages = map[string]string{
 var unaskedStates = map[string]func(c *caller, l *bridgetest.Conn){
 	"before any turn": func(*caller, *bridgetest.Conn) {},
 	"after an answer": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendSpokenWords(7, "He", "llo")
 		l.CompleteTurn()
 		time.Sleep(1500 * time.Millisecond)
 	},
 	"long after an answer": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendSpokenWords(7, "He", "llo")
 		l.CompleteTurn()
 		time.Sleep(20 * time.Second)
 	},
 	"while the answer is played": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		l.CompleteTurn()
 		time.Sleep(time.Second)
 	},
 	"after a spoken question": func(c *caller, l *bridgetest.Conn) {
-		c.says(time.Second, time.Second)
+		c.speakAndPause(time.Second, time.Second)
 		l.SendSpokenWords(7, "He", "llo")
 		l.CompleteTurn()
 		time.Sleep(1500 * time.Millisecond)
 	},
 	"after an interruption that was answered": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
-		c.says(time.Second, time.Second)
+		c.speakAndPause(time.Second, time.Second)
 		l.InterruptTurn()
 		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 	},
 	"after an interruption by the client": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
-		c.do(bridge.Interrupt{})
+		c.doCommand(bridge.Interrupt{})
 		l.InterruptTurn()
 		time.Sleep(time.Second)
 	},
 	"after a turn of nothing": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.CompleteTurn()
 		time.Sleep(time.Second)
 	},
 }
 
-// TestUnaskedMessages sends every message of the model in every state in which nobody has asked for anything. Whatever
+// TestUnexpectedModelMessages sends every message of the model in every state in which nobody has asked for anything. Whatever
 // comes, and if nothing follows: the gateway asks the model nothing, it replaces no connection, a turn that has begun
 // ends, nothing is cut off, and the conversation goes on.
-func TestUnaskedMessages(t *testing.T) {
+func TestUnexpectedModelMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	for state, reach := range unaskedStates {
 		for message, raw := range modelMessages {
 			t.Run(state+", "+message, func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 					l.SendHandle("h")
 					reach(c, l)
 					synctest.Wait()
-					c.forget()
+					c.clearLog()
 					sent := len(l.InputLog())
 					l.Send("%s", raw)
 					time.Sleep(150 * time.Millisecond)
@@ -126,14 +126,14 @@ func TestUnaskedMessages(t *testing.T) {
 						l.SendAnswer(8, time.Second)
 					}
 					time.Sleep(30 * time.Second)
-					if tried := c.tried(); tried != "" {
+					if tried := c.watchdogAttempts(); tried != "" {
 						t.Errorf("tried %s", tried)
 					}
 					r.up.AssertNoDial()
 					if said := l.InputLog(); len(said) != sent {
 						t.Errorf("the model was sent %q", said[sent:])
 					}
-					kinds := strings.Fields(c.kinds())
+					kinds := strings.Fields(c.summarizeEvents())
 					if slices.Contains(kinds, "Interrupted") && !(state == "while the answer is played" && strings.HasPrefix(message, "interrupted")) {
 						t.Errorf("something was cut off: %s", kinds)
 					}
@@ -146,19 +146,19 @@ func TestUnaskedMessages(t *testing.T) {
 							over++
 						}
 					}
-					if began > over || c.thinks() != "" && strings.HasSuffix(c.thinks(), "thinks") {
-						t.Errorf("a turn has no end: %s, %s", kinds, c.thinks())
+					if began > over || c.thinkingEvents() != "" && strings.HasSuffix(c.thinkingEvents(), "thinks") {
+						t.Errorf("a turn has no end: %s, %s", kinds, c.thinkingEvents())
 					}
-					c.forget()
-					c.works(l)
+					c.clearLog()
+					c.checkStillWorks(l)
 				}, watchful)
 			})
 		}
 	}
 }
 
-// TestLatePieces sends pieces of an answer behind its end: they belong to that turn, as far as it was heard.
-func TestLatePieces(t *testing.T) {
+// TestTranscriptAfterTheTurn sends pieces of an answer behind its end: they belong to that turn, as far as it was heard.
+func TestTranscriptAfterTheTurn(t *testing.T) {
 	const piece = `{"serverContent":{"outputTranscription":{"text":" there"}}}`
 	for name, test := range map[string]struct {
 		reach func(c *caller, l *bridgetest.Conn)
@@ -176,7 +176,7 @@ func TestLatePieces(t *testing.T) {
 		"of what was cut off": {func(c *caller, l *bridgetest.Conn) {
 			l.SendSpokenWords(7, "Hel", "lo", " my", " friend")
 			time.Sleep(510 * time.Millisecond)
-			c.do(bridge.Interrupt{})
+			c.doCommand(bridge.Interrupt{})
 			l.InterruptTurn()
 		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
 		"between interrupted and turnComplete": {func(c *caller, l *bridgetest.Conn) {
@@ -188,25 +188,25 @@ func TestLatePieces(t *testing.T) {
 		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-				c.typed("Hi.")
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+				c.typeText("Hi.")
 				test.reach(c, l)
 				l.Send(piece)
 				time.Sleep(10 * time.Second)
-				if texts, _ := find[bridge.AssistantText](c); strings.Contains(test.want, "there") {
+				if texts, _ := findEvents[bridge.AssistantText](c); strings.Contains(test.want, "there") {
 					if last := texts[len(texts)-1]; last.Turn != 1 || !last.Final || last.Text != "Hello there" {
 						t.Errorf("the last text is %+v", last)
 					}
 				}
-				c.remembers(test.want)
-				if got := last[bridge.SetupComplete](c); got.Update {
+				c.checkContext(test.want)
+				if got := lastEvent[bridge.SetupComplete](c); got.Update {
 					t.Error("set up again")
 				}
-				c.typed("More?")
+				c.typeText("More?")
 				l.SendSpokenWords(8, "No")
 				l.CompleteTurn()
 				time.Sleep(time.Second)
-				c.remembers(test.want + "; u: More?; a: No")
+				c.checkContext(test.want + "; u: More?; a: No")
 			}, watchful)
 		})
 	}
@@ -216,43 +216,43 @@ func TestLatePieces(t *testing.T) {
 // than the model.
 func TestWordsCountAsSpeech(t *testing.T) {
 	t.Run("not heard here", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendContent(`"inputTranscription":{"text":"Hello?"}`)
 			time.Sleep(10 * time.Second)
-			if tried := c.tried(); tried == "" {
+			if tried := c.watchdogAttempts(); tried == "" {
 				t.Error("an answer is due, and nothing was tried")
 			}
 		}, watchful)
 	})
 	t.Run("answered before our detector has found the end", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-			c.talks(time.Second)
-			c.quiet(40 * time.Millisecond)
+		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+			c.speakWithoutPause(time.Second)
+			c.staySilentFor(40 * time.Millisecond)
 			l.SendContent(`"inputTranscription":{"text":"Hello?"}`)
 			l.SendAnswer(8, 100*time.Millisecond)
-			c.quiet(30 * time.Second)
-			if tried := c.tried(); tried != "" {
+			c.staySilentFor(30 * time.Second)
+			if tried := c.watchdogAttempts(); tried != "" {
 				t.Errorf("tried %s", tried)
 			}
-			c.works(l)
+			c.checkStillWorks(l)
 		}, watchful)
 	})
 }
 
 // TestTypedTextAfterAStrayTurn types into a turn that nobody has asked for and that has no end: the answer is heard.
 func TestTypedTextAfterAStrayTurn(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("Hi.")
 		l.SendAnswer(7, time.Second)
 		time.Sleep(1500 * time.Millisecond)
 		l.SendContent("%s", bridgetest.VoiceField(7, 100*time.Millisecond))
 		time.Sleep(time.Second)
-		c.forget()
-		c.typed("More?")
+		c.clearLog()
+		c.typeText("More?")
 		time.Sleep(500 * time.Millisecond)
 		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
-		if got := c.story(); !strings.HasSuffix(got, "Speaking 8*50 TurnComplete") {
+		if got := c.summarizeLog(); !strings.HasSuffix(got, "Speaking 8*50 TurnComplete") {
 			t.Errorf("%s", got)
 		}
 	}, watchful)
@@ -260,9 +260,9 @@ func TestTypedTextAfterAStrayTurn(t *testing.T) {
 
 // TestWhatHasInterrupted says what has cut off an answer, which the model does not.
 func TestWhatHasInterrupted(t *testing.T) {
-	respond := func(c *caller) { c.do(bridge.Prompt{Instruction: "Say that it rains."}) }
-	typed := func(c *caller) { c.typed("What time is it?") }
-	speaks := func(c *caller) { c.talks(300 * time.Millisecond) }
+	respond := func(c *caller) { c.doCommand(bridge.Prompt{Instruction: "Say that it rains."}) }
+	typed := func(c *caller) { c.typeText("What time is it?") }
+	speaks := func(c *caller) { c.speakWithoutPause(300 * time.Millisecond) }
 	for name, test := range map[string]struct {
 		before func(c *caller)
 		during func(c *caller) // the answer
@@ -276,7 +276,7 @@ func TestWhatHasInterrupted(t *testing.T) {
 		"typed, instruction, spoken": {func(c *caller) { typed(c); respond(c) }, speaks, bridge.ByVoice},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				test.before(c)
 				l.SendVoice(7, 3*time.Second)
 				time.Sleep(20 * time.Millisecond)
@@ -284,7 +284,7 @@ func TestWhatHasInterrupted(t *testing.T) {
 					test.during(c)
 				}
 				l.InterruptTurn()
-				if cut := last[bridge.Interrupted](c); cut.By != test.want {
+				if cut := lastEvent[bridge.Interrupted](c); cut.By != test.want {
 					t.Errorf("cut by %q, want %q", cut.By, test.want)
 				}
 			})
@@ -310,49 +310,50 @@ func TestEmptyEndOfATurnWithCalls(t *testing.T) {
 		"a tool that is not here": {`{"id":"1","name":"nothing","args":{}}`, ended, "0 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-				ends := func() int {
-					turns, _ := find[bridge.TurnComplete](c)
-					raws, _ := find[bridge.RawServerContent](c)
-					raw := 0
-					for _, m := range raws {
-						if strings.Contains(string(m.ServerContent), `"turnComplete":true`) {
-							raw++
+			converse(t, bridge.SessionRequest{Config: json.RawMessage(declare("show"))},
+				func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+					ends := func() int {
+						turns, _ := findEvents[bridge.TurnComplete](c)
+						raws, _ := findEvents[bridge.RawServerContent](c)
+						raw := 0
+						for _, m := range raws {
+							if strings.Contains(string(m.ServerContent), `"turnComplete":true`) {
+								raw++
+							}
 						}
+						if raw != len(turns) {
+							t.Errorf("%d ends, %d in Google's words", len(turns), raw)
+						}
+						return len(turns)
 					}
-					if raw != len(turns) {
-						t.Errorf("%d ends, %d in Google's words", len(turns), raw)
+					c.typeText("Pay.")
+					l.Send(`{"toolCall":{"functionCalls":[%s]}}`, test.calls)
+					for message := range strings.SplitSeq(test.ends, "|") {
+						l.Send("%s", message)
 					}
-					return len(turns)
-				}
-				c.typed("Pay.")
-				l.Send(`{"toolCall":{"functionCalls":[%s]}}`, test.calls)
-				for message := range strings.SplitSeq(test.ends, "|") {
-					l.Send("%s", message)
-				}
-				time.Sleep(time.Second)
-				before := ends()
-				if strings.Contains(test.calls, "show") {
-					c.do(bridge.ToolResponse{ID: "c"})
-				}
-				l.SendAnswer(7, time.Second)
-				time.Sleep(2 * time.Second)
-				if got := fmt.Sprint(before, " ", ends()); got != test.want {
-					t.Errorf("ends %s, want %s: %s", got, test.want, c.story())
-				}
-				if tried := c.tried(); tried != "" {
-					t.Errorf("tried %s", tried)
-				}
-				c.works(l)
-			}, watchful, func(o *bridge.Options) {
-				pay := tools.Tool{
-					Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
-					Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-						return json.RawMessage(`{"paid":true}`), nil
-					},
-				}
-				o.Tools = func() []tools.Tool { return []tools.Tool{pay} }
-			})
+					time.Sleep(time.Second)
+					before := ends()
+					if strings.Contains(test.calls, "show") {
+						c.doCommand(bridge.ToolResponse{ID: "c"})
+					}
+					l.SendAnswer(7, time.Second)
+					time.Sleep(2 * time.Second)
+					if got := fmt.Sprint(before, " ", ends()); got != test.want {
+						t.Errorf("ends %s, want %s: %s", got, test.want, c.summarizeLog())
+					}
+					if tried := c.watchdogAttempts(); tried != "" {
+						t.Errorf("tried %s", tried)
+					}
+					c.checkStillWorks(l)
+				}, watchful, func(o *bridge.Options) {
+					pay := tools.Tool{
+						Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
+						Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+							return json.RawMessage(`{"paid":true}`), nil
+						},
+					}
+					o.Tools = func() []tools.Tool { return []tools.Tool{pay} }
+				})
 		})
 	}
 }

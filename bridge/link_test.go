@@ -11,7 +11,7 @@ import (
 )
 
 func TestLinkLost(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.SendHandle("new")
 		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
@@ -21,11 +21,11 @@ func TestLinkLost(t *testing.T) {
 		m := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
 		time.Sleep(3 * time.Second)
 		// What came of the answer is played out; nothing more of it will come.
-		c.sees("SetupComplete Speaking 7*100 Interrupted")
-		c.works(m)
+		c.checkLog("SetupComplete Speaking 7*100 Interrupted")
+		c.checkStillWorks(m)
 		m.SendContent(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
 		m.DropConnection()
-		c.works(r.up.NextConn().AcceptSetup())
+		c.checkStillWorks(r.up.NextConn().AcceptSetup())
 		if lost := r.log.find("connection lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
@@ -33,12 +33,12 @@ func TestLinkLost(t *testing.T) {
 }
 
 // Links that lived well are not counted among those that die, be they lost or replaced as planned.
-func TestStrikesAreForgiven(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestGoodConnectionsResetTheFailureCount(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for range 5 {
 			l.SendHandle("h")
 			for range 2 {
-				l = r.next(l)
+				l = r.dropConnection(l)
 				synctest.Wait()
 			}
 			time.Sleep(10 * time.Second)
@@ -46,7 +46,7 @@ func TestStrikesAreForgiven(t *testing.T) {
 			l = r.up.NextConn().AcceptSetup()
 			synctest.Wait()
 		}
-		c.works(l)
+		c.checkStillWorks(l)
 	})
 }
 
@@ -70,25 +70,25 @@ func TestLinkClosed(t *testing.T) {
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				test.end(l)
 				if test.want != "" {
-					c.fails(test.want)
+					c.awaitFailure(test.want)
 					r.up.AssertNoDial()
 					return
 				}
-				c.works(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
+				c.checkStillWorks(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
 			})
 		})
 	}
 }
 
 func TestSetupThatIsNeverAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.join(bridge.SessionRequest{}).fails(bridge.CodeConnectionNotEstablished)
-		if took := r.since(); took < 30*time.Second || took > 31*time.Second { // three dials
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeConnectionNotEstablished)
+		if took := r.elapsed(); took < 30*time.Second || took > 31*time.Second { // three dials
 			t.Errorf("after %v", took)
 		}
 	})
@@ -97,10 +97,10 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.VoiceField(7, time.Second)} {
-		talk(
+		converse(
 			t,
 			bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
-			func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				l.SendContent("%s", begin)
 				l.Send(`{"goAway":{"timeLeft":"50s"}}`)
@@ -108,19 +108,19 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 				r.up.AssertNoDial()
 				l.SendContent(`"turnComplete":true`)
 				r.up.NextConn().AcceptSetup()
-				c.sees("SetupComplete TurnComplete")
+				c.checkLog("SetupComplete TurnComplete")
 			},
 		)
 	}
 }
 
 func TestGoAwayDuringACall(t *testing.T) {
-	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
 		l.SendHandle("h")
 		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 		r.up.AssertNoDial()
-		c.respond("a", "", `{"x":1}`)
+		c.sendToolResponse("a", "", `{"x":1}`)
 		l.AssertToolResponses(`a weather {"x":1}`)
 		l.SendHandle("h2") // knows the answer; the model thinks about it
 		time.Sleep(500 * time.Millisecond)
@@ -128,14 +128,14 @@ func TestGoAwayDuringACall(t *testing.T) {
 		l.SendAnswer(7, time.Second)
 		r.up.NextConn().AcceptSetup()
 		time.Sleep(2 * time.Second)
-		c.sees("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
+		c.checkLog("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
 }
 
 // The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
 func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
-		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendHandle("h")
 			l.CallTools("a weather", "b rm")
 			l.AssertToolResponses(`b rm {"error":"unknown tool \"rm\""}`)
@@ -143,9 +143,9 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 				l.SendHandle("h2")
 			}
 			l.StopReading()
-			c.do(bridge.Text{Text: "taken"})
-			c.do(bridge.Text{Text: "stuck"})
-			c.respond("a", "", `{"x":1}`)
+			c.doCommand(bridge.Text{Text: "taken"})
+			c.doCommand(bridge.Text{Text: "stuck"})
+			c.sendToolResponse("a", "", `{"x":1}`)
 			m := r.up.NextConn().AcceptSetup()
 			l.ContinueReading()
 			if newer {
@@ -175,36 +175,36 @@ func TestRefusedHandle(t *testing.T) {
 		"while the old one is held": {(*bridgetest.Conn).DropConnection, 10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
 				time.Sleep(11 * time.Second)
-				begin := r.since()
+				begin := r.elapsed()
 				test.end(l)
 				refusals := 0
-				for l = r.up.NextConn(); l.Setup.SessionResumption.Handle != "" && r.since()-begin < test.lasts; l = r.up.NextConn() {
+				for l = r.up.NextConn(); l.Setup.SessionResumption.Handle != "" && r.elapsed()-begin < test.lasts; l = r.up.NextConn() {
 					refusals++
 					internal(l)
 				}
 				if fresh := l.Setup.SessionResumption.Handle == ""; fresh != test.fresh {
 					t.Errorf("begun anew: %v", fresh)
 				}
-				if took := r.since() - begin; test.fresh && (refusals < 3 || took < 3*time.Second || took > 8*time.Second) {
+				if took := r.elapsed() - begin; test.fresh && (refusals < 3 || took < 3*time.Second || took > 8*time.Second) {
 					t.Errorf("begun anew after %v and %d refusals", took, refusals)
 				}
 				l.AcceptSetup()
 				time.Sleep(4 * time.Second)
-				c.works(l)
+				c.checkStillWorks(l)
 			})
 		})
 	}
 }
 
 // A question that kills each session that hears it is dropped, and the client is seen.
-func TestPoison(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestInputThatKillsSessionsIsDropped(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		time.Sleep(11 * time.Second)
-		c.typed("poison")
+		c.typeText("poison")
 		for deaths := 0; ; deaths++ {
 			time.Sleep(time.Second)
 			if !strings.Contains(l.InputLog(), "poison") {
@@ -216,23 +216,23 @@ func TestPoison(t *testing.T) {
 			l.CloseWith(1011, "Internal error encountered.")
 			l = r.up.NextConn().AcceptSetup()
 		}
-		c.warned("was dropped")
+		c.checkWarning("was dropped")
 		time.Sleep(3 * time.Second)
-		c.works(l)
+		c.checkStillWorks(l)
 	})
 }
 
 // Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
 func TestVeryLongSentence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.pace(loud(14 * time.Second))
-		m := r.next(l)
+		c.sendInRealTime(loud(14 * time.Second))
+		m := r.dropConnection(l)
 		time.Sleep(6 * time.Second)
 		if d := voiced(m.ReceivedPCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
 		}
-		if e := last[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
+		if e := lastEvent[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -240,9 +240,9 @@ func TestVeryLongSentence(t *testing.T) {
 
 // What a fresh session gets is bounded: the newest 40 KB.
 func TestSeedIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		for _, size := range []int{10, 900, 2000} {
-			r := newRig(t)
+			r := newHarness(t)
 			_, l := r.plain()
 			for i := range 40 {
 				l.SendContent(
@@ -253,7 +253,7 @@ func TestSeedIsBounded(t *testing.T) {
 				)
 			}
 			time.Sleep(time.Second)
-			m := r.next(l)
+			m := r.dropConnection(l)
 			got := m.InputLog()
 			if turns := strings.Count(got, "+") + 1; len(got) > 41<<10 || !strings.Contains(got, "a39") || size < 2000 && turns < 80 ||
 				size == 2000 && turns < 38 {
@@ -265,8 +265,8 @@ func TestSeedIsBounded(t *testing.T) {
 
 // A session that dies whenever it is resumed first gets less, and is then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		begin := r.since()
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		begin := r.elapsed()
 		fresh := 0
 		for {
 			l.SendHandle("h")
@@ -283,10 +283,10 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 			}
 			break
 		}
-		if e := c.fails(bridge.CodeWebSocketError); e.Status != 1011 {
+		if e := c.awaitFailure(bridge.CodeWebSocketError); e.Status != 1011 {
 			t.Errorf("status %d", e.Status)
 		}
-		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
+		if took := r.elapsed() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
 			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
 		}
 		r.up.AssertNoDial()

@@ -20,14 +20,14 @@ var forgetful = []string{
 	"gemini-3.8-live", "gemini-3.8-live-extended-thinking", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest",
 }
 
-// recall asks the emulator what it remembers.
-func (c *caller) recall() string {
+// askForFacts asks the emulator what it remembers.
+func (c *caller) askForFacts() string {
 	c.r.t.Helper()
-	c.forget()
-	c.typed("/history")
+	c.clearLog()
+	c.typeText("/history")
 	time.Sleep(90 * time.Second) // a long answer is spoken
 	text := ""
-	for _, e := range c.memory() {
+	for _, e := range c.contextEntries() {
 		if e.Role == "assistant" && strings.Contains(e.Content, "I remember") {
 			text = e.Content
 		}
@@ -35,10 +35,10 @@ func (c *caller) recall() string {
 	return text
 }
 
-// asksToKnow checks that the model knows facts, by number.
-func (c *caller) asksToKnow(facts int) {
+// checkFactsKnown checks that the model knows facts, by number.
+func (c *caller) checkFactsKnown(facts int) {
 	c.r.t.Helper()
-	got := c.recall()
+	got := c.askForFacts()
 	for i := range facts {
 		if !strings.Contains(got, fact(i)) {
 			c.r.t.Errorf("fact %d of %d is forgotten:\n%s", i, facts, got)
@@ -60,26 +60,26 @@ func TestNothingIsForgotten(t *testing.T) {
 		replace  func(c *caller, name string, i int) *caller
 	}{
 		"goAway": {emulator.Scenario{}, func(c *caller, _ string, _ int) *caller {
-			c.typed("/goaway 5s")
+			c.typeText("/goaway 5s")
 			time.Sleep(15 * time.Second)
 			return c
 		}},
-		"loss": {emulator.Scenario{}, func(c *caller, _ string, _ int) *caller { c.typed("/drop"); time.Sleep(15 * time.Second); return c }},
+		"loss": {emulator.Scenario{}, func(c *caller, _ string, _ int) *caller { c.typeText("/drop"); time.Sleep(15 * time.Second); return c }},
 		"refused with 1011": {emulator.Scenario{}, func(c *caller, _ string, _ int) *caller {
-			c.typed("/close 1011 Internal error encountered.")
+			c.typeText("/close 1011 Internal error encountered.")
 			time.Sleep(15 * time.Second)
 			return c
 		}},
 		"parked": {emulator.Scenario{}, func(c *caller, _ string, _ int) *caller {
-			c.leaves()
+			c.disconnect()
 			time.Sleep(10 * time.Second)
-			d := c.r.back(c.token())
+			d := c.r.resumeByToken(c.resumeToken())
 			time.Sleep(5 * time.Second)
 			return d
 		}},
 		"stall": {emulator.Scenario{Faults: stalls}, func(c *caller, _ string, _ int) *caller { time.Sleep(30 * time.Second); return c }},
 		"configuration": {emulator.Scenario{}, func(c *caller, name string, i int) *caller {
-			c.update(fmt.Sprintf(`{"model":%q,"generationConfig":{"temperature":0.%d}}`, name, i+1))
+			c.updateConfig(fmt.Sprintf(`{"model":%q,"generationConfig":{"temperature":0.%d}}`, name, i+1))
 			time.Sleep(10 * time.Second)
 			return c
 		}},
@@ -87,19 +87,19 @@ func TestNothingIsForgotten(t *testing.T) {
 		for _, name := range forgetful {
 			t.Run(cause+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				bubble(t, func(t *testing.T) {
+				runWithFakeClock(t, func(t *testing.T) {
 					r, m := emulated(t, test.scenario, watchful, distant(50*time.Millisecond))
 					c := r.meets(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
 					const rounds = 4
 					for i := range rounds {
-						c.typed(fact(i))
+						c.typeText(fact(i))
 						time.Sleep(12 * time.Second)
 						c = test.replace(c, name, i)
 					}
 					if n := len(m.saw(emulator.Opened)); n < rounds {
 						t.Errorf("%d connections", n)
 					}
-					c.asksToKnow(rounds)
+					c.checkFactsKnown(rounds)
 				})
 			})
 		}
@@ -109,7 +109,7 @@ func TestNothingIsForgotten(t *testing.T) {
 // The same over gateways that take the conversation over from each other.
 func TestNothingIsForgottenElsewhere(t *testing.T) {
 	for _, name := range forgetful {
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			shared := store.NewMemory()
 			node := func(name string) func(*bridge.Options) {
 				return func(o *bridge.Options) { o.Store, o.Node = shared, name }
@@ -118,21 +118,21 @@ func TestNothingIsForgottenElsewhere(t *testing.T) {
 			e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Observe: m.observe})
 			p := bridgetest.NewPipeNetwork()
 			p.ServeUntilEnd(t, e, e.Close)
-			var nodes []*rig
+			var nodes []*harness
 			for _, name := range []string{"a http://a.test", "b http://b.test"} {
-				r := &rig{t: t}
-				r.serve(p.Dial, watchful, node(name))
+				r := &harness{t: t}
+				r.startHost(p.Dial, watchful, node(name))
 				nodes = append(nodes, r)
 			}
 			time.Sleep(5 * time.Second)
 			c := nodes[0].meets(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
 			for i := range 4 {
-				c.typed(fact(i))
+				c.typeText(fact(i))
 				time.Sleep(12 * time.Second)
-				c = nodes[(i+1)%2].comes(c)
+				c = nodes[(i+1)%2].resumeCaller(c)
 				time.Sleep(15 * time.Second)
 			}
-			c.asksToKnow(4)
+			c.checkFactsKnown(4)
 		})
 	}
 }
@@ -143,7 +143,7 @@ func TestAnHourIsRemembered(t *testing.T) {
 	for _, name := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview"} { // one takes turns in mid-session, one does not
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				const facts = 20
 				random := rand.New(rand.NewPCG(43, 1))
 				aging := emulator.Scenario{ConnectionAge: 9 * time.Minute, GoAwayLead: 50 * time.Second}
@@ -155,23 +155,23 @@ func TestAnHourIsRemembered(t *testing.T) {
 					times = append(times, time.Duration(random.Int64N(int64(55*time.Minute))))
 				}
 				slices.Sort(times)
-				for r.since() < time.Hour {
-					switch now := r.since(); {
+				for r.elapsed() < time.Hour {
+					switch now := r.elapsed(); {
 					case dropped < 3 && now > time.Duration(dropped+1)*14*time.Minute:
 						dropped++
-						c.typed("/drop")
+						c.typeText("/drop")
 					case said < facts && now > times[said]:
-						c.typed(fact(said))
+						c.typeText(fact(said))
 						said++
 					default:
-						c.typed("let us talk of something else, " + strings.Repeat("word ", random.IntN(10)))
+						c.typeText("let us talk of something else, " + strings.Repeat("word ", random.IntN(10)))
 					}
 					time.Sleep(10*time.Second + time.Duration(random.Int64N(int64(10*time.Second))))
 				}
 				if n := len(m.saw(emulator.Opened)); n < 8 || dropped < 3 {
 					t.Errorf("%d connections, %d dropped", n, dropped)
 				}
-				c.asksToKnow(facts)
+				c.checkFactsKnown(facts)
 			})
 		})
 	}

@@ -20,32 +20,32 @@ import (
 	"voxgate/tools"
 )
 
-// fleet is gateways with one store and one Gemini.
-func fleet(
-	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn), change ...func(*bridge.Options),
+// runTwoGateways is gateways with one store and one Gemini.
+func runTwoGateways(
+	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn), change ...func(*bridge.Options),
 ) {
 	t.Helper()
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		shared := store.NewMemory()
 		node := func(name string) func(*bridge.Options) {
 			return func(o *bridge.Options) { o.Store, o.Node = shared, name }
 		}
-		a := newRig(t, append(change, node("a http://a.test"))...)
-		b := &rig{t: t, up: a.up}
-		b.serve(a.up.Dial, append(change, node("b http://b.test"))...)
+		a := newHarness(t, append(change, node("a http://a.test"))...)
+		b := &harness{t: t, up: a.up}
+		b.startHost(a.up.Dial, append(change, node("b http://b.test"))...)
 		time.Sleep(5 * time.Second) // they know of each other
-		c, l := a.connect(o)
+		c, l := a.connectCaller(o)
 		f(t, a, b, c, l)
 	})
 }
 
-// comes has a caller go on at a gateway, and checks that it does.
-func (r *rig) comes(c *caller) *caller {
+// resumeCaller has a caller go on at a gateway, and checks that it does.
+func (r *harness) resumeCaller(c *caller) *caller {
 	r.t.Helper()
 	c.mu.Lock()
 	lastEvent := c.last
 	c.mu.Unlock()
-	d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), LastEvent: lastEvent})
+	d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), LastEvent: lastEvent})
 	synctest.Wait()
 	if all := setups(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
 		r.t.Fatalf("not resumed: %v\n%s", all, r.log.b.String())
@@ -55,63 +55,63 @@ func (r *rig) comes(c *caller) *caller {
 
 // A conversation whose gateway does not know that its caller is gone goes on at another one, with what was said and with the
 // newest handle; the first one gives it up.
-func TestTaken(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("hello")
+func TestFailoverToAnotherGateway(t *testing.T) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("hello")
 		l.SendHandle("h1")
 		l.SendContent(`%s,"outputTranscription":{"text":"Good day."}`, bridgetest.VoiceField(7, time.Second))
 		l.SendContent(`"turnComplete":true`)
 		l.SendHandle("h2")
 		time.Sleep(2 * time.Second)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		l2 := a.up.NextConn().AssertDialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
 		if _, closed := l.ClosedAt(); !closed {
 			t.Error("the first gateway is connected still")
 		}
-		c.ends(bridge.ErrReplaced)
+		c.awaitEnd(bridge.ErrReplaced)
 		l2.AcceptSetup()
-		d.do(bridge.GetContext{})
-		if got := last[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." ||
+		d.doCommand(bridge.GetContext{})
+		if got := lastEvent[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." ||
 			got[1].Interrupted {
 			t.Errorf("said was %+v", got)
 		}
-		e := a.comes(d) // and back
+		e := a.resumeCaller(d) // and back
 		l3 := a.up.NextConn().AssertDialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
 		if _, closed := l2.ClosedAt(); !closed {
 			t.Error("the second gateway is connected still")
 		}
-		d.ends(bridge.ErrReplaced)
+		d.awaitEnd(bridge.ErrReplaced)
 		if n := len(b.host.Sessions()); n != 0 {
 			t.Errorf("the second gateway has %d conversations", n)
 		}
-		e.works(l3.AcceptSetup())
+		e.checkStillWorks(l3.AcceptSetup())
 	})
 }
 
 // Of a conversation that dies in the middle of an answer, the caller learns of it; what it has asked and was not answered is asked again.
-func TestTakenInATurn(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("tell me a story")
+func TestFailoverDuringAnAnswer(t *testing.T) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("tell me a story")
 		l.SendContent(`%s,"outputTranscription":{"text":"Once upon a time"}`, bridgetest.VoiceField(7, 4*time.Second))
 		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
-		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
+		if i := lastEvent[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
 			t.Errorf("got %+v", i)
 		}
-		d.typed("and now?")
+		d.typeText("and now?")
 		synctest.Wait()
-		e := a.comes(d)
+		e := a.resumeCaller(d)
 		l3 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		if got := l3.InputLog(); !strings.HasSuffix(got, "typed and now?") {
 			t.Errorf("the model was asked %q", got)
 		}
 		l3.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		if got := last[bridge.TurnComplete](e); got.Turn != 2 {
+		if got := lastEvent[bridge.TurnComplete](e); got.Turn != 2 {
 			t.Errorf("turn %d is complete", got.Turn)
 		}
 	})
@@ -120,33 +120,33 @@ func TestTakenInATurn(t *testing.T) {
 // A client that never resets the generation of the voice hears everything after each move, whether the gateway before has died or
 // lets go of the conversation.
 func TestGenerationGoesOnOverAMove(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		var generation uint32 // as the client knows it
-		gateways := []*rig{b, a, b}
+		gateways := []*harness{b, a, b}
 		for i, next := range gateways {
 			l.SendHandle("h")
-			c.typed("tell me a story")
+			c.typeText("tell me a story")
 			l.SendVoice(7, 4*time.Second)
 			time.Sleep(time.Second)
-			c.do(bridge.Interrupt{})
+			c.doCommand(bridge.Interrupt{})
 			l.InterruptTurn()
-			cut := last[bridge.Interrupted](c)
+			cut := lastEvent[bridge.Interrupted](c)
 			if cut.Generation <= generation {
 				t.Errorf("gateway %d has cut generation %d, after %d", i, cut.Generation, generation)
 			}
 			generation = cut.Generation
-			c = next.comes(c)
+			c = next.resumeCaller(c)
 			l = a.up.NextConn().AcceptSetup()
-			c.forget()
-			c.typed("go on")
+			c.clearLog()
+			c.typeText("go on")
 			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
-			for _, f := range c.generations() {
+			for _, f := range c.voiceGenerations() {
 				if f < generation {
 					t.Fatalf("gateway %d sends frames of generation %d, after %d", i, f, generation)
 				}
 			}
-			if len(c.generations()) == 0 {
+			if len(c.voiceGenerations()) == 0 {
 				t.Error("no frames came")
 			}
 		}
@@ -154,33 +154,33 @@ func TestGenerationGoesOnOverAMove(t *testing.T) {
 }
 
 // A gateway that is about to stop has its callers go to another one, each when nobody speaks. What it has let go of is dialled at once.
-func TestMove(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+func TestDrainMovesCallers(t *testing.T) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
 		a.host.BeginDrain()
 		time.Sleep(time.Second)
-		if n, _ := find[bridge.Move](c); len(n) > 0 {
+		if n, _ := findEvents[bridge.Move](c); len(n) > 0 {
 			t.Error("asked to go in the middle of an answer")
 		}
-		a.join(resumable).fails(bridge.CodeBusy)
+		a.startCaller(resumable).awaitFailure(bridge.CodeBusy)
 		l.SendContent(`"turnComplete":true`)
 		l.SendHandle("h2")
 		time.Sleep(1500 * time.Millisecond)
-		if n, _ := find[bridge.Move](c); len(n) != 1 {
+		if n, _ := findEvents[bridge.Move](c); len(n) != 1 {
 			t.Fatalf("asked to go %d times", len(n))
 		}
 		if _, closed := l.ClosedAt(); closed {
 			t.Error("the link was closed before the caller has gone")
 		}
 		time.Sleep(5 * time.Second)
-		if n, _ := find[bridge.Move](c); len(n) != 2 {
+		if n, _ := findEvents[bridge.Move](c); len(n) != 2 {
 			t.Errorf("asked to go %d times", len(n))
 		}
 		began := time.Now()
 		c.leave(nil)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		l2 := a.up.NextConn().AssertDialledFor("", "h2").AcceptSetup()
 		if closed, _ := l.ClosedAt(); closed.IsZero() || closed.After(l2.OpenedAt) {
 			t.Error("dialled before the old link was closed")
@@ -189,8 +189,8 @@ func TestMove(t *testing.T) {
 		if took := time.Since(began); took > 50*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
-		c.ends(nil)
-		d.works(l2)
+		c.awaitEnd(nil)
+		d.checkStillWorks(l2)
 		if n := len(a.host.Sessions()); n != 0 {
 			t.Errorf("%d conversations are left", n)
 		}
@@ -202,27 +202,27 @@ func TestMove(t *testing.T) {
 }
 
 // A caller that is asked to go and comes back to the same gateway is taken in.
-func TestMoveToNowhere(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestDrainWithoutAnotherGateway(t *testing.T) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
 		a.host.BeginDrain()
 		synctest.Wait()
 		c.leave(nil)
-		d := a.comes(c)
+		d := a.resumeCaller(c)
 		l2 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
-		d.works(l2)
+		d.checkStillWorks(l2)
 	})
 }
 
 // What cannot go stays, and so does everybody where there is no other gateway.
-func TestStays(t *testing.T) {
-	fleet(t, bridge.SessionRequest{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+func TestDrainKeepsWhatCannotMove(t *testing.T) {
+	runTwoGateways(t, bridge.SessionRequest{}, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		a.host.BeginDrain()
 		time.Sleep(time.Minute)
-		if n, _ := find[bridge.Move](c); len(n) > 0 {
+		if n, _ := findEvents[bridge.Move](c); len(n) > 0 {
 			t.Error("it was asked to go")
 		}
-		c.works(l)
+		c.checkStillWorks(l)
 		if list, err := b.host.OtherNodes(context.Background()); err != nil || !maps.Equal(list, map[string]int{"a http://a.test": 1}) {
 			t.Errorf("the gateways that have conversations are %v, %v", list, err)
 		}
@@ -232,31 +232,31 @@ func TestStays(t *testing.T) {
 			t.Errorf("there is still %v, %v", list, err)
 		}
 	})
-	talk(t, resumable, func(t *testing.T, a *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, a *harness, c *caller, l *bridgetest.Conn) {
 		time.Sleep(5 * time.Second)
 		a.host.BeginDrain()
 		time.Sleep(time.Minute)
-		if n, _ := find[bridge.Move](c); len(n) > 0 {
+		if n, _ := findEvents[bridge.Move](c); len(n) > 0 {
 			t.Error("it was asked to go where there is nobody")
 		}
-		c.works(l)
+		c.checkStillWorks(l)
 	}, func(o *bridge.Options) { o.Store, o.Node = store.NewMemory(), "a" })
 }
 
 // The calls of a client go on at another gateway, if the model has not forgotten them.
-func TestTakenWithCalls(t *testing.T) {
-	fleet(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller,
+func TestFailoverWithToolCalls(t *testing.T) {
+	runTwoGateways(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *harness, c *caller,
 		l *bridgetest.Conn,
 	) {
 		l.CallTool("1", "weather", `{}`)
 		l.SendHandle("h1")
 		l.CallTool("2", "weather", `{"city":"Rome"}`)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		a.up.NextConn().AssertDialledFor("", "h1")
-		if got := last[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {
+		if got := lastEvent[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {
 			t.Errorf("asked for %v", got)
 		}
-		if got := last[bridge.ToolCallCancellation](d).IDs; len(got) != 1 || got[0] != "2" {
+		if got := lastEvent[bridge.ToolCallCancellation](d).IDs; len(got) != 1 || got[0] != "2" {
 			t.Errorf("took back %v", got)
 		}
 	})
@@ -268,24 +268,24 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	recorded.Config = []byte(`{"voxgate":{"record":true}}`)
 	folder := t.TempDir()
 	var end bridge.SessionEnded
-	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.PauseRecording{On: true})
-		c.do(bridge.PauseRecording{})
-		c.do(bridge.PauseRecording{On: true})
+	runTwoGateways(t, recorded, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.PauseRecording{On: true})
+		c.doCommand(bridge.PauseRecording{})
+		c.doCommand(bridge.PauseRecording{On: true})
 		l.SendHandle("h1")
 		time.Sleep(time.Second)
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		synctest.Wait()
-		if last[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
+		if lastEvent[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
 			t.Error("it is recorded")
 		}
-		d.do(bridge.PauseRecording{})
+		d.doCommand(bridge.PauseRecording{})
 		if synctest.Wait(); !d.session.IsRecorded() {
 			t.Error("it is not recorded any more")
 		}
-		d.do(bridge.Goodbye{})
-		d.ends(bridge.ErrGoodbye)
+		d.doCommand(bridge.Goodbye{})
+		d.awaitEnd(bridge.ErrGoodbye)
 		synctest.Wait()
 		if len(end.Pauses) != 2 || end.Pauses[0].To.IsZero() || end.Pauses[1].To.Sub(end.Pauses[1].From) < time.Second {
 			t.Errorf("the end has the pauses %v", end.Pauses)
@@ -305,26 +305,26 @@ func TestNoMoveWithoutAPrice(t *testing.T) {
 	o := resumable
 	o.Agent.MaxDollars = 1
 	known := price.Default
-	fleet(t, o, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, o, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		time.Sleep(time.Second)
 		again := o
-		again.ResumeToken = c.token()
-		if e := b.join(again).fails(bridge.CodeForbidden); !strings.Contains(e.Message, "no known price") {
+		again.ResumeToken = c.resumeToken()
+		if e := b.startCaller(again).awaitFailure(bridge.CodeForbidden); !strings.Contains(e.Message, "no known price") {
 			t.Errorf("%+v", e)
 		}
-		c.works(l)
+		c.checkStillWorks(l)
 	}, func(o *bridge.Options) { o.Prices, known = known, nil })
 }
 
 // The agent of a conversation that comes from another gateway does not greet once more.
 func TestNoGreetingAtAnotherGateway(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("hello")
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("hello")
 		l.SendAnswer(7, time.Second)
 		l.SendHandle("h")
 		time.Sleep(2 * time.Second)
-		d := b.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), GreetingPrompt: "Greet the guest."})
+		d := b.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), GreetingPrompt: "Greet the guest."})
 		l2 := a.up.NextConn().AcceptSetup()
 		time.Sleep(300 * time.Millisecond)
 		synctest.Wait()
@@ -338,11 +338,11 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 }
 
 // A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
-func TestOthersTokens(t *testing.T) {
+func TestTokensOfOtherClientsAreRejectedElsewhere(t *testing.T) {
 	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web", Identity: "alice"}}
-	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Conn) {
+	runTwoGateways(t, opened, func(t *testing.T, a, b *harness, c *caller, _ *bridgetest.Conn) {
 		open := opened
-		open.ResumeToken, open.ResumeError = c.token(), bridge.ErrNotResumed
+		open.ResumeToken, open.ResumeError = c.resumeToken(), bridge.ErrNotResumed
 		for _, o := range []bridge.Origin{
 			{Protocol: "vox", Identity: "alice"},
 			{Protocol: "web", Identity: "bob"},
@@ -350,14 +350,14 @@ func TestOthersTokens(t *testing.T) {
 		} {
 			other := open
 			other.Origin = o
-			b.join(other).fails(bridge.CodeResumptionFailed)
+			b.startCaller(other).awaitFailure(bridge.CodeResumptionFailed)
 		}
 		forged := open
 		forged.ResumeToken = open.ResumeToken[:len(open.ResumeToken)-1] + "_"
-		b.join(forged).fails(bridge.CodeResumptionFailed)
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
-		b.join(open).fails(bridge.CodeResumptionFailed)
+		b.startCaller(forged).awaitFailure(bridge.CodeResumptionFailed)
+		c.doCommand(bridge.Goodbye{})
+		c.awaitEnd(bridge.ErrGoodbye)
+		b.startCaller(open).awaitFailure(bridge.CodeResumptionFailed)
 	})
 }
 
@@ -419,21 +419,21 @@ func (b *badStore) Members(ctx context.Context, name string) (map[string]int, er
 // for 10 s is noticed by nobody. What it should know it gets afterwards.
 func TestNothingWaitsForTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for name, gone := range map[string]bool{"slow": false, "away": true} {
 			bad.set(200*time.Millisecond, gone)
 			time.Sleep(10 * time.Second)
-			c.forget()
+			c.clearLog()
 			said := len(l.ReceivedPCM())
 			began := time.Now()
-			c.speak(count(0, 1600))
+			c.sendAudio(countingPCM(0, 1600))
 			if got, took := len(l.ReceivedPCM())-said, time.Since(began); got != 1600 || took > 0 {
 				t.Errorf("%s: %d samples went up after %v", name, got, took)
 			}
 			l.SendContent(`%s`, bridgetest.VoiceField(7, 2*time.Second))
 			for i := range 20 { // what has it write
 				l.SendHandle(fmt.Sprint(name, i))
-				c.do(bridge.GetContext{})
+				c.doCommand(bridge.GetContext{})
 				time.Sleep(100 * time.Millisecond)
 			}
 			l.SendContent(`"turnComplete":true`)
@@ -455,9 +455,9 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 		}
 		bad.set(0, false)
 		time.Sleep(5 * time.Second)
-		b := &rig{t: t, up: r.up}
-		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
-		b.comes(c)
+		b := &harness{t: t, up: r.up}
+		b.startHost(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
+		b.resumeCaller(c)
 		r.up.NextConn()
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
@@ -465,42 +465,45 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 // A caller that comes back to another gateway while the store is away is asked to try again, and does.
 func TestResumeWithoutTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		b := &rig{t: t, up: r.up}
-		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
+		b := &harness{t: t, up: r.up}
+		b.startHost(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
 		bad.set(0, true)
-		if err := b.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()}).fails(bridge.CodeBusy); err.Retry == 0 {
+		if err := b.startCaller(bridge.SessionRequest{
+			Resumable:   true,
+			ResumeToken: c.resumeToken(),
+		}).awaitFailure(bridge.CodeBusy); err.Retry == 0 {
 			t.Error("no time to come back")
 		}
-		fresh, _ := b.connect(resumable)
-		fresh.leaves()
+		fresh, _ := b.connectCaller(resumable)
+		fresh.disconnect()
 		bad.set(0, false)
 		time.Sleep(5 * time.Second) // what was not written is
-		b.comes(c)
+		b.resumeCaller(c)
 		r.up.NextConn().AssertDialledFor("", "h")
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
 // A caller that resumes twice at once, at a gateway that does not have the conversation, goes on with it once.
-func TestTakenTwiceAtOnce(t *testing.T) {
+func TestConcurrentFailover(t *testing.T) {
 	for _, apart := range []time.Duration{0, 60 * time.Millisecond, 120 * time.Millisecond} { // the store is asked three times in 150 ms
-		bubble(t, func(t *testing.T) {
+		runWithFakeClock(t, func(t *testing.T) {
 			bad := &badStore{Store: store.NewMemory()}
 			node := func(name string) func(*bridge.Options) {
 				return func(o *bridge.Options) { o.Store, o.Node = bad, name }
 			}
-			a := newRig(t, node("a"))
-			b := &rig{t: t, up: a.up}
-			b.serve(a.up.Dial, node("b"))
-			c, l := a.connect(resumable)
+			a := newHarness(t, node("a"))
+			b := &harness{t: t, up: a.up}
+			b.startHost(a.up.Dial, node("b"))
+			c, l := a.connectCaller(resumable)
 			l.SendHandle("h")
 			time.Sleep(time.Second)
 			bad.set(50*time.Millisecond, false)
-			again := bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), ResumeError: bridge.ErrNotResumed}
-			d := b.join(again)
+			again := bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), ResumeError: bridge.ErrNotResumed}
+			d := b.startCaller(again)
 			time.Sleep(apart)
-			e := b.join(again)
+			e := b.startCaller(again)
 			time.Sleep(time.Second)
 			if list := b.host.Sessions(); len(list) != 1 || list[0].ID != c.session.ID() {
 				t.Errorf("%v apart: %+v run", apart, list)
@@ -512,14 +515,14 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 				default:
 				}
 			}
-			d.ends(bridge.ErrReplaced)
+			d.awaitEnd(bridge.ErrReplaced)
 			a.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 			synctest.Wait()
 			a.up.AssertNoDial()
-			e.leaves()
-			f := b.back(e.token())
-			f.do(bridge.Goodbye{})
-			f.ends(bridge.ErrGoodbye)
+			e.disconnect()
+			f := b.resumeByToken(e.resumeToken())
+			f.doCommand(bridge.Goodbye{})
+			f.awaitEnd(bridge.ErrGoodbye)
 			if n := len(b.host.Sessions()); n > 0 {
 				t.Errorf("%v apart: %d are left", apart, n)
 			}
@@ -529,12 +532,12 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 
 // When Google has refused one gateway for want of a model's quota, the others ask no more for that model, for as long.
 func TestQuotaAmongGateways(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Conn) {
+	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, _ *caller, _ *bridgetest.Conn) {
 		a.up.SetFailure(http.StatusTooManyRequests, nil)
-		a.join(resumable).fails(bridge.CodeBusy)
+		a.startCaller(resumable).awaitFailure(bridge.CodeBusy)
 		time.Sleep(2500 * time.Millisecond) // one says it within a second, the other looks within the next
 		dialled := a.up.DialCount()
-		if err := b.join(resumable).fails(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
+		if err := b.startCaller(resumable).awaitFailure(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
 			t.Errorf("asked to come back in %v", err.Retry)
 		}
 		if n := a.up.DialCount(); n != dialled {
@@ -543,16 +546,16 @@ func TestQuotaAmongGateways(t *testing.T) {
 		a.up.SetFailure(0, nil)
 		another := resumable
 		another.Config = json.RawMessage(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
-		b.connect(another) // whose quota is its own
-		b.join(resumable).fails(bridge.CodeBusy)
+		b.connectCaller(another) // whose quota is its own
+		b.startCaller(resumable).awaitFailure(bridge.CodeBusy)
 		time.Sleep(30 * time.Second)
-		b.connect(resumable)
+		b.connectCaller(resumable)
 	})
 }
 
 // What a tool of the gateway was doing when that died is not known: the model learns that, and is not left waiting. It is asked again
 // only what the session does not know that it has acted on, or it would call the tool again.
-func TestTakenWithATool(t *testing.T) {
+func TestFailoverWithARunningTool(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bool // a handle comes before the call, and after it
 		stale         bool // and the newest one is not taken any more
@@ -566,7 +569,7 @@ func TestTakenWithATool(t *testing.T) {
 		"a new session":  {after: true, stale: true, asks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				shared := store.NewMemory()
 				forever := tools.Tool{
 					Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
@@ -581,22 +584,22 @@ func TestTakenWithATool(t *testing.T) {
 						o.Tools = func() []tools.Tool { return []tools.Tool{forever} }
 					}
 				}
-				a := newRig(t, node("a"))
-				b := &rig{t: t, up: a.up}
-				b.serve(a.up.Dial, node("b"))
-				c, l := a.connect(resumable)
+				a := newHarness(t, node("a"))
+				b := &harness{t: t, up: a.up}
+				b.startHost(a.up.Dial, node("b"))
+				c, l := a.connectCaller(resumable)
 				if test.before {
 					l.SendHandle("h1")
 				}
-				c.typed("Pay my bill.")
+				c.typeText("Pay my bill.")
 				l.CallTool("1", "pay", `{}`)
 				if test.after {
 					l.SendHandle("h1")
 				}
 				if test.lost {
-					a.next(l)
+					a.dropConnection(l)
 				}
-				b.comes(c)
+				b.resumeCaller(c)
 				l2 := a.up.NextConn().AssertDialledFor("", "h1")
 				if test.stale {
 					l2.CloseWith(1008, "BidiGenerateContent session not found")
@@ -618,18 +621,18 @@ func TestTakenWithATool(t *testing.T) {
 
 // Conversations that end while they wait for a slow store are forgotten.
 func TestEndsBeforeItIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		bad := &badStore{Store: store.NewMemory(), delay: 200 * time.Millisecond}
-		r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
+		r := newHarness(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 		time.Sleep(time.Second)
 		var callers []*caller
 		for range 40 { // more than are written at once
-			c, _ := r.connect(resumable)
+			c, _ := r.connectCaller(resumable)
 			callers = append(callers, c)
 		}
 		time.Sleep(250 * time.Millisecond)
 		for _, c := range callers {
-			c.do(bridge.Goodbye{})
+			c.doCommand(bridge.Goodbye{})
 		}
 		time.Sleep(10 * time.Second)
 		if list, err := r.host.OtherNodes(context.Background()); err != nil || len(list) > 0 {
@@ -641,24 +644,24 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 // A conversation that the backend has ended while the store does not answer does not come back: not here, and at no
 // other gateway once the store responds again.
 func TestEndedWhileTheStoreIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		shared := store.NewMemory()
 		bad := &badStore{Store: shared}
-		a := newRig(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a http://a.test" })
-		b := &rig{t: t, up: a.up}
-		b.serve(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
-		c, l := a.connect(resumable)
+		a := newHarness(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a http://a.test" })
+		b := &harness{t: t, up: a.up}
+		b.startHost(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
+		c, l := a.connectCaller(resumable)
 		l.SendHandle("h")
 		time.Sleep(time.Second)
 		bad.set(0, true)
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
+		c.doCommand(bridge.Goodbye{})
+		c.awaitEnd(bridge.ErrGoodbye)
 		time.Sleep(time.Second)
 		bad.set(0, false)
-		back := bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), ResumeError: bridge.ErrNotResumed}
-		a.join(back).fails(bridge.CodeResumptionFailed)
+		back := bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), ResumeError: bridge.ErrNotResumed}
+		a.startCaller(back).awaitFailure(bridge.CodeResumptionFailed)
 		time.Sleep(6 * time.Second) // the renewal
-		b.join(back).fails(bridge.CodeResumptionFailed)
+		b.startCaller(back).awaitFailure(bridge.CodeResumptionFailed)
 		if _, generation, err := shared.Get(t.Context(), "session/"+c.session.ID()); generation != 0 || err != nil {
 			t.Errorf("the store has generation %d of it, %v", generation, err)
 		}
@@ -692,9 +695,9 @@ func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			counted := &swaps{Store: store.NewMemory()}
-			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, test.open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				for range 5 {
-					c.typed("hello")
+					c.typeText("hello")
 					l.SendHandle("h")
 					l.SendAnswer(7, time.Second)
 					time.Sleep(4 * time.Second)

@@ -28,8 +28,8 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}
-			talk(t, config, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-				c.typed("Say nothing, or something.")
+			converse(t, config, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+				c.typeText("Say nothing, or something.")
 				for i, piece := range test.pieces {
 					voice := ""
 					if i == 0 {
@@ -41,7 +41,7 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 				l.SendContent(`"turnComplete":true,"interactionStatus":"IDLE"`)
 				time.Sleep(time.Second)
 				text := ""
-				pieces, _ := find[bridge.AssistantText](c)
+				pieces, _ := findEvents[bridge.AssistantText](c)
 				for _, piece := range pieces {
 					if !piece.Final {
 						text += piece.Text
@@ -50,18 +50,18 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 				if text != test.want {
 					t.Errorf("the client read %q, want %q", text, test.want)
 				}
-				raw, _ := find[bridge.RawServerContent](c)
+				raw, _ := findEvents[bridge.RawServerContent](c)
 				for _, e := range raw {
 					if test.want == "" && strings.Contains(string(e.ServerContent), "outputTranscription") {
 						t.Errorf("the client got %s", e.ServerContent)
 					}
 				}
-				if speaking, _ := find[bridge.Speaking](c); (len(speaking) > 0) != (test.want != "") && test.want == "" {
+				if speaking, _ := findEvents[bridge.Speaking](c); (len(speaking) > 0) != (test.want != "") && test.want == "" {
 					t.Error("the client is told that the model speaks")
 				}
-				c.do(bridge.GetContext{})
+				c.doCommand(bridge.GetContext{})
 				said := ""
-				for _, e := range last[bridge.History](c).Entries {
+				for _, e := range lastEvent[bridge.History](c).Entries {
 					if e.Role == "assistant" {
 						said += e.Content
 					}

@@ -17,7 +17,7 @@ import (
 // watched writes down what is observed, and when.
 type watched struct {
 	mu   sync.Mutex
-	r    *rig
+	r    *harness
 	all  []bridge.Observation
 	seen []string
 }
@@ -69,33 +69,33 @@ func newest[O bridge.Observation](w *watched) (found O) {
 
 func newWatched(t *testing.T, change ...func(*bridge.Options)) *watched {
 	w := &watched{}
-	w.r = newRig(t, append(change, func(o *bridge.Options) { o.Observe = w.observe })...)
+	w.r = newHarness(t, append(change, func(o *bridge.Options) { o.Observe = w.observe })...)
 	return w
 }
 
 // A whole conversation, as metrics and traces see it.
-func TestObserve(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+func TestObserverSeesAConversation(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
-		c, l := w.r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip", Key: "shop"}})
+		c, l := w.r.connectCaller(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip", Key: "shop"}})
 		l.SendHandle("h")
 		w.sees("SessionStarted", "DialOutcome first")
 
 		asked := time.Now()
-		c.typed("pay")
+		c.typeText("pay")
 		time.Sleep(300 * time.Millisecond)
 		l.CallTool("a", "pay", `{}`)
 		time.Sleep(200 * time.Millisecond)
 		l.SendAnswer(7, time.Second)
 		time.Sleep(3 * time.Second)
 		w.sees("CallEnd pay done in 1", "TurnEnd 1")
-		if e := newest[bridge.TurnEnd](w); !e.StartedAt.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
+		if e := newest[bridge.TurnEnd](w); !e.StartedAt.Equal(asked) || !isAbout(e.Latency.Model, 500*time.Millisecond) {
 			t.Errorf("%+v, asked at %v", e, asked)
 		}
 
 		l.SendVoice(8, 5*time.Second)
 		time.Sleep(time.Second)
-		c.talks(400 * time.Millisecond)
+		c.speakWithoutPause(400 * time.Millisecond)
 		l.SendContent(`"interrupted":true`)
 		l.SendContent(`"turnComplete":true`)
 		w.sees("BargeIn", "TurnEnd 2 voice")
@@ -103,7 +103,7 @@ func TestObserve(t *testing.T) {
 		if e := newest[bridge.BargeIn](w); e.Latency < 400*time.Millisecond || e.Latency > 440*time.Millisecond {
 			t.Errorf("%+v", e)
 		}
-		c.quiet(time.Second)
+		c.staySilentFor(time.Second)
 
 		l.SendVoice(9, time.Second)
 		l.DropConnection()
@@ -113,13 +113,13 @@ func TestObserve(t *testing.T) {
 
 		l.SendAnswer(10, 5*time.Second)
 		time.Sleep(time.Second)
-		c.do(bridge.Interrupt{})
+		c.doCommand(bridge.Interrupt{})
 		l.SendAnswer(11, 5*time.Second)
 		time.Sleep(time.Second)
 		w.sees("TurnEnd 4 client")
 
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
+		c.doCommand(bridge.Goodbye{})
+		c.awaitEnd(bridge.ErrGoodbye)
 		w.sees("ConnectionEnd resume", "TurnEnd 5 end", "SessionEnded")
 		e := newest[bridge.SessionEnded](w)
 		if e.Protocol != "sip" || e.Key != "shop" || e.Reason != bridge.ErrGoodbye || e.Turns != 5 ||
@@ -131,19 +131,19 @@ func TestObserve(t *testing.T) {
 
 // What the model still says when the conversation ends is a turn, too, and so is a dial that fails.
 func TestObserveAnEarlyEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		w := newWatched(t)
 		w.r.up.SetFailure(429, nil)
-		w.r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
+		w.r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy)
 		w.sees("SessionStarted", "DialOutcome first quota", "SessionEnded")
 	})
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		w := newWatched(t)
 		c, l := w.r.plain()
 		l.SendVoice(7, time.Second)
 		time.Sleep(100 * time.Millisecond)
 		c.leave(nil)
-		c.ends(nil)
+		c.awaitEnd(nil)
 		w.sees("SessionStarted", "DialOutcome first", "ConnectionEnd first", "TurnEnd 1 end", "SessionEnded")
 	})
 }

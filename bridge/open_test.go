@@ -15,7 +15,7 @@ import (
 )
 
 // What an agent says in plain fields is said to the model, whatever the config says, and the config says the rest.
-func TestAgent(t *testing.T) {
+func TestAgentFieldsOverrideTheConfig(t *testing.T) {
 	agent := bridge.Agent{Prompt: "Be brief.", Voice: "Puck", Language: "de-DE", Model: "gemini-3.8-live"}
 	for name, test := range map[string]struct {
 		agent     bridge.Agent
@@ -47,7 +47,7 @@ func TestAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := bridge.SessionRequest{Override: test.agent, Config: json.RawMessage(test.config)}
-			talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, open, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
 						t.Errorf("no %s in %s", w, l.Raw)
@@ -58,21 +58,21 @@ func TestAgent(t *testing.T) {
 						t.Errorf("%s in %s", w, l.Raw)
 					}
 				}
-				c.works(l)
+				c.checkStillWorks(l)
 			})
 		})
 	}
 }
 
 func TestAgentOnABadConfig(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
 		for config, field := range map[string]string{
 			`[1]`: "initialConfig", `{`: "initialConfig", `{} {}`: "initialConfig",
 			`{"generationConfig":{"temperature":"hot"}}`: "initialConfig.generationConfig.temperature",
 		} {
-			c := r.join(bridge.SessionRequest{Agent: bridge.Agent{Prompt: "Be brief."}, Config: json.RawMessage(config)})
-			if e := c.fails(bridge.CodeBadConfig); e.Field != field {
+			c := r.startCaller(bridge.SessionRequest{Agent: bridge.Agent{Prompt: "Be brief."}, Config: json.RawMessage(config)})
+			if e := c.awaitFailure(bridge.CodeBadConfig); e.Field != field {
 				t.Errorf("%s: field %s", config, e.Field)
 			}
 		}
@@ -82,18 +82,18 @@ func TestAgentOnABadConfig(t *testing.T) {
 
 // A tool of one conversation runs there, beside the operator's, and nowhere else.
 func TestToolsOfOneConversation(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		say := func(answer string) tools.Func {
 			return func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(answer), nil }
 		}
 		all := make([]tools.Tool, 1, 4) // with room for a careless append
 		all[0] = tools.Tool{Declaration: tools.Declaration{Name: "clock"}, Run: say(`{"hour":3}`)}
-		r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return all } })
+		r := newHarness(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return all } })
 		mine := func(answer string) bridge.SessionRequest {
 			return bridge.SessionRequest{Tools: []tools.Tool{{Declaration: tools.Declaration{Name: "transfer"}, Run: say(answer)}}}
 		}
-		_, a := r.connect(mine(`{"of":"a"}`))
-		_, b := r.connect(mine(`{"of":"b"}`))
+		_, a := r.connectCaller(mine(`{"of":"a"}`))
+		_, b := r.connectCaller(mine(`{"of":"b"}`))
 		plain, l := r.plain()
 		for _, l := range []*bridgetest.Conn{a, b, l} {
 			l.CallTools("1 clock", "2 transfer")
@@ -101,7 +101,7 @@ func TestToolsOfOneConversation(t *testing.T) {
 		a.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
 		b.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
 		l.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"error":"unknown tool \"transfer\""}`)
-		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") ||
+		if done := lastEvent[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") ||
 			!strings.Contains(a.Raw, "transfer") {
 			t.Errorf("%+v\n%s\n%s", done.Tools, l.Raw, a.Raw)
 		}
@@ -113,7 +113,7 @@ func TestToolsOfOneConversation(t *testing.T) {
 
 // A client that configures after it has connected has one connection made for it, with what it wants or, after a while,
 // without.
-func TestLater(t *testing.T) {
+func TestDeferredDialWaitsForAConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		updates  []string
 		temp     string
@@ -130,29 +130,29 @@ func TestLater(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c := r.join(bridge.SessionRequest{DeferDial: true, Config: []byte(warm("0.1"))})
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t)
+				c := r.startCaller(bridge.SessionRequest{DeferDial: true, Config: []byte(warm("0.1"))})
 				<-c.seated
-				c.speak(count(0, 3200)) // is not lost
+				c.sendAudio(countingPCM(0, 3200)) // is not lost
 				for _, u := range test.updates {
 					time.Sleep(300 * time.Millisecond)
 					r.up.AssertNoDial()
-					c.update(u)
+					c.updateConfig(u)
 				}
 				l := r.up.NextConn().AssertDialledFor(test.temp, "")
-				if at := r.since(); at != test.after {
+				if at := r.elapsed(); at != test.after {
 					t.Errorf("dialled after %v", at)
 				}
 				l.AcceptSetup()
-				c.sees(test.reported)
+				c.checkLog(test.reported)
 				if all := setups(c); all[0].Update || len(all) > 1 && !all[1].Update {
 					t.Errorf("%+v", all)
 				}
 				if n := len(l.ReceivedPCM()); n != 3200 {
 					t.Errorf("%d samples came", n)
 				}
-				c.works(l)
+				c.checkStillWorks(l)
 				r.up.AssertNoDial()
 			})
 		})
@@ -167,16 +167,16 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 		"gemini-2.5-flash-native-audio-latest": true,
 	} {
 		t.Run(model, func(t *testing.T) {
-			talk(
+			converse(
 				t,
 				bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)},
-				func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 					reported := strings.Contains(l.InputLog()+l.Raw, "My name is Ada.+Hello Ada.")
 					if reported != seeded {
 						t.Errorf("came %s", l.InputLog())
 					}
-					c.typed("what is my name?")
-					memory := c.memory()
+					c.typeText("what is my name?")
+					memory := c.contextEntries()
 					if len(memory) != 3 || memory[0].Role+memory[0].Content != "userMy name is Ada." ||
 						memory[1].Role+memory[1].Content != "assistantHello Ada." {
 						t.Errorf("%+v", memory)
@@ -189,9 +189,9 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 					if got := m.InputLog(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
 						t.Errorf("came %s", got)
 					}
-					c.do(bridge.ClearContext{})
+					c.doCommand(bridge.ClearContext{})
 					n := r.up.NextConn().AcceptSetup()
-					if got := n.InputLog(); got != "" || len(c.memory()) != 0 {
+					if got := n.InputLog(); got != "" || len(c.contextEntries()) != 0 {
 						t.Errorf("after the history was cleared came %q", got)
 					}
 				},
@@ -202,14 +202,14 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 
 // A caller that comes back with the number of the last event that it has learns what it has missed, once and in order; and one that comes
 // without one what it must know.
-func TestMissedEvents(t *testing.T) {
+func TestMissedEventsAreReplayed(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
+			converse(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller,
 				l *bridgetest.Conn,
 			) {
 				l.SendHandle("h")
-				c.typed("hi")
+				c.typeText("hi")
 				l.SendSpokenWords(7, "Hello ", "there.")
 				l.SendContent(`"turnComplete":true`)
 				time.Sleep(time.Second)
@@ -220,26 +220,26 @@ func TestMissedEvents(t *testing.T) {
 				if !numbered {
 					had = 0
 				}
-				c.lag() // the connection is dead, though nobody knows
-				c.respond("b", "", `{"x":1}`)
+				c.blockDelivery() // the connection is dead, though nobody knows
+				c.sendToolResponse("b", "", `{"x":1}`)
 				l.SendHandle("h2")
 				l.CallTools("c weather")
 				l.Send(`{"toolCallCancellation":{"ids":["c"]}}`)
 				l.CallTools("d weather")
 				synctest.Wait()
-				d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), LastEvent: had})
-				c.ends(bridge.ErrReplaced)
+				d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), LastEvent: had})
+				c.awaitEnd(bridge.ErrReplaced)
 				want := "SetupComplete ToolCallCancellation(c) ToolCall(d)"
 				if !numbered {
 					want = "SetupComplete ToolCall(a) ToolCallCancellation(c) ToolCall(d)"
 				}
-				d.sees(want)
+				d.checkLog(want)
 				got := d.events()
 				if got[0].Number != 0 || numbered && got[1].Number <= had {
 					t.Errorf("sent again: %+v", got)
 				}
 				before := c.events()
-				d.forget()
+				d.clearLog()
 				l.CallTools("e weather")
 				if next := d.events()[0].Number; next <= before[len(before)-1].Number {
 					t.Errorf("event %d comes after event %d", next, before[len(before)-1].Number)
@@ -250,7 +250,7 @@ func TestMissedEvents(t *testing.T) {
 }
 
 // A limit that is smaller than the smallest sum is one still: what a backend has subtracted may leave as little.
-func TestMicros(t *testing.T) {
+func TestToMicrosRoundsUp(t *testing.T) {
 	for dollars, want := range map[float64]int{0: 0, 5.5e-17: 1, 4e-7: 1, 1.5: 1_500_000, 1e300: 1e15} {
 		if got := bridge.ToMicros(dollars); got != want {
 			t.Errorf("$%g are %d millionths, not %d", dollars, got, want)

@@ -186,7 +186,7 @@ func hijackAndClose(w http.ResponseWriter) {
 }
 
 // serving starts a host whose Gemini is the server.
-func (s *server) serving(t *testing.T) *rig {
+func (s *server) serving(t *testing.T) *harness {
 	pipes := bridgetest.NewPipeNetwork()
 	pipes.ServeUntilEnd(t, s, func() {
 		s.mu.Lock()
@@ -196,8 +196,8 @@ func (s *server) serving(t *testing.T) *rig {
 		s.mu.Unlock()
 		s.served.Wait()
 	})
-	r := &rig{t: t}
-	r.serve(pipes.Dial)
+	r := &harness{t: t}
+	r.startHost(pipes.Dial)
 	return r
 }
 
@@ -206,8 +206,8 @@ func requestOfUser(i int, config string) bridge.SessionRequest {
 	return bridge.SessionRequest{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
 }
 
-// told reports how a conversation stands: ended, with its code; told that it waits; or well.
-func (c *caller) told() string {
+// describeState reports how a conversation stands: ended, with its code; told that it waits; or well.
+func (c *caller) describeState() string {
 	select {
 	case <-c.over:
 		if e := bridge.AsError(c.err); e != nil {
@@ -216,7 +216,7 @@ func (c *caller) told() string {
 		return "ended"
 	default:
 	}
-	if states, _ := find[bridge.StateChange](c); len(states) > 0 {
+	if states, _ := findEvents[bridge.StateChange](c); len(states) > 0 {
 		return fmt.Sprint(states[len(states)-1])
 	}
 	return "nothing"
@@ -246,7 +246,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				runWithFakeClock(t, func(t *testing.T) {
 					s := &server{dial: dial}
 					r := s.serving(t)
 					bills := make([]bill, n)
@@ -255,7 +255,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 						o := requestOfUser(i, `{}`)
 						bills[i].Account = bridge.Unlimited
 						o.Account = billOf{&bills[i], o.Origin.Identity}
-						callers = append(callers, r.join(o))
+						callers = append(callers, r.startCaller(o))
 					}
 					time.Sleep(time.Minute)
 					synctest.Wait()
@@ -263,7 +263,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 						t.Errorf("%d dials in a minute, %d are allowed", dials, mostDials(n, name))
 					}
 					for i, c := range callers {
-						told := c.told()
+						told := c.describeState()
 						state, _, _ := strings.Cut(strings.Trim(told, "{"), " ")
 						if !slices.Contains([]string{"ended", "live", "resuming", "reseeding"}, state) {
 							t.Errorf("caller %d was told %q", i, told)
@@ -277,9 +277,9 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 						t.Errorf("tokens were counted: %v", bills)
 					}
 					for _, who := range []int{0, n} { // one who was refused, and another one
-						c := r.join(requestOfUser(who, `{}`))
+						c := r.startCaller(requestOfUser(who, `{}`))
 						time.Sleep(time.Second)
-						if told := c.told(); !strings.Contains(told, "live") {
+						if told := c.describeState(); !strings.Contains(told, "live") {
 							t.Errorf("person %d is told %q by a server that is well again", who, told)
 						}
 					}
@@ -359,14 +359,14 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			runWithFakeClock(t, func(t *testing.T) {
 				s := &server{dial: test.dial}
 				r := s.serving(t)
 				for i, ask := range test.asks {
 					before := s.dials.Load()
-					c := r.join(requestOfUser(ask.who, ask.config))
+					c := r.startCaller(requestOfUser(ask.who, ask.config))
 					time.Sleep(2 * time.Second)
-					if told := c.told(); !strings.Contains(told, ask.want) || s.dials.Load()-before != ask.dials {
+					if told := c.describeState(); !strings.Contains(told, ask.want) || s.dials.Load()-before != ask.dials {
 						t.Errorf("ask %d: %q after %d dials, want %q after %d", i, told, s.dials.Load()-before, ask.want, ask.dials)
 					}
 				}
@@ -381,7 +381,7 @@ func TestRunningConversationsWaitAsAsked(t *testing.T) {
 	for delay, most := range map[string]int64{"0": 40, "1": 32, "9": 5, "20": 3, "600": 3, "99999999999999999": 3} {
 		for _, status := range []int{429, 503} {
 			t.Run(fmt.Sprint(status, " ", delay), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				runWithFakeClock(t, func(t *testing.T) {
 					first := closed("idle", 1001, "")
 					s := &server{dial: func(s *server, n int, w http.ResponseWriter, r *http.Request) {
 						if n == 1 {
@@ -390,9 +390,9 @@ func TestRunningConversationsWaitAsAsked(t *testing.T) {
 						}
 						refuseDial(status, "", "Retry-After", delay)(s, n, w, r)
 					}}
-					c := s.serving(t).join(requestOfUser(1, `{}`))
+					c := s.serving(t).startCaller(requestOfUser(1, `{}`))
 					time.Sleep(40 * time.Second)
-					if told := c.told(); !strings.HasPrefix(told, "ended ") {
+					if told := c.describeState(); !strings.HasPrefix(told, "ended ") {
 						t.Errorf("told %q", told)
 					}
 					if dials := s.dials.Load(); dials < 2 || dials > most {

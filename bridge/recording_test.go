@@ -55,28 +55,28 @@ func TestRecording(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			folder := t.TempDir()
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, func(o *bridge.Options) {
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t, func(o *bridge.Options) {
 					if test.place {
 						o.Recordings = folder
 					}
 					o.RecordAll = test.all
 				})
-				c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config)})
-				if got := last[bridge.SetupComplete](c).Recording; got != test.want {
+				c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(test.config)})
+				if got := lastEvent[bridge.SetupComplete](c).Recording; got != test.want {
 					t.Errorf("reported as recorded: %v", got)
 				}
 				switch {
 				case test.want:
-					c.warned("is recorded")
+					c.checkWarning("is recorded")
 				case strings.Contains(test.config, "true"):
-					c.warned("no folder for recordings")
+					c.checkWarning("no folder for recordings")
 				}
-				c.utter(time.Second)
+				c.speakFor(time.Second)
 				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
-				c.do(bridge.Goodbye{})
-				c.ends(bridge.ErrGoodbye)
+				c.doCommand(bridge.Goodbye{})
+				c.awaitEnd(bridge.ErrGoodbye)
 				<-c.over
 			})
 			lengths := recorded(t, folder)
@@ -90,23 +90,23 @@ func TestRecording(t *testing.T) {
 // The recording begins and ends when the configuration says so.
 func TestRecordingByUpdate(t *testing.T) {
 	folder := t.TempDir()
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) { o.Recordings = folder })
 		c, _ := r.plain()
-		c.quiet(2 * time.Second)
-		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)})
-		c.quiet(3 * time.Second)
-		if !last[bridge.SetupComplete](c).Recording {
+		c.staySilentFor(2 * time.Second)
+		c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)})
+		c.staySilentFor(3 * time.Second)
+		if !lastEvent[bridge.SetupComplete](c).Recording {
 			t.Error("the client does not learn that it is recorded")
 		}
-		c.warned("is recorded")
-		c.do(bridge.UpdateConfig{Config: []byte(`{}`)})
-		c.quiet(2 * time.Second)
-		if last[bridge.SetupComplete](c).Recording {
+		c.checkWarning("is recorded")
+		c.doCommand(bridge.UpdateConfig{Config: []byte(`{}`)})
+		c.staySilentFor(2 * time.Second)
+		if lastEvent[bridge.SetupComplete](c).Recording {
 			t.Error("the client learns that it is still recorded")
 		}
-		c.warned("no longer recorded")
-		c.do(bridge.Goodbye{})
+		c.checkWarning("no longer recorded")
+		c.doCommand(bridge.Goodbye{})
 		<-c.over
 	})
 	if lengths := recorded(t, folder); len(lengths) != 1 || (lengths[0]-3*time.Second).Abs() > 100*time.Millisecond {
@@ -140,8 +140,8 @@ func packets(t *testing.T, file string) (sizes []int) {
 func TestARecordingPauses(t *testing.T) {
 	folder := t.TempDir()
 	var end bridge.SessionEnded
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) {
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) {
 			o.Recordings = folder
 			o.Observe = func(_ string, x bridge.Observation) {
 				if e, ok := x.(bridge.SessionEnded); ok {
@@ -149,25 +149,25 @@ func TestARecordingPauses(t *testing.T) {
 				}
 			}
 		})
-		c, _ := r.connect(bridge.SessionRequest{Config: []byte(`{"voxgate":{"record":true}}`)})
+		c, _ := r.connectCaller(bridge.SessionRequest{Config: []byte(`{"voxgate":{"record":true}}`)})
 		recording := func(want bool) {
 			t.Helper()
 			synctest.Wait()
-			if got := last[bridge.Log](c).Details["recording"]; got != want || c.session.IsRecorded() != want {
+			if got := lastEvent[bridge.Log](c).Details["recording"]; got != want || c.session.IsRecorded() != want {
 				t.Errorf("the client learns that it is recorded: %v, want %v", got, want)
 			}
 		}
-		c.utter(2 * time.Second)
-		c.do(bridge.PauseRecording{On: true})
-		c.do(bridge.PauseRecording{On: true})
+		c.speakFor(2 * time.Second)
+		c.doCommand(bridge.PauseRecording{On: true})
+		c.doCommand(bridge.PauseRecording{On: true})
 		recording(false)
-		c.utter(2 * time.Second)
-		c.update(`{"voxgate":{"record":true}}`) // changes nothing
+		c.speakFor(2 * time.Second)
+		c.updateConfig(`{"voxgate":{"record":true}}`) // changes nothing
 		recording(false)
-		c.do(bridge.PauseRecording{})
+		c.doCommand(bridge.PauseRecording{})
 		recording(true)
-		c.utter(2 * time.Second)
-		c.do(bridge.Goodbye{})
+		c.speakFor(2 * time.Second)
+		c.doCommand(bridge.Goodbye{})
 		<-c.over
 		if err := c.session.Do(bridge.PauseRecording{On: true}); err == nil {
 			t.Error("paused after the end")
@@ -197,8 +197,8 @@ func TestARecordingPauses(t *testing.T) {
 }
 
 // Without a recording there is none to be paused.
-func TestNothingToPause(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
+func TestPauseWithoutARecording(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 		if e := bridge.AsError(c.session.Do(bridge.PauseRecording{On: true})); e.Code != bridge.CodeInvalidState {
 			t.Error(e)
 		}
@@ -208,14 +208,14 @@ func TestNothingToPause(t *testing.T) {
 // A recording that is asked for again within a second is made.
 func TestRecordingAgainWithinASecond(t *testing.T) {
 	folder := t.TempDir()
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) { o.Recordings = folder })
 		c, _ := r.plain()
 		for _, config := range []string{`{"voxgate":{"record":true}}`, `{}`, `{"voxgate":{"record":true}}`} {
-			c.do(bridge.UpdateConfig{Config: []byte(config)})
+			c.doCommand(bridge.UpdateConfig{Config: []byte(config)})
 			time.Sleep(100 * time.Millisecond)
 		}
-		if !last[bridge.SetupComplete](c).Recording {
+		if !lastEvent[bridge.SetupComplete](c).Recording {
 			t.Errorf("not recorded: %v", r.log.find("recording"))
 		}
 	})
@@ -227,25 +227,25 @@ func TestRecordingAgainWithinASecond(t *testing.T) {
 // A recording goes on over a park and a resume, and is closed once.
 func TestRecordingGoesOnOverAResume(t *testing.T) {
 	folder := t.TempDir()
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
-		c, l := r.connect(bridge.SessionRequest{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) { o.Recordings = folder })
+		c, l := r.connectCaller(bridge.SessionRequest{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
 		for range 5 {
-			c.utter(time.Second)
+			c.speakFor(time.Second)
 			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
-			token := c.token()
-			c.leaves()
+			token := c.resumeToken()
+			c.disconnect()
 			time.Sleep(time.Second)
-			c = r.join(bridge.SessionRequest{ResumeToken: token})
+			c = r.startCaller(bridge.SessionRequest{ResumeToken: token})
 			<-c.seated
 			l.CompleteTurn()
 			synctest.Wait()
-			if !last[bridge.SetupComplete](c).Recording {
+			if !lastEvent[bridge.SetupComplete](c).Recording {
 				t.Fatal("not recorded any more")
 			}
 		}
-		c.do(bridge.Goodbye{})
+		c.doCommand(bridge.Goodbye{})
 		<-c.over
 	})
 	if lengths := recorded(t, folder); len(lengths) != 1 || (lengths[0]-20*time.Second).Abs() > 200*time.Millisecond {
@@ -256,21 +256,21 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 // A change of the configuration that Gemini refuses, or loses with the link, leaves no recording that nobody asked for.
 func TestRecordingOfARefusedUpdate(t *testing.T) {
 	folder := t.TempDir()
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
-		c, l := r.connect(bridge.SessionRequest{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t, func(o *bridge.Options) { o.Recordings = folder })
+		c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
 		l.SendHandle("h")
 		time.Sleep(time.Second)
-		c.do(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms
+		c.doCommand(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms
 		time.Sleep(50 * time.Millisecond)
 		l.CloseWith(1007, "Request contains an invalid argument.")
 		r.up.NextConn().AcceptSetup()
 		time.Sleep(3 * time.Second)
-		if failed, _ := find[bridge.SetupFailed](c); len(failed) != 1 {
+		if failed, _ := findEvents[bridge.SetupFailed](c); len(failed) != 1 {
 			t.Errorf("refused %d times", len(failed))
 		}
-		c.quiet(time.Second)
-		c.do(bridge.Goodbye{})
+		c.staySilentFor(time.Second)
+		c.doCommand(bridge.Goodbye{})
 		<-c.over
 	})
 	if lengths := recorded(t, folder); len(lengths) != 1 {

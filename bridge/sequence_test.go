@@ -17,32 +17,32 @@ import (
 
 // askedStates are states in which somebody waits for the model, or hears it, by how they are reached.
 var askedStates = map[string]func(c *caller, l *bridgetest.Conn){
-	"after typed text":        func(c *caller, _ *bridgetest.Conn) { c.typed("Hi.") },
-	"after a spoken question": func(c *caller, _ *bridgetest.Conn) { c.says(time.Second, time.Second) },
-	"while the person speaks": func(c *caller, _ *bridgetest.Conn) { c.talks(500 * time.Millisecond) },
+	"after typed text":        func(c *caller, _ *bridgetest.Conn) { c.typeText("Hi.") },
+	"after a spoken question": func(c *caller, _ *bridgetest.Conn) { c.speakAndPause(time.Second, time.Second) },
+	"while the person speaks": func(c *caller, _ *bridgetest.Conn) { c.speakWithoutPause(500 * time.Millisecond) },
 	"while the model speaks": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendSpokenWords(7, "He", "llo")
 		time.Sleep(100 * time.Millisecond)
 	},
 	"while the model thinks": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.Send(`{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`)
 	},
 	"while the person speaks over the model": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
-		c.talks(500 * time.Millisecond)
+		c.speakWithoutPause(500 * time.Millisecond)
 	},
 	"after an interruption by text": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
-		c.typed("Stop.")
+		c.typeText("Stop.")
 	},
 	"between interrupted and turnComplete": func(c *caller, l *bridgetest.Conn) {
-		c.typed("Hi.")
+		c.typeText("Hi.")
 		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		l.SendContent(`"interrupted":true`)
@@ -80,7 +80,7 @@ func (c *caller) turnFaults() (faults []string) {
 			faults = append(faults, fmt.Sprintf("turn %d has no end", turn))
 		}
 	}
-	if thinks := c.thinks(); strings.HasSuffix(thinks, "thinks") {
+	if thinks := c.thinkingEvents(); strings.HasSuffix(thinks, "thinks") {
 		faults = append(faults, "an answer is due for ever")
 	}
 	return faults
@@ -142,24 +142,24 @@ func TestSequencesOfMessages(t *testing.T) {
 			gap := []time.Duration{0, 20 * time.Millisecond, 400 * time.Millisecond, 1200 * time.Millisecond}[pick(4)]
 			atOnce := pick(3) == 0
 			t.Run(fmt.Sprintf("%s: %s, %v apart, at once %v", state, strings.Join(sequence, "; "), gap, atOnce), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t, watchful)
+				runWithFakeClock(t, func(t *testing.T) {
+					r := newHarness(t, watchful)
 					if atOnce {
 						r.lead = media.UnlimitedLead
 					}
-					c, l := r.connect(bridge.SessionRequest{})
+					c, l := r.connectCaller(bridge.SessionRequest{})
 					l.SendHandle("h")
 					states[state](c, l)
 					synctest.Wait()
 					sent := len(l.InputLog())
-					before, _ := find[bridge.Speaking](c)
+					before, _ := findEvents[bridge.Speaking](c)
 					for _, name := range sequence {
 						l.Send("%s", messages[name])
 						time.Sleep(gap)
 					}
 					if asked {
 						if strings.Contains(state, "speaks") {
-							c.quiet(2 * time.Second)
+							c.staySilentFor(2 * time.Second)
 						}
 						if strings.Contains(state, "over the model") || strings.Contains(state, "by text") {
 							l.InterruptTurn()
@@ -174,7 +174,7 @@ func TestSequencesOfMessages(t *testing.T) {
 					time.Sleep(40 * time.Second)
 					check := func(ok bool, format string, args ...any) {
 						if !ok {
-							t.Errorf(format+"; the client saw %s; %s; the model got %s", append(args, c.kinds(), c.thinks(), l.InputLog())...)
+							t.Errorf(format+"; the client saw %s; %s; the model got %s", append(args, c.summarizeEvents(), c.thinkingEvents(), l.InputLog())...)
 						}
 					}
 					faults := c.turnFaults()
@@ -185,15 +185,15 @@ func TestSequencesOfMessages(t *testing.T) {
 					if asked {
 						return
 					}
-					after, _ := find[bridge.Speaking](c)
+					after, _ := findEvents[bridge.Speaking](c)
 					voiced := slices.ContainsFunc(sequence, func(s string) bool { return strings.Contains(s, "voice") && s != "voice activity" })
 					check(voiced || len(after) == len(before) || strings.Contains(state, "while the answer"), "an answer begins")
-					check(c.tried() == "", "tried %s", c.tried())
+					check(c.watchdogAttempts() == "", "tried %s", c.watchdogAttempts())
 					check(len(l.InputLog()) == sent, "the model was sent more")
 					if !slices.Contains(sequence, "goAway") {
 						r.up.AssertNoDial()
 						if !atOnce {
-							c.works(l)
+							c.checkStillWorks(l)
 						}
 					}
 				})

@@ -20,50 +20,51 @@ const (
 )
 
 // silent is a conversation in which the person may say nothing for 8 s.
-func silent(t *testing.T, times int, f func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn)) {
-	talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("Hello.")
-		f(t, r, c, l)
-	})
+func silent(t *testing.T, times int, f func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn)) {
+	converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)},
+		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello.")
+			f(t, r, c, l)
+		})
 }
 
-// asked waits until the model gets an instruction, and returns how long that took.
-func (r *rig) asked(l *bridgetest.Conn, instruction string) time.Duration {
+// awaitInstruction waits until the model gets an instruction, and returns how long that took.
+func (r *harness) awaitInstruction(l *bridgetest.Conn, instruction string) time.Duration {
 	r.t.Helper()
-	begun, before := r.since(), l.InputLog()
+	begun, before := r.elapsed(), l.InputLog()
 	for l.InputLog() == before {
 		time.Sleep(20 * time.Millisecond)
-		if r.since() > begun+time.Minute {
+		if r.elapsed() > begun+time.Minute {
 			r.t.Fatalf("the model got no more than %q", before)
 		}
 	}
 	if !strings.HasSuffix(l.InputLog(), ", typed "+instruction) {
 		r.t.Errorf("the model got %q, not %q", l.InputLog(), instruction)
 	}
-	return r.since() - begun
+	return r.elapsed() - begun
 }
 
 // A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says
 // goodbye.
-func TestSilence(t *testing.T) {
-	silent(t, 2, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestSilentPersonIsAskedAndDismissed(t *testing.T) {
+	silent(t, 2, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for turn, say := range []string{"Ask.", "Ask.", goodbyeInSilence} {
 			l.SendAnswer(7, 2*time.Second)
-			if took := r.asked(l, say); !about(took, 10*time.Second) {
+			if took := r.awaitInstruction(l, say); !isAbout(took, 10*time.Second) {
 				t.Errorf("%d: asked %v after the answer began", turn, took)
 			}
 		}
 		l.SendAnswer(7, 2*time.Second)
-		c.ends(bridge.ErrSilence)
+		c.awaitEnd(bridge.ErrSilence)
 	})
 }
 
 // Nobody is asked before there was an answer, or where nothing is configured.
 func TestSilenceBeforeAnAnswer(t *testing.T) {
 	for name, config := range map[string]string{"before an answer": fmt.Sprintf(quietConfig, 2), "not configured": `{}`} {
-		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			if name == "not configured" {
-				c.typed("Hello.")
+				c.typeText("Hello.")
 				l.SendAnswer(7, time.Second)
 			}
 			said := l.InputLog()
@@ -79,18 +80,18 @@ func TestSilenceBeforeAnAnswer(t *testing.T) {
 // Whoever speaks or types in between is asked as often again. With 0 times there is no end.
 func TestSilenceIsBroken(t *testing.T) {
 	for name, breaks := range map[string]func(c *caller, l *bridgetest.Conn){
-		"typed":   func(c *caller, _ *bridgetest.Conn) { c.typed("Yes.") },
-		"spoken":  func(c *caller, _ *bridgetest.Conn) { c.says(time.Second, time.Second) },
+		"typed":   func(c *caller, _ *bridgetest.Conn) { c.typeText("Yes.") },
+		"spoken":  func(c *caller, _ *bridgetest.Conn) { c.speakAndPause(time.Second, time.Second) },
 		"forever": nil,
 	} {
 		times := 1
 		if breaks == nil {
 			times = 0
 		}
-		silent(t, times, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		silent(t, times, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			for range 5 {
 				l.SendAnswer(7, 2*time.Second)
-				r.asked(l, "Ask.")
+				r.awaitInstruction(l, "Ask.")
 				if breaks != nil {
 					l.SendAnswer(7, time.Second)
 					time.Sleep(3 * time.Second)
@@ -105,28 +106,28 @@ func TestSilenceIsBroken(t *testing.T) {
 }
 
 // The time does not run while the conversation is on hold, while a tool runs, or while the person is asked by one.
-func TestSilenceThatIsNone(t *testing.T) {
+func TestSilenceTimerPauses(t *testing.T) {
 	t.Run("on hold", func(t *testing.T) {
-		silent(t, 1, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		silent(t, 1, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendAnswer(7, time.Second)
 			time.Sleep(7 * time.Second)
-			c.do(bridge.Pause{On: true})
+			c.doCommand(bridge.Pause{On: true})
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if l.InputLog() != "typed Hello." {
 				t.Errorf("on hold the model got %q", l.InputLog())
 			}
-			c.do(bridge.Pause{})
-			if took := r.asked(l, "Ask."); !about(took, 8*time.Second) {
+			c.doCommand(bridge.Pause{})
+			if took := r.awaitInstruction(l, "Ask."); !isAbout(took, 8*time.Second) {
 				t.Errorf("asked after %v", took)
 			}
 		})
 	})
 	for name, behavior := range map[string]tools.Behavior{"a tool": tools.Blocking, "one in the background": tools.NonBlocking} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, 1), Tools: []tools.Tool{{
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t)
+				c, l := r.connectCaller(bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, 1), Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "look_up", Behavior: behavior, Timeout: time.Minute},
 					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 						select {
@@ -136,7 +137,7 @@ func TestSilenceThatIsNone(t *testing.T) {
 						return json.RawMessage(`{"ok":true}`), nil
 					},
 				}}})
-				c.typed("Hello.")
+				c.typeText("Hello.")
 				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
 				l.CallTools("a look_up")
@@ -152,7 +153,7 @@ func TestSilenceThatIsNone(t *testing.T) {
 
 // A tool that takes long is heard: by a tone every two seconds, or first by a sentence of the model's where it does not wait for the tool.
 // There is nothing on hold, where nothing is wanted, and of a tool that answers in time.
-func TestAToolTakesLong(t *testing.T) {
+func TestSlowToolIsSignalled(t *testing.T) {
 	const say = `{"voxgate":{"waiting":{"say":"Say so."}}}`
 	for name, test := range map[string]struct {
 		config   string
@@ -172,9 +173,9 @@ func TestAToolTakesLong(t *testing.T) {
 		"nothing was configured": {`{}`, tools.Blocking, 7 * time.Second, false, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config), Tools: []tools.Tool{{
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t)
+				c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(test.config), Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "look_up", Behavior: test.behavior, Timeout: time.Minute},
 					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 						select {
@@ -184,23 +185,23 @@ func TestAToolTakesLong(t *testing.T) {
 						return json.RawMessage(`{"ok":true}`), nil
 					},
 				}}})
-				c.typed("Hello.")
+				c.typeText("Hello.")
 				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
-				before := c.heard()
+				before := c.countFrames()
 				l.CallTools("a look_up")
 				if test.hold {
-					c.do(bridge.Pause{On: true})
+					c.doCommand(bridge.Pause{On: true})
 				}
 				if test.said {
-					r.asked(l, "Say so.")
+					r.awaitInstruction(l, "Say so.")
 					l.SendAnswer(8, 4*time.Second)
 					before += 200
 				}
 				time.Sleep(test.takes + time.Second)
 				synctest.Wait()
 				const tone = 10 // frames that are not silent in their middle
-				if tones := float64(c.heard()-before) / tone; tones < float64(test.tones)-0.2 || tones > float64(test.tones)+0.2 {
+				if tones := float64(c.countFrames()-before) / tone; tones < float64(test.tones)-0.2 || tones > float64(test.tones)+0.2 {
 					t.Errorf("%v tones, want %d", tones, test.tones)
 				}
 				if n := strings.Count(l.InputLog(), "Say so."); n != map[bool]int{true: 1}[test.said] {

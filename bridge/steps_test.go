@@ -40,20 +40,20 @@ func deskTools(o *bridge.Options) {
 	}
 }
 
-// steps are the names of those that the caller has learnt of.
-func (c *caller) steps() string {
+// stepNames are the names of those that the caller has learnt of.
+func (c *caller) stepNames() string {
 	var names []string
-	found, _ := find[bridge.StepChange](c)
+	found, _ := findEvents[bridge.StepChange](c)
 	for _, s := range found {
 		names = append(names, s.Step)
 	}
 	return strings.Join(names, " ")
 }
 
-// offered are the functions in force, by the newest SetupComplete.
-func (c *caller) offered() string {
+// functionNames are the functions in force, by the newest SetupComplete.
+func (c *caller) functionNames() string {
 	var names []string
-	for _, tool := range last[bridge.SetupComplete](c).Tools {
+	for _, tool := range lastEvent[bridge.SetupComplete](c).Tools {
 		names = append(names, tool.Name)
 	}
 	slices.Sort(names)
@@ -63,12 +63,12 @@ func (c *caller) offered() string {
 // Where the model changes in place, a step is in force before the model has the answer to its call, and no tool of another step can be
 // called.
 func TestAStepIsInForceAtOnce(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, "You are the desk.") || !strings.Contains(l.Raw, `You are in the step \"greet\" now.`) ||
 			!strings.Contains(l.Raw, "get_time") || strings.Contains(l.Raw, "_room") {
 			t.Errorf("it begins with %s", l.Raw)
 		}
-		if s := last[bridge.SetupComplete](c); s.Step != "greet" {
+		if s := lastEvent[bridge.SetupComplete](c); s.Step != "greet" {
 			t.Errorf("%+v", s)
 		}
 		l.CallTool("a", "find_room", "{}")
@@ -107,17 +107,17 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("the model got\n%s", strings.Join(got, "\n"))
 		}
-		if got := c.steps(); got != "identify book" {
+		if got := c.stepNames(); got != "identify book" {
 			t.Errorf("the caller learns of %s", got)
 		}
-		if s := last[bridge.StepChange](c); s.Fields["name"] != "Ada" || s.Fields["guests"] != 2.0 {
+		if s := lastEvent[bridge.StepChange](c); s.Fields["name"] != "Ada" || s.Fields["guests"] != 2.0 {
 			t.Errorf("%+v", s)
 		}
-		c.update("{}")
+		c.updateConfig("{}")
 		time.Sleep(time.Second)
-		if setups, _ := find[bridge.SetupComplete](c); len(setups) != 2 || setups[1].Step != "book" ||
-			c.offered() != "book_room get_time next_step" {
-			t.Errorf("at the end there are %s: %+v", c.offered(), setups)
+		if setups, _ := findEvents[bridge.SetupComplete](c); len(setups) != 2 || setups[1].Step != "book" ||
+			c.functionNames() != "book_room get_time next_step" {
+			t.Errorf("at the end there are %s: %+v", c.functionNames(), setups)
 		}
 		r.up.AssertNoDial()
 	}, deskTools)
@@ -126,7 +126,7 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 // What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the
 // model, which learns of it in words. What was found out is kept.
 func TestAStepThatGeminiRefuses(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
 		l.CallTool("a", steps.FunctionName, `{}`)
 		time.Sleep(time.Second)
@@ -145,10 +145,10 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 			!strings.Contains(told, `The step \"book\" cannot begin`) {
 			t.Errorf("the model reads %s", told)
 		}
-		if got := c.steps(); got != "identify book identify" {
+		if got := c.stepNames(); got != "identify book identify" {
 			t.Errorf("the caller learns of %s", got)
 		}
-		if s := last[bridge.StepChange](c); s.Fields["name"] != "Ada" {
+		if s := lastEvent[bridge.StepChange](c); s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
 		l.CallTool("c", "find_room", "{}")
@@ -170,7 +170,7 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
-	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, o, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", steps.FunctionName, `{}`)
 		if got := l.ToolResponses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
 			t.Errorf("the model got %s", got)
@@ -195,7 +195,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 
 // A lost connection, a fresh session and another gateway keep the step and what was found out.
 func TestAStepIsKept(t *testing.T) {
-	fleet(t, desk(), func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, desk(), func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		kept := func(where string, l *bridgetest.Conn) {
 			t.Helper()
 			if !strings.Contains(l.Raw, `You are in the step \"book\" now.`) || !strings.Contains(l.Raw, `\"name\":\"Ada\"`) ||
@@ -209,25 +209,25 @@ func TestAStepIsKept(t *testing.T) {
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		l.SendHandle("h2")
-		l = a.next(l)
+		l = a.dropConnection(l)
 		kept("the next connection", l)
 		l.DropConnection()
 		a.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
 		l = a.up.NextConn().AssertDialledFor("", "")
 		kept("a fresh session", l.AcceptSetup())
 		l.SendHandle("h3")
-		d := b.comes(c)
+		d := b.resumeCaller(c)
 		l = a.up.NextConn().AssertDialledFor("", "h3")
 		kept("another gateway", l.AcceptSetup())
 		time.Sleep(time.Second)
-		if s := last[bridge.SetupComplete](d); s.Step != "book" {
+		if s := lastEvent[bridge.SetupComplete](d); s.Step != "book" {
 			t.Errorf("%+v", s)
 		}
 		if list := b.host.Sessions(); len(list) != 1 || list[0].Step != "book" {
 			t.Errorf("%+v", list)
 		}
 		l.CallTool("c", steps.FunctionName, `{}`)
-		if got := d.steps(); got != "identify" {
+		if got := d.stepNames(); got != "identify" {
 			t.Errorf("the caller learns of %q", got)
 		}
 	}, deskTools)
@@ -236,23 +236,23 @@ func TestAStepIsKept(t *testing.T) {
 // A client that goes on with another agent begins with its first step, and with none if that has none. One that changes its configuration
 // stays where it is.
 func TestStepsOfAnotherAgent(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", steps.FunctionName, `{}`)
-		c.update(`{"systemInstruction":"Speak like a pirate."}`)
+		c.updateConfig(`{"systemInstruction":"Speak like a pirate."}`)
 		time.Sleep(time.Second)
-		if s := last[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
+		if s := lastEvent[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
 			!strings.Contains(string(s.EffectiveConfig), "Ask for the name.") {
 			t.Errorf("%s", s.EffectiveConfig)
 		}
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Another."}, Name: "other"})
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Another."}, Name: "other"})
 		time.Sleep(time.Second)
-		if s := last[bridge.SetupComplete](c); s.Step != "" || strings.Contains(string(s.EffectiveConfig), "step") ||
-			!strings.Contains(c.offered(), "book_room") {
-			t.Errorf("%s, %s", s.EffectiveConfig, c.offered())
+		if s := lastEvent[bridge.SetupComplete](c); s.Step != "" || strings.Contains(string(s.EffectiveConfig), "step") ||
+			!strings.Contains(c.functionNames(), "book_room") {
+			t.Errorf("%s, %s", s.EffectiveConfig, c.functionNames())
 		}
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "third"})
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "third"})
 		time.Sleep(time.Second)
-		if got := c.steps(); got != "identify  only" {
+		if got := c.stepNames(); got != "identify  only" {
 			t.Errorf("the caller learns of %q", got)
 		}
 	}, deskTools)
@@ -260,23 +260,23 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 
 // If Gemini refuses another agent, the one before goes on where it was, with what was found out.
 func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", steps.FunctionName, `{}`)
 		l.CallTool("b", steps.FunctionName, `{"name":"Ada"}`) // not yet
 		time.Sleep(time.Second)
 		l.SendHandle("h1")
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
 		l.CloseWith(1007, "Invalid JSON payload received.")
 		l = r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		synctest.Wait()
-		if got := c.steps(); got != "identify only identify" {
+		if got := c.stepNames(); got != "identify only identify" {
 			t.Errorf("the caller learns of %q", got)
 		}
 		if list := r.host.Sessions(); list[0].Agent != "" || list[0].Step != "identify" {
 			t.Errorf("%+v", list)
 		}
 		l.CallTool("c", steps.FunctionName, `{"step":"book","guests":2}`)
-		if s := last[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
+		if s := lastEvent[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
 	}, deskTools)
@@ -285,10 +285,10 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 // An agent that the backend has named answers on, whichever the client names later.
 func TestAnAgentThatIsNamed(t *testing.T) {
 	o := bridge.SessionRequest{AgentNamed: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
-	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Desk.", Voice: "Kore"}, Name: "desk"})
+	converse(t, o, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Desk.", Voice: "Kore"}, Name: "desk"})
 		time.Sleep(time.Second)
-		s := string(last[bridge.SetupComplete](c).EffectiveConfig)
+		s := string(lastEvent[bridge.SetupComplete](c).EffectiveConfig)
 		if list := r.host.Sessions(); list[0].Agent != "night" || strings.Contains(s, "Kore") || !strings.Contains(s, "Night.") {
 			t.Errorf("%s answers, by %s", list[0].Agent, s)
 		}
@@ -297,7 +297,7 @@ func TestAnAgentThatIsNamed(t *testing.T) {
 
 // A thousand steps, in two conversations that no connection lasts too short for, and no reconnect.
 func TestAThousandSteps(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
 		plan := steps.Plan{
 			{Name: "even", Instruction: "Say an even number.", Next: []string{"odd"}, Fields: []steps.Field{{Name: "n", Kind: "number"}}},
@@ -306,10 +306,10 @@ func TestAThousandSteps(t *testing.T) {
 		for range 2 {
 			c := r.meets(bridge.SessionRequest{Agent: bridge.Agent{Steps: plan}})
 			for i := range 500 {
-				c.typed(fmt.Sprintf(`/tool next_step {"n":%d}`, i))
+				c.typeText(fmt.Sprintf(`/tool next_step {"n":%d}`, i))
 				time.Sleep(time.Second)
 			}
-			found, _ := find[bridge.StepChange](c)
+			found, _ := findEvents[bridge.StepChange](c)
 			if n := len(found); n != 500 || found[n-1].Step != "even" || found[n-1].Fields["n"] != 499.0 {
 				t.Errorf("%d steps, the last is %+v", n, found[n-1])
 			}

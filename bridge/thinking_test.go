@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-// thinks is what the caller learned of answers that are due, and of those that began or were cut off.
-func (c *caller) thinks() string {
+// thinkingEvents is what the caller learned of answers that are due, and of those that began or were cut off.
+func (c *caller) thinkingEvents() string {
 	var words []string
 	for _, e := range c.entries() {
 		switch e := e.event.(type) {
@@ -26,71 +26,71 @@ func (c *caller) thinks() string {
 }
 
 // A caller knows from the end of a question to the first sound of its answer that the answer is due, and no longer.
-func TestThinking(t *testing.T) {
+func TestThinkingIsSignalled(t *testing.T) {
 	for name, test := range map[string]struct {
-		happens func(*rig, *caller, *bridgetest.Conn)
+		happens func(*harness, *caller, *bridgetest.Conn)
 		want    string
 	}{
-		"typed": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("Hello")
+		"typed": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello")
 			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"said": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.talks(time.Second)
-			c.pace(make([]int16, 16000))
+		"said": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.speakWithoutPause(time.Second)
+			c.sendInRealTime(make([]int16, 16000))
 			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"nothing to say": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("Hello")
+		"nothing to say": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello")
 			l.SendContent(`"turnComplete":true`)
 		}, "thinks, no more"},
-		"the person speaks on": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
-			c.talks(time.Second)
-			c.pace(make([]int16, 16000))
-			c.talks(time.Second)
+		"the person speaks on": {func(_ *harness, c *caller, _ *bridgetest.Conn) {
+			c.speakWithoutPause(time.Second)
+			c.sendInRealTime(make([]int16, 16000))
+			c.speakWithoutPause(time.Second)
 		}, "thinks, no more, thinks"},
-		"a noise": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
-			c.talks(time.Second)
-			c.pace(make([]int16, 16*10_000))
+		"a noise": {func(_ *harness, c *caller, _ *bridgetest.Conn) {
+			c.speakWithoutPause(time.Second)
+			c.sendInRealTime(make([]int16, 16*10_000))
 		}, "thinks, no more"},
-		"a tool runs": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("Hello")
+		"a tool runs": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello")
 			l.CallTools("a weather")
 			time.Sleep(time.Second)
-			c.respond("a", "weather", `{"sun":1}`)
+			c.sendToolResponse("a", "weather", `{"sun":1}`)
 			time.Sleep(time.Second)
 			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"a thought": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("Hello")
+		"a thought": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello")
 			l.SendContent(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
 			time.Sleep(time.Second)
 			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"cut off by a question": {func(_ *rig, c *caller, l *bridgetest.Conn) {
+		"cut off by a question": {func(_ *harness, c *caller, l *bridgetest.Conn) {
 			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
-			c.typed("Hello")
+			c.typeText("Hello")
 			l.InterruptTurn()
 			l.SendAnswer(8, time.Second)
 		}, "speaks, cut, thinks, no more, speaks"},
-		"not heard": {func(_ *rig, c *caller, l *bridgetest.Conn) {
-			c.typed("Hello")
+		"not heard": {func(_ *harness, c *caller, l *bridgetest.Conn) {
+			c.typeText("Hello")
 			c.session.HoldVoice(true)
 			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
-			c.do(bridge.Interrupt{})
+			c.doCommand(bridge.Interrupt{})
 		}, "thinks, cut, no more"},
-		"on hold": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
-			c.typed("Hello")
-			c.do(bridge.Pause{On: true})
+		"on hold": {func(_ *harness, c *caller, _ *bridgetest.Conn) {
+			c.typeText("Hello")
+			c.doCommand(bridge.Pause{On: true})
 		}, "thinks, no more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				test.happens(r, c, l)
 				time.Sleep(2 * time.Second)
-				if got := c.thinks(); got != test.want {
+				if got := c.thinkingEvents(); got != test.want {
 					t.Errorf("got %q, want %q", got, test.want)
 				}
 			}, watchful)
@@ -101,11 +101,11 @@ func TestThinking(t *testing.T) {
 // Until a silent model answers or is given up, the caller always knows that somebody waits: an answer is due, or a sentence says so.
 func TestSilentModelIsOneWait(t *testing.T) {
 	for name, asks := range map[string]func(*caller){
-		"typed": func(c *caller) { c.typed("Hello") },
-		"said":  func(c *caller) { c.talks(time.Second); c.pace(make([]int16, 16000)) },
+		"typed": func(c *caller) { c.typeText("Hello") },
+		"said":  func(c *caller) { c.speakWithoutPause(time.Second); c.sendInRealTime(make([]int16, 16000)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
+			converse(t, weather, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 				asks(c)
 				time.Sleep(8 * time.Second) // the first remedy was tried, and the person told
 				thinking, told := false, false
@@ -129,12 +129,12 @@ func TestSilentModelIsOneWait(t *testing.T) {
 
 // A caller that is back knows nothing of what another one got.
 func TestThinkingAfterReturn(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		c.typed("Hello")
-		c.leaves()
+		c.typeText("Hello")
+		c.disconnect()
 		time.Sleep(time.Second)
-		if got := r.back(c.token()).thinks(); got != "thinks" {
+		if got := r.resumeByToken(c.resumeToken()).thinkingEvents(); got != "thinks" {
 			t.Errorf("got %q", got)
 		}
 	})

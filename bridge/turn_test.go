@@ -9,14 +9,14 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-func TestTurn(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestTwoTurns(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendAnswer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
 		l.SendAnswer(8, time.Second)
 		time.Sleep(3 * time.Second)
-		c.sees("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
-		_, spoke := find[bridge.Speaking](c)
+		c.checkLog("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
+		_, spoke := findEvents[bridge.Speaking](c)
 		for _, e := range c.entries() {
 			if e.event == nil && e.tag == 7 {
 				if e.at != spoke[0] {
@@ -29,45 +29,45 @@ func TestTurn(t *testing.T) {
 }
 
 func TestBurstPlaysInRealTime(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		begin := r.since()
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		begin := r.elapsed()
 		l.SendAnswer(7, 30*time.Second)
 		l.SendAnswer(8, time.Second) // the next turn waits for its time
 		time.Sleep(time.Minute)
-		c.sees("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
-		_, at := find[bridge.TurnComplete](c)
-		if !about(at[0]-begin, 30*time.Second) || !about(at[1]-begin, 31*time.Second) {
+		c.checkLog("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
+		_, at := findEvents[bridge.TurnComplete](c)
+		if !isAbout(at[0]-begin, 30*time.Second) || !isAbout(at[1]-begin, 31*time.Second) {
 			t.Errorf("the turns were over after %v and %v", at[0]-begin, at[1]-begin)
 		}
 	})
 }
 
 func TestInterrupted(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendVoice(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
-		begin := r.since()
+		begin := r.elapsed()
 		l.SendContent(`%s,"interrupted":true`, bridgetest.VoiceField(9, time.Second))
 		l.SendContent(`"turnComplete":true`)
 		time.Sleep(5 * time.Second)
-		c.sees("SetupComplete Speaking 7*50 Interrupted")
-		if _, at := find[bridge.Interrupted](c); at[0] != begin {
+		c.checkLog("SetupComplete Speaking 7*50 Interrupted")
+		if _, at := findEvents[bridge.Interrupted](c); at[0] != begin {
 			t.Errorf("got after %v", at[0]-begin)
 		}
 		l.SendAnswer(8, time.Second)
 		time.Sleep(5 * time.Second)
-		c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+		c.checkLog("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 	})
 }
 
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendAnswer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		l.SendContent(`"interrupted":true`)
 		time.Sleep(time.Minute)
-		c.sees("SetupComplete Speaking 7*50 Interrupted")
+		c.checkLog("SetupComplete Speaking 7*50 Interrupted")
 	})
 }
 
@@ -95,23 +95,23 @@ func TestTypedTextInterrupts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendVoice(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
-				begin := r.since()
-				c.typed("stop")
-				c.typed("please")
-				c.sees(before)
-				if _, at := find[bridge.Interrupted](c); at[0] != begin {
+				begin := r.elapsed()
+				c.typeText("stop")
+				c.typeText("please")
+				c.checkLog(before)
+				if _, at := findEvents[bridge.Interrupted](c); at[0] != begin {
 					t.Errorf("got after %v", at[0]-begin)
 				}
 				time.Sleep(100 * time.Millisecond)
 				after(l)
 				time.Sleep(time.Second)
-				c.sees(before)
+				c.checkLog(before)
 				l.SendAnswer(8, time.Second)
 				time.Sleep(2 * time.Second)
-				c.sees(before + " Speaking 8*50 TurnComplete")
+				c.checkLog(before + " Speaking 8*50 TurnComplete")
 			})
 		})
 	}
@@ -130,20 +130,20 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				continue // the turn was over for the server
 			}
 			t.Run(name, func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 					l.SendVoice(7, 10*time.Second)
 					l.SendContent(`"generationComplete":true`)
 					if complete {
 						l.SendContent(`"turnComplete":true`)
 					}
 					time.Sleep(990 * time.Millisecond)
-					c.typed("stop")
+					c.typeText("stop")
 					for _, content := range then {
 						l.SendContent("%s", content)
 					}
 					l.SendAnswer(8, time.Second)
 					time.Sleep(5 * time.Second)
-					c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+					c.checkLog("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 				})
 			})
 		}
@@ -152,28 +152,28 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 
 // The end of a turn is reported when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendAnswer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
-		c.typed("stop")
+		c.typeText("stop")
 		l.SendContent(`"turnComplete":true`)
-		c.sees("SetupComplete Speaking 7*50 Interrupted TurnComplete")
+		c.checkLog("SetupComplete Speaking 7*50 Interrupted TurnComplete")
 	})
 }
 
 func TestTypedTextIntoSilence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
-		c.typed("hello")
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("hello")
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		c.typed("hello again")
-		c.do(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
+		c.typeText("hello again")
+		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
 		l.SendVoice(8, 2*time.Second)
-		c.do(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
-		c.do(bridge.Text{Text: "an action"})
+		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
+		c.doCommand(bridge.Text{Text: "an action"})
 		l.SendAnswer(8, time.Second)
 		time.Sleep(5 * time.Second)
-		c.sees("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
+		c.checkLog("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
 		if got := l.InputLog(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
 			t.Errorf("%q came", got)
 		}
@@ -186,13 +186,13 @@ func TestTextOnly(t *testing.T) {
 		"a model that writes":  `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, func(o *bridge.Options) {
+			runWithFakeClock(t, func(t *testing.T) {
+				r := newHarness(t, func(o *bridge.Options) {
 					if strings.Contains(name, "writes") { // which only Vertex AI has
 						onVertex(o)
 					}
 				})
-				c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
+				c, l := r.connectCaller(bridge.SessionRequest{Config: []byte(config)})
 				if strings.Contains(name, "voice") {
 					l.SendContent(`%s,"outputTranscription":{"text":"good "}`, bridgetest.VoiceField(7, time.Second))
 					l.SendContent(`"outputTranscription":{"text":"day"}`)
@@ -201,7 +201,7 @@ func TestTextOnly(t *testing.T) {
 					l.SendContent(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
 				l.CompleteTurn()
-				c.sees("SetupComplete TurnComplete")
+				c.checkLog("SetupComplete TurnComplete")
 				seen := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
 					if !strings.Contains(seen, want) {
@@ -215,24 +215,24 @@ func TestTextOnly(t *testing.T) {
 
 // There is no voice to cut off: the server says whether it was interrupted.
 func TestTypedTextIntoText(t *testing.T) {
-	talk(
+	converse(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 			l.SendContent(`%s,"outputTranscription":{"text":"once"}`, bridgetest.VoiceField(7, time.Second))
-			c.typed("stop")
-			c.sees("SetupComplete")
+			c.typeText("stop")
+			c.checkLog("SetupComplete")
 			l.InterruptTurn()
 			l.SendContent(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.VoiceField(7, time.Second))
 			l.SendContent(`"generationComplete":true,"turnComplete":true`)
-			c.sees("SetupComplete Interrupted TurnComplete")
+			c.checkLog("SetupComplete Interrupted TurnComplete")
 		},
 	)
 }
 
 func contents(c *caller) string {
 	var all []string
-	list, _ := find[bridge.RawServerContent](c)
+	list, _ := findEvents[bridge.RawServerContent](c)
 	for _, e := range list {
 		all = append(all, string(e.ServerContent))
 	}
@@ -240,18 +240,18 @@ func contents(c *caller) string {
 }
 
 func TestOneMessageWithEverything(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
 			"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1},
 			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, bridgetest.VoiceField(7, time.Second))
 		time.Sleep(2 * time.Second)
-		c.sees("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
-		if got := string(last[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
+		c.checkLog("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
+		if got := string(lastEvent[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
 			t.Errorf("grounding %s", got)
 		}
-		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
+		if got := string(lastEvent[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 			t.Errorf("args %s", got)
 		}
 		seen := contents(c)
@@ -269,8 +269,8 @@ func TestOneMessageWithEverything(t *testing.T) {
 	})
 }
 
-func TestLoneFields(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+func TestMessagesWithASingleField(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(`{}`)
 		l.Send(`{"serverContent":{}}`)
 		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
@@ -287,11 +287,11 @@ func TestLoneFields(t *testing.T) {
 }
 
 func TestAudioOfAnotherRate(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
 		l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
-		c.sees("SetupComplete ErrorEvent")
-		c.warned("48000 Hz")
+		c.checkLog("SetupComplete ErrorEvent")
+		c.checkWarning("48000 Hz")
 	})
 }

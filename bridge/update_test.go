@@ -19,30 +19,30 @@ func warm(temperature string) string {
 	return fmt.Sprintf(`{"generationConfig":{"temperature":%s}}`, temperature)
 }
 
-func (c *caller) update(config string) {
+func (c *caller) updateConfig(config string) {
 	c.r.t.Helper()
-	c.do(bridge.UpdateConfig{Config: []byte(config)})
+	c.doCommand(bridge.UpdateConfig{Config: []byte(config)})
 }
 
-// works checks that the conversation goes on over l.
-func (c *caller) works(l *bridgetest.Conn) {
+// checkStillWorks checks that the conversation goes on over l.
+func (c *caller) checkStillWorks(l *bridgetest.Conn) {
 	c.r.t.Helper()
-	c.forget()
+	c.clearLog()
 	said := len(l.ReceivedPCM())
-	c.speak(count(0, 1600))
+	c.sendAudio(countingPCM(0, 1600))
 	if got := len(l.ReceivedPCM()) - said; got != 1600 {
 		c.r.t.Errorf("%d samples came", got)
 	}
 	l.SendAnswer(7, time.Second)
 	time.Sleep(2 * time.Second)
-	c.sees("Speaking 7*50 TurnComplete")
+	c.checkLog("Speaking 7*50 TurnComplete")
 }
 
-func TestUpdate(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+func TestUpdateReconnects(t *testing.T) {
+	converse(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.SendHandle("h")
-		c.update(warm("0.2"))
+		c.updateConfig(warm("0.2"))
 		ended, closed := l.ClosedAt()
 		if !closed {
 			t.Fatal("the old link is open")
@@ -51,46 +51,46 @@ func TestUpdate(t *testing.T) {
 		if m.OpenedAt.Before(ended) {
 			t.Error("dialled before the old link was closed")
 		}
-		c.sees("SetupComplete")
+		c.checkLog("SetupComplete")
 		m.AcceptSetup()
-		c.sees("SetupComplete SetupComplete")
-		s := last[bridge.SetupComplete](c)
+		c.checkLog("SetupComplete SetupComplete")
+		s := lastEvent[bridge.SetupComplete](c)
 		if !strings.Contains(string(s.EffectiveConfig), "0.2") || s.SessionID != c.session.ID() || s.Resumed || s.Backend != "emulator" {
 			t.Errorf("got %+v", s)
 		}
-		c.works(m)
+		c.checkStillWorks(m)
 	})
 }
 
 // What Gemini has refused is in no later change, and goes to no other gateway.
 func TestAChangeThatGeminiRefuses(t *testing.T) {
 	open := bridge.SessionRequest{Resumable: true, Config: []byte(warm("0.1"))}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+	runTwoGateways(t, open, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		for _, change := range []bridge.Command{
 			bridge.UpdateConfig{Config: []byte(warm("0.2"))},
 			bridge.UpdateConfig{Agent: &bridge.Agent{Config: []byte(warm("0.2"))}, Name: "other"},
 			bridge.BackendUpdate{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
 		} {
-			c.do(change)
+			c.doCommand(change)
 			a.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
 			l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
 			synctest.Wait()
-			if n, _ := find[bridge.SetupFailed](c); len(n) != 1 {
+			if n, _ := findEvents[bridge.SetupFailed](c); len(n) != 1 {
 				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
 			}
-			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "Hats."}})
+			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "Hats."}})
 			if got := l.InputLog(); !strings.Contains(got, "Hats.") {
 				t.Errorf("%T: after it came %q", change, got)
 			}
 			time.Sleep(time.Second)
 			a.up.AssertNoDial()
-			c.forget()
+			c.clearLog()
 		}
 		if list := a.host.Sessions(); list[0].Agent != "" {
 			t.Errorf("%q answers", list[0].Agent)
 		}
-		b.comes(c)
+		b.resumeCaller(c)
 		l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
 		if !strings.Contains(l.Raw, "Hats.") {
 			t.Errorf("another gateway begins with %s", l.Raw)
@@ -102,10 +102,10 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 // alone.
 func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 	for _, both := range []bool{true, false} {
-		talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		converse(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 			l.SendHandle("h")
-			c.update(warm("0.2"))
-			c.update(warm("0.3"))
+			c.updateConfig(warm("0.2"))
+			c.updateConfig(warm("0.3"))
 			r.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
 			m, left := r.up.NextConn().AssertDialledFor("0.3", "h"), "0.3"
 			if both {
@@ -113,7 +113,7 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 				m, left = r.up.NextConn().AssertDialledFor("0.1", "h"), "0.1"
 			}
 			m.AcceptSetup()
-			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
+			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
 			m = r.up.NextConn().AssertDialledFor(left, "h").AcceptSetup()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
@@ -123,59 +123,60 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 }
 
 func TestUpdateRefusedHere(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
-		c.update(`{"generationConfig":{"temperature":9}}`)
-		c.sees("SetupComplete SetupFailed")
-		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		c.updateConfig(`{"generationConfig":{"temperature":9}}`)
+		c.checkLog("SetupComplete SetupFailed")
+		if e := lastEvent[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed ||
+			e.Field != "payload.generationConfig.temperature" {
 			t.Errorf("%+v", e)
 		}
 		r.up.AssertNoDial()
-		c.works(l)
+		c.checkStillWorks(l)
 	})
 }
 
 // What comes while the first link is dialled is answered after it, in order, also what is refused.
 func TestUpdateWhileDialling(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.SessionRequest{})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c := r.startCaller(bridge.SessionRequest{})
 		l := r.up.NextConn()
 		<-c.seated
-		c.update(`[]`)
-		c.update(warm("0.6"))
-		c.update(`{"generationConfig":{"topP":7}}`)
-		c.sees("")
+		c.updateConfig(`[]`)
+		c.updateConfig(warm("0.6"))
+		c.updateConfig(`{"generationConfig":{"topP":7}}`)
+		c.checkLog("")
 		l.AcceptSetup()
-		c.sees("SetupComplete SetupFailed")
+		c.checkLog("SetupComplete SetupFailed")
 		m := r.up.NextConn().AssertDialledFor("0.6", "").AcceptSetup()
-		c.sees("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
-		c.works(m)
+		c.checkLog("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
+		c.checkStillWorks(m)
 	})
 }
 
 func TestUpdatesInARow(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
-			c.update(config)
+			c.updateConfig(config)
 		}
 		r.up.NextConn().AssertDialledFor("0.6", "h").AcceptSetup()
 		r.up.NextConn().AssertDialledFor("0.7", "h").CloseWith(1007, "no")
 		m := r.up.NextConn().AssertDialledFor("0.8", "h").AcceptSetup()
-		c.sees("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
-		c.works(m)
+		c.checkLog("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
+		c.checkStillWorks(m)
 		r.up.AssertNoDial()
 	})
 }
 
 func TestUpdatesAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.SessionRequest{})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c := r.startCaller(bridge.SessionRequest{})
 		l := r.up.NextConn()
 		<-c.seated
 		for i := range 40 {
-			c.update(warm(fmt.Sprintf("0.%d", i+1)))
+			c.updateConfig(warm(fmt.Sprintf("0.%d", i+1)))
 		}
 		l.AcceptSetup()
 		for range 16 {
@@ -183,8 +184,8 @@ func TestUpdatesAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		r.up.AssertNoDial()
-		done, _ := find[bridge.SetupComplete](c)
-		failed, _ := find[bridge.SetupFailed](c)
+		done, _ := findEvents[bridge.SetupComplete](c)
+		failed, _ := findEvents[bridge.SetupFailed](c)
 		if len(done) != 17 || len(failed) != 24 || failed[0].Err.Code != bridge.CodeStreamLimitExceeded {
 			t.Errorf("%d done, %d refused", len(done), len(failed))
 		}
@@ -193,33 +194,33 @@ func TestUpdatesAreBounded(t *testing.T) {
 
 // A refused update is nothing to dial for.
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
-		l = r.next(l)
+		l = r.dropConnection(l)
 		synctest.Wait()
 		l.DropConnection() // the second time there is a pause
-		c.update(`[]`)
+		c.updateConfig(`[]`)
 		m := r.up.NextConn().AssertDialledFor("0.4", "h").AcceptSetup()
-		c.sees("SetupComplete SetupFailed")
-		c.works(m)
+		c.checkLog("SetupComplete SetupFailed")
+		c.checkStillWorks(m)
 	})
 }
 
 // Another model knows nothing of the conversation, and of its calls.
 func TestUpdateOfTheModel(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
 		l.SendHandle("h")
 		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
-		c.update(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
+		c.updateConfig(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
 		m := r.up.NextConn().AssertDialledFor("", "")
 		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
 		m.AcceptSetup()
-		c.sees("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // once the call was over
-		c.warned("fresh session")
-		c.late("a", "")
+		c.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // once the call was over
+		c.checkWarning("fresh session")
+		c.checkAnswerRejected("a", "")
 		m.DropConnection()
 		n := r.up.NextConn().AssertDialledFor("", "").AcceptSetup() // the old handle is forgotten
 		time.Sleep(time.Minute)
@@ -229,10 +230,10 @@ func TestUpdateOfTheModel(t *testing.T) {
 
 // What the model takes in mid-session is changed in place, at once and without another link.
 func TestUpdateInPlace(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendVoice(7, 5*time.Second) // in the middle of an answer
-		c.update(brief("short"))
+		c.updateConfig(brief("short"))
 		if got := l.InputLog(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
@@ -243,13 +244,13 @@ func TestUpdateInPlace(t *testing.T) {
 		if all := setups(c); len(all) != 2 || !strings.Contains(string(all[1].EffectiveConfig), "short") {
 			t.Errorf("%d SETUP_COMPLETEs: %+v", len(all), all)
 		}
-		c.update(brief("short")) // no change
+		c.updateConfig(brief("short")) // no change
 		if n := len(setups(c)); n != 3 {
 			t.Errorf("%d SETUP_COMPLETEs", n)
 		}
 		r.up.AssertNoDial()
 		// A resumed session may have kept what it was set up with.
-		m := r.next(l)
+		m := r.dropConnection(l)
 		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
 		}
@@ -260,26 +261,26 @@ func TestUpdateInPlace(t *testing.T) {
 }
 
 func setups(c *caller) []bridge.SetupComplete {
-	found, _ := find[bridge.SetupComplete](c)
+	found, _ := findEvents[bridge.SetupComplete](c)
 	return found
 }
 
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.SendVoice(7, 5*time.Second)
-		c.update(warm("0.5"))
+		c.updateConfig(warm("0.5"))
 		time.Sleep(3 * time.Second)
 		r.up.AssertNoDial()
-		if s, _ := find[bridge.StateChange](c); s[len(s)-1].State != bridge.StateDraining {
+		if s, _ := findEvents[bridge.StateChange](c); s[len(s)-1].State != bridge.StateDraining {
 			t.Errorf("state %v", s[len(s)-1])
 		}
-		c.talks(time.Second) // the person speaks as well
+		c.speakWithoutPause(time.Second) // the person speaks as well
 		l.SendContent(`"turnComplete":true`)
 		l.SendHandle("h2")
 		r.up.AssertNoDial()
-		c.quiet(time.Second)
+		c.staySilentFor(time.Second)
 		l.SendAnswer(8, time.Second)
 		l.SendHandle("h3")
 		if n := len(l.ReceivedPCM()); n != 2*16000 {
@@ -290,6 +291,6 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 			t.Errorf("%d samples were said again", n)
 		}
 		time.Sleep(2 * time.Second)
-		c.works(m)
+		c.checkStillWorks(m)
 	})
 }

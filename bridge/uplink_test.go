@@ -10,35 +10,35 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-func TestFirstWords(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.SessionRequest{})
+func TestSpeechBeforeTheSetupIsKept(t *testing.T) {
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c := r.startCaller(bridge.SessionRequest{})
 		l := r.up.NextConn() // dialled, and not accepted for a while
 		<-c.seated
-		said := count(0, 16000*3)
-		c.pace(said[:32000])
+		said := countingPCM(0, 16000*3)
+		c.sendInRealTime(said[:32000])
 		if got := l.Inputs(); len(got) > 0 {
 			t.Fatalf("%s came before setupComplete", got[0].Kind)
 		}
 		l.AcceptSetup()
-		c.speak(said[32000:])
+		c.sendAudio(said[32000:])
 		if !slices.Equal(l.ReceivedPCM(), said) {
 			t.Errorf("%d samples came of %d, or in another order", len(l.ReceivedPCM()), len(said))
 		}
 	})
 }
 
-func TestChunks(t *testing.T) {
+func TestMicrophoneRatesAndBlockSizes(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
 		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
 			t.Run(fmt.Sprintf("%d Hz in blocks of %d", rate, block), func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 					mic, err := c.session.NewMicrophone(rate)
 					if err != nil || mic.Rate() != rate {
 						t.Fatal(mic, err)
 					}
-					said := count(0, rate/5+17)
+					said := countingPCM(0, rate/5+17)
 					for part := range slices.Chunk(said, block) {
 						if err := mic.WritePCM(part); err != nil {
 							t.Fatal(err)
@@ -69,7 +69,7 @@ func TestChunks(t *testing.T) {
 }
 
 func TestMicRates(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 		for _, rate := range []int{-1, 0, 7999, 48001} {
 			if _, err := c.session.NewMicrophone(rate); err == nil {
 				t.Errorf("%d Hz was accepted", rate)
@@ -80,15 +80,15 @@ func TestMicRates(t *testing.T) {
 
 // Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
 func TestSilenceGoesInPairs(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		for range 5 {
-			c.speak(make([]int16, 320))
+			c.sendAudio(make([]int16, 320))
 		}
 		if got := l.Inputs(); len(got) != 2 || len(got[0].PCM) != 640 {
 			t.Fatalf("%d messages of silence", len(got))
 		}
-		c.speak(count(0, 320))
-		c.speak(count(320, 320))
+		c.sendAudio(countingPCM(0, 320))
+		c.sendAudio(countingPCM(320, 320))
 		if got := l.Inputs(); len(got) != 4 || len(got[2].PCM) != 640 || len(got[3].PCM) != 320 {
 			t.Errorf("%d messages", len(got))
 		}
@@ -97,14 +97,14 @@ func TestSilenceGoesInPairs(t *testing.T) {
 
 // A message that no link can carry must not be taken in: each link would fail on it.
 func TestBrokenPartsAreRefused(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
 			err := c.session.Do(bridge.Message{Parts: []byte(parts), TurnComplete: true})
 			if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage {
 				t.Errorf("%q: %v", parts, err)
 			}
 		}
-		c.typed("fine")
+		c.typeText("fine")
 		if got := l.InputLog(); got != "typed fine" {
 			t.Errorf("%q came", got)
 		}
@@ -114,15 +114,15 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 
 // A server that stops to read makes the writer fail; what it was about to send goes with the next link.
 func TestStalledWriter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.SessionRequest{})
+	runWithFakeClock(t, func(t *testing.T) {
+		r := newHarness(t)
+		c := r.startCaller(bridge.SessionRequest{})
 		l := r.up.NextConn()
 		l.StopReading()
 		l.AcceptSetup()
 		<-c.seated
-		said := count(0, 16000)
-		c.pace(said)
+		said := countingPCM(0, 16000)
+		c.sendInRealTime(said)
 		time.Sleep(4 * time.Second)
 		second := r.up.NextConn().AcceptSetup()
 		time.Sleep(time.Second)
@@ -137,8 +137,8 @@ func TestStalledWriter(t *testing.T) {
 
 // What does not fit the way in which speech is found is refused: Gemini would close the session for it.
 func TestMarksThatDoNotFit(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Conn) {
-		byHand, _ := r.connect(manual)
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, auto *caller, _ *bridgetest.Conn) {
+		byHand, _ := r.connectCaller(manual)
 		for mark, c := range map[bridge.Activity]*caller{
 			bridge.ActivityStart: auto, bridge.ActivityEnd: auto, bridge.AudioStreamEnd: byHand,
 		} {

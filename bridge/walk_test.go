@@ -19,7 +19,7 @@ import (
 // walk is a person with whom everything happens at random, over links that are lost at random.
 type walk struct {
 	t              *testing.T
-	r              *rig
+	r              *harness
 	m              *model
 	c              *caller
 	said           []time.Duration
@@ -33,13 +33,13 @@ type walk struct {
 }
 
 func (w *walk) note(format string, args ...any) {
-	w.line = append(w.line, fmt.Sprintf("%v ", w.r.since().Round(time.Millisecond))+fmt.Sprintf(format, args...))
+	w.line = append(w.line, fmt.Sprintf("%v ", w.r.elapsed().Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
 // idle is silence, in which tools are answered.
 func (w *walk) idle(d time.Duration) {
 	for range int(d / (20 * time.Millisecond)) {
-		w.c.speak(make([]int16, 320))
+		w.c.sendAudio(make([]int16, 320))
 		time.Sleep(20 * time.Millisecond)
 		w.tools()
 	}
@@ -51,7 +51,7 @@ func (w *walk) tools() {
 	diary := slices.Clone(w.c.diary)
 	w.c.mu.Unlock()
 	for _, e := range diary {
-		if call, ok := e.event.(bridge.ToolCall); ok && w.r.since()-e.at > time.Second {
+		if call, ok := e.event.(bridge.ToolCall); ok && w.r.elapsed()-e.at > time.Second {
 			for _, one := range call.Calls {
 				_ = w.c.session.Do(bridge.ToolResponse{ID: one.ID, Name: one.Name, Response: json.RawMessage(`{"x":1}`)})
 			}
@@ -60,10 +60,10 @@ func (w *walk) tools() {
 }
 
 func (w *walk) away(d time.Duration) {
-	token := w.c.token()
-	w.c.leaves()
+	token := w.c.resumeToken()
+	w.c.disconnect()
 	time.Sleep(d)
-	c := w.r.join(bridge.SessionRequest{Resumable: true, ResumeToken: token})
+	c := w.r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	select {
 	case <-c.seated:
 	case <-c.over:
@@ -145,7 +145,7 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 	w := &walk{t: t, r: r, m: m, pick: pick, model: model, manual: pick(3) == 0}
 	defer w.print()
 	w.config = fmt.Sprintf(`{"model":%q,"voxgate":{"vad":{"enabled":%v}},`, model, !w.manual)
-	w.c = r.join(bridge.SessionRequest{Config: json.RawMessage(strings.Replace(declare("weather"), "{", w.config, 1)), Resumable: true})
+	w.c = r.startCaller(bridge.SessionRequest{Config: json.RawMessage(strings.Replace(declare("weather"), "{", w.config, 1)), Resumable: true})
 	w.note("%s, manual %v, handles %s", model, w.manual, s.Handles)
 	<-w.c.seated
 	time.Sleep(5 * time.Second)
@@ -158,9 +158,9 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 	w.idle(45 * time.Second)
 	w.goesOn(seed)
 	w.check()
-	w.c.do(bridge.Goodbye{})
+	w.c.doCommand(bridge.Goodbye{})
 	begin := time.Now()
-	w.c.ends(bridge.ErrGoodbye)
+	w.c.awaitEnd(bridge.ErrGoodbye)
 	if time.Since(begin) > 2*time.Second {
 		t.Error("goodbye took long")
 	}
@@ -188,15 +188,15 @@ func (w *walk) act(action string) (pause time.Duration) {
 	case "type":
 		w.texts++
 		w.note("types %d", w.texts)
-		w.c.typed(fmt.Sprintf("typed-%d", w.texts))
+		w.c.typeText(fmt.Sprintf("typed-%d", w.texts))
 	case "tool":
 		w.note("tool")
-		w.c.typed(`/tool weather {}`)
+		w.c.typeText(`/tool weather {}`)
 		if pause = time.Duration(w.pick(4000)) * time.Millisecond; w.model != "gemini-3.8-live" {
 			pause += 5 * time.Second // it does not listen meanwhile
 		}
 	case "away":
-		if all, _ := find[bridge.SetupComplete](w.c); len(all) == 0 {
+		if all, _ := findEvents[bridge.SetupComplete](w.c); len(all) == 0 {
 			return 0 // there is no token yet
 		}
 		d := time.Duration(w.pick(9000)) * time.Millisecond
@@ -210,9 +210,9 @@ func (w *walk) act(action string) (pause time.Duration) {
 		w.note("clear")
 		w.free = len(w.said) // what was not heard yet need not be heard any more
 		w.freeText = w.texts
-		w.c.do(bridge.ClearContext{})
+		w.c.doCommand(bridge.ClearContext{})
 	case "context":
-		w.c.do(bridge.GetContext{})
+		w.c.doCommand(bridge.GetContext{})
 	}
 	return pause
 }
@@ -223,17 +223,17 @@ func (w *walk) say() {
 	w.said = append(w.said, d)
 	w.note("says %v", d)
 	if w.manual {
-		w.c.do(bridge.ActivityStart)
+		w.c.doCommand(bridge.ActivityStart)
 	}
 	if w.pick(3) == 0 {
-		w.c.pace(loud(d / 2))
+		w.c.sendInRealTime(loud(d / 2))
 		w.idle(300 * time.Millisecond)
-		w.c.pace(loud(d - d/2))
+		w.c.sendInRealTime(loud(d - d/2))
 	} else {
-		w.c.pace(loud(d))
+		w.c.sendInRealTime(loud(d))
 	}
 	if w.manual {
-		w.c.do(bridge.ActivityEnd)
+		w.c.doCommand(bridge.ActivityEnd)
 	}
 }
 
@@ -241,7 +241,7 @@ func (w *walk) say() {
 func (w *walk) update(field string) {
 	w.temperature++
 	w.note("update")
-	w.c.update(strings.Replace(w.config, "{", fmt.Sprintf(field, w.temperature), 1) + strings.TrimPrefix(declare("weather"), "{"))
+	w.c.updateConfig(strings.Replace(w.config, "{", fmt.Sprintf(field, w.temperature), 1) + strings.TrimPrefix(declare("weather"), "{"))
 }
 
 // check compares what the model got with what was said, typed and answered.
@@ -297,7 +297,7 @@ func (w *walk) check() {
 
 // Everything at random: what is said and typed arrives, no call is answered twice on a link, and the end is the goodbye.
 // WALK=first:count chooses other walks.
-func TestWalk(t *testing.T) {
+func TestRandomConversations(t *testing.T) {
 	first, count := int64(1), int64(4)
 	if v := os.Getenv("WALK"); v != "" {
 		if _, err := fmt.Sscanf(v, "%d:%d", &first, &count); err != nil {
@@ -307,7 +307,7 @@ func TestWalk(t *testing.T) {
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) { walkAtRandom(t, seed, 30) })
+			runWithFakeClock(t, func(t *testing.T) { walkAtRandom(t, seed, 30) })
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 // A watcher learns once what the model is set up with: at the start if that is done, and else when it is.
 func TestWatchersGetOneSetup(t *testing.T) {
 	for name, early := range map[string]bool{"before the set-up": true, "after it": false} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c := r.join(bridge.SessionRequest{})
+		runWithFakeClock(t, func(t *testing.T) {
+			r := newHarness(t)
+			c := r.startCaller(bridge.SessionRequest{})
 			var got []string
 			watch := func() {
 				t.Helper()

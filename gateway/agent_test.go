@@ -65,8 +65,8 @@ func beeps(t *testing.T) (url string, seen chan string) {
 	return s.URL, seen
 }
 
-// socket is a client of a door that talks by WebSocket.
-func (p *program) socket(path string, first ...string) *conversation {
+// dialWebSocket is a client of a door that talks by WebSocket.
+func (p *program) dialWebSocket(path string, first ...string) *conversation {
 	p.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+path, nil)
 	if err != nil {
@@ -76,13 +76,13 @@ func (p *program) socket(path string, first ...string) *conversation {
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	c := &conversation{t: p.t, conn: conn}
 	for _, m := range first {
-		c.send(m)
+		c.sendMessage(m)
 	}
 	return c
 }
 
-// written is a file of JSON.
-func written(t *testing.T, text string) string {
+// writeTempFile is a file of JSON.
+func writeTempFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file.json")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -91,8 +91,8 @@ func written(t *testing.T, text string) string {
 	return file
 }
 
-// agentsIn is a folder of agents.
-func agentsIn(t *testing.T, files map[string]string) (folder string) {
+// writeAgents is a folder of agents.
+func writeAgents(t *testing.T, files map[string]string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	for name, text := range files {
@@ -118,10 +118,10 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	model, seen := beeps(t)
-	folder := agentsIn(t, map[string]string{"desk": "---\nvoice: Kore\nlanguage: de-DE\nnumbers: ['*']\n---\nYou are a pirate.\n"})
+	folder := writeAgents(t, map[string]string{"desk": "---\nvoice: Kore\nlanguage: de-DE\nnumbers: ['*']\n---\nYou are a pirate.\n"})
 	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE",` +
 		`"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
-	p := start(t, []string{"serve", "--log", "text,debug"}, env(
+	p := startGateway(t, []string{"serve", "--log", "text,debug"}, env(
 		"VOXGATE_ADDR",
 		"127.0.0.1:0",
 		"GOOGLE_GEMINI_BASE_URL",
@@ -131,11 +131,11 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		"VOXGATE_WEBHOOK_SECRET",
 		"top-secret",
 		"VOXGATE_TELEPHONY",
-		written(t, `{"providers":[{"profile":"exotel","password":"shown"}]}`),
+		writeTempFile(t, `{"providers":[{"profile":"exotel","password":"shown"}]}`),
 		"VOXGATE_AGENTS",
 		folder,
 		"VOXGATE_SIP",
-		written(
+		writeTempFile(
 			t,
 			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`,
 		),
@@ -149,34 +149,34 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		update, done string // that the client sends, and the type of what answers it
 	}{
 		{
-			"web", func() *conversation { return p.converse("{" + config + "}}") },
+			"web", func() *conversation { return p.openConversation("{" + config + "}}") },
 			[]string{kore, german},
 			`{"type":"UPDATE_CONFIG","payload":{` + config + `,"temperature":0.5}}}`, "SETUP_COMPLETE",
 		},
 		{
-			"web, a change that says nothing", func() *conversation { return p.converse("{" + config + "}}") },
+			"web, a change that says nothing", func() *conversation { return p.openConversation("{" + config + "}}") },
 			[]string{kore, german},
 			`{"type":"UPDATE_CONFIG","payload":{}}`, "SETUP_COMPLETE",
 		},
 		{
-			"OpenAI's", func() *conversation { return p.socket("/v1/realtime?model=gpt-realtime") },
+			"OpenAI's", func() *conversation { return p.dialWebSocket("/v1/realtime?model=gpt-realtime") },
 			nil, `{"type":"session.update","session":{"type":"realtime","instructions":"You are a pirate."}}`, "session.updated",
 		},
 		{"Live", func() *conversation {
-			return p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent",
+			return p.dialWebSocket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent",
 				`{"setup":{"model":"models/gemini-3.8-live",`+config+"}}}")
 		}, []string{kore, german}, "", ""},
 		{"VOX", func() *conversation {
-			return p.socket("/api/vox/live", `{"type":"start","projectContext":{"note":"You are a pirate."}}`)
+			return p.dialWebSocket("/api/vox/live", `{"type":"start","projectContext":{"note":"You are a pirate."}}`)
 		}, []string{`"voiceName"`}, "", ""},
 		{"telephony", func() *conversation {
-			return p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
+			return p.dialWebSocket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
 				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
 					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},`+
 					`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
-		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
+		{"SIP", func() *conversation { p.ringTrunk(p.awaitLog(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
 	} {
 		c := door.call()
 		check := func() {
@@ -201,11 +201,11 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		if door.update == "" {
 			continue
 		}
-		if !c.until(map[string]string{"SETUP_COMPLETE": "SETUP_COMPLETE", "session.updated": "session.created"}[door.done], "") {
+		if !c.awaitEvent(map[string]string{"SETUP_COMPLETE": "SETUP_COMPLETE", "session.updated": "session.created"}[door.done], "") {
 			t.Fatalf("%s: %s", door.name, c.all.String())
 		}
-		c.send(door.update)
-		if !c.until(door.done, "") {
+		c.sendMessage(door.update)
+		if !c.awaitEvent(door.done, "") {
 			t.Fatalf("%s: %s", door.name, c.all.String())
 		}
 		door.kept = nil // a change replaces what the client had
@@ -249,8 +249,8 @@ func (p *program) post(path, kind, body string) (status int, answer string) {
 	return resp.StatusCode, string(raw)
 }
 
-// offer is one of a caller by WebRTC, who stays.
-func (p *program) offer() (sdp string) {
+// buildOffer is one of a caller by WebRTC, who stays.
+func (p *program) buildOffer() (sdp string) {
 	p.t.Helper()
 	caller, err := rtctest.New(rtctest.Options{})
 	if err != nil {
@@ -263,8 +263,8 @@ func (p *program) offer() (sdp string) {
 	return sdp
 }
 
-// invite rings a number at a trunk, and lets it hang up.
-func (p *program) invite(trunk, number string) {
+// ringTrunk rings a number at a trunk, and lets it hang up.
+func (p *program) ringTrunk(trunk, number string) {
 	p.t.Helper()
 	conn, err := net.Dial("udp", trunk)
 	if err != nil {
@@ -303,70 +303,72 @@ func (p *program) invite(trunk, number string) {
 func TestAgentsAtEveryDoor(t *testing.T) {
 	t.Parallel()
 	model, seen := beeps(t)
-	p := start(t, []string{"serve", "--log", "text,debug"}, env(
+	p := startGateway(t, []string{"serve", "--log", "text,debug"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model, "VOXGATE_AGENTS", "../examples/agents",
-		"VOXGATE_TELEPHONY", written(t, `{"publicURL":"`+twilioAt+`","providers":[{"profile":"twilio","verify":"`+twilioSecret+`"}]}`),
-		"VOXGATE_SIP", written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
+		"VOXGATE_TELEPHONY", writeTempFile(t, `{"publicURL":"`+twilioAt+`","providers":[{"profile":"twilio","verify":"`+twilioSecret+`"}]}`),
+		"VOXGATE_SIP", writeTempFile(t,
+			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
 	))
-	trunk := p.waitFor(`transport=UDP at=(\S+)`)
+	trunk := p.awaitLog(`transport=UDP at=(\S+)`)
 	const live = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 	// dial calls an agent. It returns what hears the model, where there is such, and for an agent that there is not what the door says.
-	doors := map[string]func(agent, number string) (refused string, back *ear){
-		"web": func(agent, _ string) (string, *ear) {
-			c := p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-			return without(c, c.hears("SETUP_COMPLETE", "GEMINI_ERROR"))
+	doors := map[string]func(agent, number string) (refused string, back *voiceReceiver){
+		"web": func(agent, _ string) (string, *voiceReceiver) {
+			c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
+			return without(c, c.awaitEitherText("SETUP_COMPLETE", "GEMINI_ERROR"))
 		},
-		"web, WebRTC": func(agent, _ string) (string, *ear) {
+		"web, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
 			var c *conversation
-			said, back := p.call(func(sdp string) string {
+			said, back := p.callByWebRTC(func(sdp string) string {
 				offer, _ := json.Marshal(map[string]any{"type": "WEBRTC_OFFER", "payload": map[string]string{"sdp": sdp}})
-				c = p.socket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-				return c.hears("WEBRTC_ANSWER", "GEMINI_ERROR")
+				c = p.dialWebSocket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
+				return c.awaitEitherText("WEBRTC_ANSWER", "GEMINI_ERROR")
 			})
 			back.ends = append(back.ends, func() { c.conn.Close() })
 			return said, back
 		},
-		"Google's Live API": func(agent, _ string) (string, *ear) {
-			c := p.socket(live, `{"setup":{"model":"models/`+agent+`"}}`)
-			return without(c, c.hears("setupComplete", ""))
+		"Google's Live API": func(agent, _ string) (string, *voiceReceiver) {
+			c := p.dialWebSocket(live, `{"setup":{"model":"models/`+agent+`"}}`)
+			return without(c, c.awaitEitherText("setupComplete", ""))
 		},
-		"OpenAI's": func(agent, _ string) (string, *ear) {
-			c := p.socket("/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime","prompt":{"id":"`+agent+`"}}}`)
-			return without(c, c.hears("session.updated", `"error"`))
+		"OpenAI's": func(agent, _ string) (string, *voiceReceiver) {
+			c := p.dialWebSocket("/v1/realtime?model=gpt-realtime",
+				`{"type":"session.update","session":{"type":"realtime","prompt":{"id":"`+agent+`"}}}`)
+			return without(c, c.awaitEitherText("session.updated", `"error"`))
 		},
-		"OpenAI's, WebRTC": func(agent, _ string) (string, *ear) {
-			return p.call(func(sdp string) string {
+		"OpenAI's, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
+			return p.callByWebRTC(func(sdp string) string {
 				kind, body := doortest.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
 				raw, _ := io.ReadAll(body)
 				_, answer := p.post("/v1/realtime/calls", kind, string(raw))
 				return answer
 			})
 		},
-		"RTVI": func(agent, _ string) (string, *ear) {
+		"RTVI": func(agent, _ string) (string, *voiceReceiver) {
 			status, answer := p.post("/start", "application/json", `{"body":{"agent":"`+agent+`"}}`)
 			if status != http.StatusOK {
-				return answer, &ear{}
+				return answer, &voiceReceiver{}
 			}
-			return p.call(func(sdp string) string {
+			return p.callByWebRTC(func(sdp string) string {
 				offer, _ := json.Marshal(map[string]any{"sdp": sdp, "type": "offer", "requestData": map[string]string{"agent": agent}})
 				_, answer := p.post("/api/offer", "application/json", string(offer))
 				return answer
 			})
 		},
-		"WHIP": func(agent, _ string) (string, *ear) {
-			return p.call(func(sdp string) string {
+		"WHIP": func(agent, _ string) (string, *voiceReceiver) {
+			return p.callByWebRTC(func(sdp string) string {
 				_, answer := p.post("/whip/"+agent, "application/sdp", sdp)
 				return answer
 			})
 		},
-		"SIP, sipp": func(_, number string) (string, *ear) {
+		"SIP, sipp": func(_, number string) (string, *voiceReceiver) {
 			sound := newLine(t)
-			if !p.sipp(trunk, number, sound) {
+			if !p.callByTrunk(trunk, number, sound) {
 				return "no agent", nil
 			}
 			return "", sound.back
 		},
-		"Twilio": func(_, number string) (string, *ear) { return p.twilio(number) },
+		"Twilio": func(_, number string) (string, *voiceReceiver) { return p.callAsTwilio(number) },
 	}
 	for door, dial := range doors {
 		for _, agent := range []struct{ name, number, prompt, voice, next string }{
@@ -408,8 +410,8 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 	}
 }
 
-// hears reads until a message with one of two texts comes, or the end, and returns what has come.
-func (c *conversation) hears(one, other string) string {
+// awaitEitherText reads until a message with one of two texts comes, or the end, and returns what has come.
+func (c *conversation) awaitEitherText(one, other string) string {
 	for {
 		_, raw, err := c.conn.ReadMessage()
 		if err != nil {
@@ -423,7 +425,7 @@ func (c *conversation) hears(one, other string) string {
 }
 
 // Who wins: the table of docs/agents.md, at the doors whose clients say how the model is, each field by itself.
-func TestWhoWins(t *testing.T) {
+func TestPrecedenceOfAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -440,10 +442,10 @@ func TestWhoWins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve"}, env(
+	p := startGateway(t, []string{"serve"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model, "VOXGATE_KEYS", keys, "VOXGATE_LIMITS", "new-per-second-per-key=0",
 		"VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
-		"VOXGATE_AGENTS", agentsIn(t, map[string]string{
+		"VOXGATE_AGENTS", writeAgents(t, map[string]string{
 			"desk":  "---\nvoice: Kore\nlanguage: de-DE\n---\nFile.",
 			"night": "---\nvoice: Puck\n---\nNight.",
 		}),
@@ -466,15 +468,16 @@ func TestWhoWins(t *testing.T) {
 	doors := map[string]func(token, prompt string){
 		"web": func(token, prompt string) {
 			config := filled(map[string]any{"systemInstruction": prompt})
-			p.socket("/ws", fmt.Sprintf(`{"type":"CONNECT_GEMINI","payload":{"agent":"desk","token":%q,"initialConfig":%s}}`, token, config))
+			p.dialWebSocket("/ws", fmt.Sprintf(`{"type":"CONNECT_GEMINI","payload":{"agent":"desk","token":%q,"initialConfig":%s}}`, token, config))
 		},
 		"Google's Live API": func(token, prompt string) {
 			config := filled(map[string]any{"model": "models/desk", "systemInstruction": prompt})
-			p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent?key="+token, fmt.Sprintf(`{"setup":%s}`, config))
+			p.dialWebSocket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent?key="+token,
+				fmt.Sprintf(`{"setup":%s}`, config))
 		},
 		"OpenAI's": func(token, prompt string) {
 			session := filled(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
-			kind, body := doortest.FormRequest(string(session))(p.offer())
+			kind, body := doortest.FormRequest(string(session))(p.buildOffer())
 			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
 			r.Header.Set("Content-Type", kind)
 			r.Header.Set("Authorization", "Bearer "+token)

@@ -34,8 +34,8 @@ import (
 // beep is what the model of these tests says, in Hz, and spoken what it hears.
 const beep, spoken = 880, 440
 
-// ear waits for the model's beep in what comes.
-type ear struct {
+// voiceReceiver waits for the model's beep in what comes.
+type voiceReceiver struct {
 	t     *testing.T
 	heard chan struct{}
 	pcm   []int16
@@ -46,7 +46,7 @@ type ear struct {
 }
 
 // hangUp ends the call: a model that says no more would be dialled again.
-func (e *ear) hangUp() {
+func (e *voiceReceiver) hangUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, end := range e.ends {
@@ -55,14 +55,16 @@ func (e *ear) hangUp() {
 }
 
 // without is a call without RTP: nothing is heard of it.
-func without(c *conversation, said string) (string, *ear) {
-	return said, &ear{ends: []func(){func() { c.conn.Close() }}}
+func without(c *conversation, said string) (string, *voiceReceiver) {
+	return said, &voiceReceiver{ends: []func(){func() { c.conn.Close() }}}
 }
 
-func newEar(t *testing.T, rate int) *ear { return &ear{t: t, heard: make(chan struct{}), rate: rate} }
+func newVoiceReceiver(t *testing.T, rate int) *voiceReceiver {
+	return &voiceReceiver{t: t, heard: make(chan struct{}), rate: rate}
+}
 
 // listen takes packets until there are no more.
-func (e *ear) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
+func (e *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
 	if err != nil {
 		e.t.Error(err)
 		return
@@ -86,7 +88,7 @@ func (e *ear) listen(decoder media.Decoder, err error, next func() (*rtp.Packet,
 }
 
 // track listens to a voice that comes by WebRTC.
-func (e *ear) track(track *webrtc.TrackRemote) {
+func (e *voiceReceiver) track(track *webrtc.TrackRemote) {
 	decoder, err := opus.NewDecoder(e.rate, "libopus")
 	e.listen(decoder, err, func() (*rtp.Packet, error) {
 		p, _, err := track.ReadRTP()
@@ -122,10 +124,10 @@ func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(pa
 	return stop
 }
 
-// call is one by WebRTC, whose offer send sends. What it is answered has an SDP, or says why there is none.
-func (p *program) call(send func(offer string) (answer string)) (answer string, back *ear) {
+// callByWebRTC is one by WebRTC, whose offer send sends. What it is answered has an SDP, or says why there is none.
+func (p *program) callByWebRTC(send func(offer string) (answer string)) (answer string, back *voiceReceiver) {
 	p.t.Helper()
-	back = newEar(p.t, 24000)
+	back = newVoiceReceiver(p.t, 24000)
 	caller, err := rtctest.New(rtctest.Options{Track: back.track})
 	if err != nil {
 		p.t.Fatal(err)
@@ -155,7 +157,7 @@ func (p *program) call(send func(offer string) (answer string)) (answer string, 
 type line struct {
 	conn net.PacketConn
 	port int
-	back *ear
+	back *voiceReceiver
 }
 
 func newLine(t *testing.T) *line {
@@ -164,7 +166,7 @@ func newLine(t *testing.T) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &line{conn, conn.LocalAddr().(*net.UDPAddr).Port, newEar(t, 8000)}
+	l := &line{conn, conn.LocalAddr().(*net.UDPAddr).Port, newVoiceReceiver(t, 8000)}
 	var running sync.WaitGroup
 	t.Cleanup(func() { conn.Close(); running.Wait() })
 	running.Go(func() {
@@ -207,8 +209,9 @@ func (l *line) talk(sdp string, bye func()) {
 // twilioAt is the public URL that Twilio signs its requests for, and twilioSecret what it signs them with.
 const twilioAt, twilioSecret = "https://voice.example.org", "twilio's"
 
-// twilio calls a number as Twilio does: a signed report of the call, and then a signed stream of G.711 in JSON where the answer wants it.
-func (p *program) twilio(number string) (answer string, back *ear) {
+// callAsTwilio calls a number as Twilio does: a signed report of the call, and then a signed stream of G.711 in JSON where
+// the answer wants it.
+func (p *program) callAsTwilio(number string) (answer string, back *voiceReceiver) {
 	p.t.Helper()
 	signed := func(at, fields string) string {
 		mac := hmac.New(sha1.New, []byte(twilioSecret))
@@ -228,14 +231,14 @@ func (p *program) twilio(number string) (answer string, back *ear) {
 	raw, _ := io.ReadAll(resp.Body)
 	stream := regexp.MustCompile(`wss://voice\.example\.org([^"]+)`).FindStringSubmatch(string(raw))
 	if stream == nil {
-		return string(raw), &ear{}
+		return string(raw), &voiceReceiver{}
 	}
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+stream[1],
 		http.Header{"X-Twilio-Signature": {signed(stream[0], "")}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	back = newEar(p.t, 8000)
+	back = newVoiceReceiver(p.t, 8000)
 	var listening sync.WaitGroup
 	p.t.Cleanup(func() { conn.Close(); listening.Wait() })
 	listening.Go(func() {
@@ -269,8 +272,8 @@ func (p *program) twilio(number string) (answer string, back *ear) {
 	return "", back
 }
 
-// sipp rings a number at a trunk, with the sound of a line, and reports whether it was answered.
-func (p *program) sipp(trunk, number string, sound *line) (answered bool) {
+// callByTrunk rings a number at a trunk, with the sound of a line, and reports whether it was answered.
+func (p *program) callByTrunk(trunk, number string, sound *line) (answered bool) {
 	p.t.Helper()
 	request := func(method, tag string, cseq int, body string) string {
 		return fmt.Sprintf("<send><![CDATA[\n%[1]s sip:[service]@[remote_ip] SIP/2.0\nVia: SIP/2.0/UDP [local_ip]:[local_port];branch=[branch]\n"+
@@ -292,7 +295,8 @@ func (p *program) sipp(trunk, number string, sound *line) (answered bool) {
 	}
 	at, id := fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(p.t)), "a-"+number
 	host, port, _ := net.SplitHostPort(at)
-	cmd := exec.Command("sipp", "-sf", written(p.t, scenario), "-m", "1", "-i", host, "-p", port, "-s", number, "-cid_str", id, "-nostdin",
+	cmd := exec.Command("sipp", "-sf", writeTempFile(p.t, scenario), "-m", "1", "-i", host, "-p", port, "-s", number, "-cid_str", id,
+		"-nostdin",
 		"-trace_logs", "-log_file", "/dev/fd/3", trunk)
 	cmd.ExtraFiles, cmd.Dir = []*os.File{log}, p.t.TempDir()
 	if err := cmd.Start(); err != nil {

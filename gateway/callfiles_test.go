@@ -13,14 +13,14 @@ import (
 	"voxgate/bridge"
 )
 
-// ends holds a conversation of one typed turn, and waits until the gateway has logged its end.
-func (p *program) ends() {
-	c := p.converse(`{}`)
-	c.until("SETUP_COMPLETE", "")
-	c.say("hello")
-	c.until("TURN_COMPLETE", "")
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.until("GEMINI_DISCONNECTED", "")
+// runShortConversation holds a conversation of one typed turn, and waits until the gateway has logged its end.
+func (p *program) runShortConversation() {
+	c := p.openConversation(`{}`)
+	c.awaitEvent("SETUP_COMPLETE", "")
+	c.typeText("hello")
+	c.awaitEvent("TURN_COMPLETE", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.awaitEvent("GEMINI_DISCONNECTED", "")
 	c.conn.Close()
 }
 
@@ -44,18 +44,18 @@ func TestFilesOfCalls(t *testing.T) {
 			}
 		}
 	}
-	p := start(t, []string{"serve"}, env(
+	p := startGateway(t, []string{"serve"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
 		"VOXGATE_RECORD_ALL", "1", "VOXGATE_KEEP", "7"))
-	p.waitFor(`msg="expired files deleted" folder=\S+ files=(3) `)
-	before := names(t, calls)
+	p.awaitLog(`msg="expired files deleted" folder=\S+ files=(3) `)
+	before := listFileNames(t, calls)
 	if want := []string{day + ".txt", day + "D.json", "notes.json", "x" + day + ".json"}; !slices.Equal(before, want) {
 		t.Errorf("%v are left", before)
 	}
-	p.ends()
+	p.runShortConversation()
 	var file string
-	p.eventually(func() bool {
-		added := slices.DeleteFunc(names(t, calls), func(name string) bool {
+	p.awaitCondition(func() bool {
+		added := slices.DeleteFunc(listFileNames(t, calls), func(name string) bool {
 			return slices.Contains(before, name) || strings.HasSuffix(name, ".tmp")
 		})
 		if len(added) > 0 {
@@ -82,9 +82,9 @@ func TestFilesOfCalls(t *testing.T) {
 	if err := os.RemoveAll(calls); err != nil {
 		t.Fatal(err)
 	}
-	p.ends()
-	metricsWith(t, p.waitFor(`msg=private at=(\S+)`), "voxgate_call_files_failed_total 1")
-	p.waitFor(`msg="call file not written" call=(\S+)`)
+	p.runShortConversation()
+	awaitMetric(t, p.awaitLog(`msg=private at=(\S+)`), "voxgate_call_files_failed_total 1")
+	p.awaitLog(`msg="call file not written" call=(\S+)`)
 }
 
 // A recording is paused by the client, by its backend and by a tool, and the end says when.
@@ -94,22 +94,24 @@ func TestTheRecordingPauses(t *testing.T) {
 	if err := os.WriteFile(tools, []byte(`{"builtin":["pause_recording"]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
 		"VOXGATE_RECORD_ALL", "1", "VOXGATE_TOOLS", tools))
-	c := p.converse(`{}`)
-	c.must("SETUP_COMPLETE", `"recording":true`)
-	c.send(`{"type":"PAUSE_RECORDING","payload":{}}`)
-	c.must("GEMINI_ERROR", "payload.paused")
-	c.send(`{"type":"PAUSE_RECORDING","payload":{"paused":true}}`)
-	c.must("LOG_MESSAGE", `"recording":false`)
-	c.say(`/tool pause_recording {"paused":false}`)
-	c.must("LOG_MESSAGE", `The recording continues.","details":{"recording":true}`)
-	c.must("TURN_COMPLETE", "")
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.until("GEMINI_DISCONNECTED", "")
+	c := p.openConversation(`{}`)
+	c.mustAwaitEvent("SETUP_COMPLETE", `"recording":true`)
+	c.sendMessage(`{"type":"PAUSE_RECORDING","payload":{}}`)
+	c.mustAwaitEvent("GEMINI_ERROR", "payload.paused")
+	c.sendMessage(`{"type":"PAUSE_RECORDING","payload":{"paused":true}}`)
+	c.mustAwaitEvent("LOG_MESSAGE", `"recording":false`)
+	c.typeText(`/tool pause_recording {"paused":false}`)
+	c.mustAwaitEvent("LOG_MESSAGE", `The recording continues.","details":{"recording":true}`)
+	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.awaitEvent("GEMINI_DISCONNECTED", "")
 	c.conn.Close()
-	p.eventually(func() bool { return len(names(t, calls)) == 1 && strings.HasSuffix(names(t, calls)[0], ".json") })
-	text, err := os.ReadFile(filepath.Join(calls, names(t, calls)[0]))
+	p.awaitCondition(func() bool {
+		return len(listFileNames(t, calls)) == 1 && strings.HasSuffix(listFileNames(t, calls)[0], ".json")
+	})
+	text, err := os.ReadFile(filepath.Join(calls, listFileNames(t, calls)[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +128,9 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	calls := t.TempDir()
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", "../examples/agents"))
-	c := p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"desk"}}`)
-	c.must("SETUP_COMPLETE", `"step":"greet"`)
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", "../examples/agents"))
+	c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"desk"}}`)
+	c.mustAwaitEvent("SETUP_COMPLETE", `"step":"greet"`)
 	for _, turn := range []struct{ args, step string }{
 		{`{}`, `{"step":"identify"}`},
 		{`{"name":"Ada","phone":"030 1234"}`, `{"step":"book","fields":{"name":"Ada","phone":"0301234"}}`},
@@ -138,16 +140,18 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 			`{"step":"confirm","fields":{"arrival":"2027-05-01","name":"Ada","nights":2,"phone":"0301234","room":"double"}}`,
 		},
 	} {
-		c.say("/tool next_step " + turn.args)
+		c.typeText("/tool next_step " + turn.args)
 		if turn.step != "" {
-			c.must("AGENT_STEP", turn.step)
+			c.mustAwaitEvent("AGENT_STEP", turn.step)
 		}
-		c.must("TURN_COMPLETE", "")
+		c.mustAwaitEvent("TURN_COMPLETE", "")
 	}
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.until("GEMINI_DISCONNECTED", "")
-	p.eventually(func() bool { return len(names(t, calls)) == 1 && strings.HasSuffix(names(t, calls)[0], ".json") })
-	text, err := os.ReadFile(filepath.Join(calls, names(t, calls)[0]))
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.awaitEvent("GEMINI_DISCONNECTED", "")
+	p.awaitCondition(func() bool {
+		return len(listFileNames(t, calls)) == 1 && strings.HasSuffix(listFileNames(t, calls)[0], ".json")
+	})
+	text, err := os.ReadFile(filepath.Join(calls, listFileNames(t, calls)[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +162,7 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 	}
 }
 
-func names(t *testing.T, folder string) (names []string) {
+func listFileNames(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -197,7 +201,7 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	if err := files.close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(names(t, folder)); n != 2 {
+	if n := len(listFileNames(t, folder)); n != 2 {
 		t.Errorf("%d files", n)
 	}
 	files.enqueue(endReport{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: "C"}}})

@@ -20,9 +20,10 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// carrier answers calls by the last digit of the number: 0 to 2 are people who hang up when they are greeted, 3 and 4 machines that beep,
+// serveTrunk answers calls by the last digit of the number: 0 to 2 are people who hang up when they are greeted, 3 and 4
+// machines that beep,
 // 5 and 6 are busy, 7 and 8 ring on, and 9 is unknown.
-func carrier(trunk, sound net.PacketConn) {
+func serveTrunk(trunk, sound net.PacketConn) {
 	sdp := fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port)
 	var greeted sync.Map // those that wait for it, by the gateway's port
 	go func() {
@@ -119,14 +120,14 @@ func TestCampaign(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	trunk, sound := listenUDP(t), listenUDP(t)
-	go carrier(trunk, sound)
+	go serveTrunk(trunk, sound)
 	p, key := startDialler(t, trunk)
 	numbers := ""
 	for i := range 20 {
 		numbers += fmt.Sprintf("+493020%02d\n", i)
 	}
 	script := exec.CommandContext(t.Context(), "python3", filepath.Join("..", "examples", "campaign", "campaign.py"),
-		p.url, "line", written(t, numbers), "1", "Remind them of the concert.")
+		p.url, "line", writeTempFile(t, numbers), "1", "Remind them of the concert.")
 	script.Env = append(os.Environ(), "VOXGATE_KEY="+key)
 	table, err := script.CombinedOutput()
 	if err != nil {

@@ -25,18 +25,18 @@ func TestCheckConfig(t *testing.T) {
 	}
 	out, err := check(
 		"VOXGATE_KEYS", keys,
-		"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [PIN]\n---\nBe brief."}),
-		"VOXGATE_SIP", written(t, "{"+trunk+","+till+"}"),
-		"VOXGATE_TOOLS", written(t, `{"mcp":[{"name":"none","command":["/no/such/program"]}]}`),
-		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`),
-		"VOXGATE_MODELS", written(t, `{"models":[]}`),
+		"VOXGATE_AGENTS", writeAgents(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [PIN]\n---\nBe brief."}),
+		"VOXGATE_SIP", writeTempFile(t, "{"+trunk+","+till+"}"),
+		"VOXGATE_TOOLS", writeTempFile(t, `{"mcp":[{"name":"none","command":["/no/such/program"]}]}`),
+		"VOXGATE_TELEPHONY", writeTempFile(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`),
+		"VOXGATE_MODELS", writeTempFile(t, `{"models":[]}`),
 	)
 	if err != nil || strings.Count(out, " is good\n") != 6 || !strings.HasSuffix(out, "\nthe settings are good\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	agents, file := agentsIn(t, map[string]string{"desk": "---\nvoize: Kore\n---"}), written(t, `{`)
+	agents, file := writeAgents(t, map[string]string{"desk": "---\nvoize: Kore\n---"}), writeTempFile(t, `{`)
 	out, err = check("VOXGATE_KEYS", file, "VOXGATE_AGENTS", agents, "VOXGATE_TOOLS", file, "VOXGATE_TELEPHONY", file, "VOXGATE_MODELS", file,
-		"VOXGATE_SIP", written(t, "{"+trunk+`,"agents":[{"to":["*"]}]}`), "VOXGATE_TLS_CERT", file, "VOXGATE_TLS_KEY", file)
+		"VOXGATE_SIP", writeTempFile(t, "{"+trunk+`,"agents":[{"to":["*"]}]}`), "VOXGATE_TLS_CERT", file, "VOXGATE_TLS_KEY", file)
 	for _, want := range []string{
 		"agents: " + filepath.Join(agents, "desk.md") + ":2: voize", "keys: " + file, "tools: " + file, "telephony: " + file, "models: " + file,
 		`unknown field "agents"`, "tls-cert: ",
@@ -45,12 +45,12 @@ func TestCheckConfig(t *testing.T) {
 			t.Errorf("no %q in %v\n%s", want, err, out)
 		}
 	}
-	folder := agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [card]\n---"})
-	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_SIP", written(t, "{"+trunk+","+till+"}")); err == nil ||
+	folder := writeAgents(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [card]\n---"})
+	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_SIP", writeTempFile(t, "{"+trunk+","+till+"}")); err == nil ||
 		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`: collect[0]: there is no "card"`) {
 		t.Errorf("%v", err)
 	}
-	folder = agentsIn(t, map[string]string{"desk": `Be brief.
+	folder = writeAgents(t, map[string]string{"desk": `Be brief.
 
 ## Step: greet
 tools: [get_time]
@@ -58,7 +58,7 @@ next: look
 
 ## Step: look
 tools: [look_up]`})
-	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", written(t, `{"builtin":["get_time"]}`)); err == nil ||
+	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", writeTempFile(t, `{"builtin":["get_time"]}`)); err == nil ||
 		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": unknown tool "look_up": not in the tools file`) {
 		t.Errorf("%v", err)
 	}
@@ -71,11 +71,12 @@ tools: [look_up]`})
 		{" has no agents: files that end in .md", []string{"VOXGATE_AGENTS", t.TempDir()}},
 		{
 			`desk.md:2: tools[0]: unknown tool "nope"`,
-			[]string{"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\ntools: [nope]\n---"})},
+			[]string{"VOXGATE_AGENTS", writeAgents(t, map[string]string{"desk": "---\ntools: [nope]\n---"})},
 		},
 		{"set VOXGATE_WEBHOOK_SECRET", []string{"VOXGATE_SESSION_WEBHOOK", "https://a.example/hook"}},
 		{"session-webhook: must be http", []string{"VOXGATE_SESSION_WEBHOOK", "ftp://a.example/hook", "VOXGATE_WEBHOOK_SECRET", "s"}},
-		{"desk.md:2: record: must be true or false", []string{"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nrecord: yes\n---"})}},
+		{"desk.md:2: record: must be true or false", []string{"VOXGATE_AGENTS", writeAgents(t,
+			map[string]string{"desk": "---\nrecord: yes\n---"})}},
 	} {
 		out, err := check(test.settings...)
 		if err == nil || strings.Count(err.Error(), test.want) != 1 || strings.Contains(out, "good") {
@@ -83,7 +84,7 @@ tools: [look_up]`})
 		}
 	}
 	for _, name := range []string{"a", "b"} { // a mistake in each file is named
-		folder = agentsIn(t, map[string]string{"a": "---\nvoize: x\n---", "b": "---\nmodle: x\n---"})
+		folder = writeAgents(t, map[string]string{"a": "---\nvoize: x\n---", "b": "---\nmodle: x\n---"})
 		if _, err := check("VOXGATE_AGENTS", folder); err == nil || strings.Count(err.Error(), name+".md:2: ") != 1 {
 			t.Errorf("%v", err)
 		}

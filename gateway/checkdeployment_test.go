@@ -56,8 +56,8 @@ func relayFor(t *testing.T, secret string, may func(net.IP) bool) (address strin
 
 func toAnywhere(net.IP) bool { return true }
 
-// through is a proxy in front of a gateway that changes requests and answers; nil: it does not.
-func through(t *testing.T, to string, request func(*http.Request), answer func(*http.Response)) (at string) {
+// startProxy is a proxy in front of a gateway that changes requests and answers; nil: it does not.
+func startProxy(t *testing.T, to string, request func(*http.Request), answer func(*http.Response)) (at string) {
 	t.Helper()
 	target, err := url.Parse(to)
 	if err != nil {
@@ -82,8 +82,8 @@ func through(t *testing.T, to string, request func(*http.Request), answer func(*
 	return server.URL
 }
 
-// tunnel passes TCP on, as reply says of what comes back.
-func tunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string) {
+// startTunnel passes TCP on, as reply says of what comes back.
+func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,8 +111,8 @@ func tunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Rea
 	return "http://" + listener.Addr().String()
 }
 
-// expired serves TLS in front of a gateway with a certificate that has ended.
-func expired(t *testing.T, to string) (at string, roots *x509.CertPool) {
+// startExpiredTLSProxy serves TLS in front of a gateway with a certificate that has ended.
+func startExpiredTLSProxy(t *testing.T, to string) (at string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -156,13 +156,14 @@ func TestCheckDeployment(t *testing.T) {
 	gateway := func(t *testing.T, more ...string) string {
 		t.Helper()
 		settings := append([]string{"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com"}, more...)
-		return start(t, nil, env(settings...)).url
+		return startGateway(t, nil, env(settings...)).url
 	}
 	lines := func(t *testing.T, from string) (url string, sip []string) {
 		t.Helper()
-		p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SIP", written(t, fmt.Sprintf(`{"trunks":[{"name":"line","from":[%q]}],
+		p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SIP", writeTempFile(t,
+			fmt.Sprintf(`{"trunks":[{"name":"line","from":[%q]}],
 			"listen":[{"transport":"udp","address":"127.0.0.1:0"},{"transport":"tcp","address":"127.0.0.1:0"}]}`, from))))
-		return p.url, []string{"sip:" + p.waitFor(`transport=UDP at=(\S+)`), "sip:" + p.waitFor(`transport=TCP at=(\S+)`) + ";transport=tcp"}
+		return p.url, []string{"sip:" + p.awaitLog(`transport=UDP at=(\S+)`), "sip:" + p.awaitLog(`transport=TCP at=(\S+)`) + ";transport=tcp"}
 	}
 	for _, test := range []struct {
 		name  string
@@ -187,7 +188,7 @@ func TestCheckDeployment(t *testing.T) {
 			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, turnSecret, toAnywhere))
 		}, "relay", "denied-peer-ip"},
 		{"a proxy that buffers", func(t *testing.T, o *deployment.Options) {
-			o.URL = tunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				head := make([]byte, 2)
 				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // of the answer's head, which passes
 					if _, err := io.ReadFull(gateway, head[:1]); err != nil {
@@ -203,14 +204,14 @@ func TestCheckDeployment(t *testing.T) {
 		}, "conversation", "proxy_buffering"},
 		{"a proxy that cuts", func(t *testing.T, o *deployment.Options) {
 			o.Stay = 3 * time.Second
-			o.URL = tunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				cut := time.AfterFunc(o.Stay/3, func() { client.(io.Closer).Close() })
 				defer cut.Stop()
 				io.Copy(client, gateway)
 			})
 		}, "long connections", "proxy_read_timeout"},
 		{"a proxy without upgrades", func(t *testing.T, o *deployment.Options) {
-			o.URL = through(t, gateway(t), func(r *http.Request) { r.Header.Del("Upgrade"); r.Header.Del("Connection") }, nil)
+			o.URL = startProxy(t, gateway(t), func(r *http.Request) { r.Header.Del("Upgrade"); r.Header.Del("Connection") }, nil)
 		}, "WebSocket", "proxy_set_header Upgrade"},
 		{"telephone lines", func(t *testing.T, o *deployment.Options) { o.URL, o.SIP = lines(t, "127.0.0.1") }, "", ""},
 		{"a line for others", func(t *testing.T, o *deployment.Options) {
@@ -225,25 +226,25 @@ func TestCheckDeployment(t *testing.T) {
 		}, "SIP sip:localhost", "listen"},
 		{"a line with an expired certificate", func(t *testing.T, o *deployment.Options) {
 			o.URL = gateway(t)
-			at, roots := expired(t, o.URL)
+			at, roots := startExpiredTLSProxy(t, o.URL)
 			o.SIP, o.Roots = []string{strings.Replace(at, "https://", "sips:", 1)}, roots
 		}, "SIP sips:", "Renew the certificate"},
 		{"a relay with an expired certificate", func(t *testing.T, o *deployment.Options) {
-			at, roots := expired(t, "http://127.0.0.1:1")
+			at, roots := startExpiredTLSProxy(t, "http://127.0.0.1:1")
 			relay := strings.Replace(at, "https://", "turns:", 1) + "?transport=tcp"
 			o.URL, o.Roots = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relay), roots
 		}, "relay turns:", "Renew the certificate"},
 		{"an expired certificate", func(t *testing.T, o *deployment.Options) {
-			o.URL, o.Roots = expired(t, gateway(t))
+			o.URL, o.Roots = startExpiredTLSProxy(t, gateway(t))
 		}, "TLS", "Renew the certificate"},
 		{"another host", func(t *testing.T, o *deployment.Options) {
-			o.URL = through(t, gateway(t), func(r *http.Request) { r.Host = "backend" }, nil)
+			o.URL = startProxy(t, gateway(t), func(r *http.Request) { r.Host = "backend" }, nil)
 		}, "host", "VOXGATE_HOSTS"},
 		{"an origin that is not listed", func(t *testing.T, o *deployment.Options) {
 			o.URL, o.Origins = gateway(t), []string{"https://app.example.com"}
 		}, "origin https://app.example.com", "VOXGATE_ORIGINS"},
 		{"a clock an hour off", func(t *testing.T, o *deployment.Options) {
-			o.URL = through(t, gateway(t), nil, func(r *http.Response) {
+			o.URL = startProxy(t, gateway(t), nil, func(r *http.Response) {
 				r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			})
 		}, "clock", "NTP"},

@@ -9,7 +9,7 @@ import (
 )
 
 // At midnight the day's counts begin anew, whether something happens or not.
-func TestToday(t *testing.T) {
+func TestDailyCounterResetsAtMidnight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		var day dailyCounter
 		is := func(begun int, dollars float64) {

@@ -20,9 +20,9 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--keys", keys}, env())
-	private := p.waitFor(`msg=private at=(\S+)`)
-	if got := p.ask(`{}`); !strings.Contains(got, "unauthorized") {
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--keys", keys}, env())
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	if got := p.askOnce(`{}`); !strings.Contains(got, "unauthorized") {
 		t.Errorf("without a token: %.500s", got)
 	}
 	stranger, err := http.NewRequest(http.MethodGet, p.url+"/v1/sessions", nil)
@@ -33,20 +33,20 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	if resp, err := http.DefaultClient.Do(stranger); err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a page of a stranger: %v, %v", resp, err)
 	}
-	c := p.converse(fmt.Sprintf(`{},"token":%q`, key))
+	c := p.openConversation(fmt.Sprintf(`{},"token":%q`, key))
 	defer c.conn.Close()
-	c.must("SETUP_COMPLETE", "")
-	c.say("hello")
-	c.must("TURN_COMPLETE", "")
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.must("GEMINI_DISCONNECTED", "")
-	metrics := metricsWith(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
+	c.mustAwaitEvent("SETUP_COMPLETE", "")
+	c.typeText("hello")
+	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	metrics := awaitMetric(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
 	for _, want := range []string{
 		`voxgate_refusals_total{rule="no token"} 1`, `voxgate_refusals_total{rule="origin"} 1`,
 		`voxgate_tokens_total{direction="out",key="shop",modality="audio"}`,
 	} {
 		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s:\n%s", want, ours(metrics))
+			t.Errorf("the metrics lack %s:\n%s", want, filterMetrics(metrics))
 		}
 	}
 

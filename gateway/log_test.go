@@ -34,7 +34,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		"a bad token":                      "planted.bad.token",
 		"what cannot be read of the model": "planted-garbage", "a query": "planted-query",
 	}
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[
 		{"on":"speechEnd","times":1,"send":"{\"serverContent\":{\"inputTranscription\":{\"text\":\"planted-said\"}}}"},
 		{"on":"text","nth":1,"times":1,"send":"{\"serverContent\":{\"planted-garbage\":"}]}`}, env())
 	hook := httptest.NewServer(
@@ -61,7 +61,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	if err := os.WriteFile(keys, []byte(granted), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve", "--log", "json,debug"}, env(
+	p := startGateway(t, []string{"serve", "--log", "json,debug"}, env(
 		"VOXGATE_ADDR",
 		"127.0.0.1:0",
 		"VOXGATE_TOOLS",
@@ -96,14 +96,14 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		}
 		return made.Token
 	}
-	if got := p.ask(`{},"token":"planted.bad.token"`); !strings.Contains(got, "unauthorized") {
+	if got := p.askOnce(`{},"token":"planted.bad.token"`); !strings.Contains(got, "unauthorized") {
 		t.Errorf("with a bad token: %.500s", got)
 	}
-	get(t, p.url+"/v1/sessions?key=planted-query")
+	getURL(t, p.url+"/v1/sessions?key=planted-query")
 	token := mint()
 	secrets["a session token"] = token[strings.LastIndex(token, ".")+1:]
-	c := p.converse(fmt.Sprintf(`{},"resumable":true,"token":%q`, token))
-	c.must("SETUP_COMPLETE", "")
+	c := p.openConversation(fmt.Sprintf(`{},"resumable":true,"token":%q`, token))
+	c.mustAwaitEvent("SETUP_COMPLETE", "")
 	of := func(pattern string) string {
 		t.Helper()
 		m := regexp.MustCompile(pattern).FindStringSubmatch(c.all.String())
@@ -125,51 +125,51 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	defer backend.Close()
 	_ = backend.SetReadDeadline(time.Now().Add(patience))
 	watcher := &conversation{t: t, conn: backend}
-	watcher.must("SETUP_COMPLETE", "")
-	watcher.send(`{"type":"STEER","payload":{"prompt":"planted-steer"}}`)
-	watcher.must("SETUP_COMPLETE", "planted-steer")
+	watcher.mustAwaitEvent("SETUP_COMPLETE", "")
+	watcher.sendMessage(`{"type":"STEER","payload":{"prompt":"planted-steer"}}`)
+	watcher.mustAwaitEvent("SETUP_COMPLETE", "planted-steer")
 
-	c.say("planted-typed")
-	c.must("TURN_COMPLETE", "")
-	c.say(`/tool find {"q":"planted-argument"}`)
-	c.must("TOOL_STATUS", `"done"`)
-	c.must("CONTENT_MESSAGE", "planted-result")
-	c.must("TURN_COMPLETE", "")
+	c.typeText("planted-typed")
+	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.typeText(`/tool find {"q":"planted-argument"}`)
+	c.mustAwaitEvent("TOOL_STATUS", `"done"`)
+	c.mustAwaitEvent("CONTENT_MESSAGE", "planted-result")
+	c.mustAwaitEvent("TURN_COMPLETE", "")
 	for _, wrong := range []string{
 		`{"type":"SEND_MESSAGE","payload":{"parts":"planted-typed"}}`, `{"type":"planted-typed"}`, `planted-typed`,
 		`{"type":"SEND_TOOL_RESPONSE","payload":{"id":"planted-typed"}}`,
 	} {
-		c.send(wrong)
-		c.must("GEMINI_ERROR", "")
+		c.sendMessage(wrong)
+		c.mustAwaitEvent("GEMINI_ERROR", "")
 	}
 
 	speech := media.AppendBytes(nil, append(mediatest.Speech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
 	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
 	for chunk := range bytesOf(speech, 24000) { // a multiple of 3: base64 has no padding within
-		c.send(
+		c.sendMessage(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
 				chunk,
 			) + `"}}}`,
 		)
 	}
-	c.must("CONTENT_MESSAGE", "planted-said")
-	c.must("TURN_COMPLETE", "")
+	c.mustAwaitEvent("CONTENT_MESSAGE", "planted-said")
+	c.mustAwaitEvent("TURN_COMPLETE", "")
 
 	ours, theirs := c.calls(t)
 	secrets["our ice-pwd"], secrets["the client's ice-pwd"] = ours, theirs
 
-	c.say("/drop")
-	p.waitFor("connection resumed")
+	c.typeText("/drop")
+	p.awaitLog("connection resumed")
 	c.conn.Close() // without a word
-	p.waitFor("conversation parked")
-	c = p.converse(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))
-	c.must("SETUP_COMPLETE", `"resumed":true`)
+	p.awaitLog("conversation parked")
+	c = p.openConversation(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))
+	c.mustAwaitEvent("SETUP_COMPLETE", `"resumed":true`)
 	secrets["the next resume token"] = of(`"resumeToken":"([^"]+)"`)
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.must("GEMINI_DISCONNECTED", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
 	c.conn.Close()
-	watcher.must("GEMINI_DISCONNECTED", "")
-	p.end()
+	watcher.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	p.stopGateway()
 
 	logged := p.logged()
 	for what, secret := range secrets {

@@ -22,7 +22,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-func get(t *testing.T, url string) (status int, body string) {
+func getURL(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	r, err := http.Get(url)
 	if err != nil {
@@ -38,19 +38,19 @@ func get(t *testing.T, url string) (status int, body string) {
 
 // What an operator sees of a conversation, at an address of their own.
 func TestMetrics(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
-	private := p.waitFor(`msg=private at=(\S+)`)
-	c := p.converse(`{}`)
-	c.until("SETUP_COMPLETE", "")
-	c.say("hello")
-	c.until("TURN_COMPLETE", "")
-	if _, text := get(t, private+"/metrics"); !strings.Contains(text, `voxgate_sessions{door="web",state="live"} 1`) {
-		t.Errorf("while it runs:\n%s", ours(text))
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	c := p.openConversation(`{}`)
+	c.awaitEvent("SETUP_COMPLETE", "")
+	c.typeText("hello")
+	c.awaitEvent("TURN_COMPLETE", "")
+	if _, text := getURL(t, private+"/metrics"); !strings.Contains(text, `voxgate_sessions{door="web",state="live"} 1`) {
+		t.Errorf("while it runs:\n%s", filterMetrics(text))
 	}
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.until("GEMINI_DISCONNECTED", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.awaitEvent("GEMINI_DISCONNECTED", "")
 	c.conn.Close()
-	text := metricsWith(t, private, "voxgate_sessions_ended_total")
+	text := awaitMetric(t, private, "voxgate_sessions_ended_total")
 	for _, want := range []string{
 		`voxgate_answer_seconds_count 1`, `voxgate_answer_part_seconds_count{part="model"} 1`,
 		`voxgate_answer_part_seconds_bucket{part="gateway",le="+Inf"} 1`, "process_resident_memory_bytes", "go_goroutines",
@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		`voxgate_dollars_total{key=""} 0.0`,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the metrics lack %s:\n%s", want, ours(text))
+			t.Errorf("the metrics lack %s:\n%s", want, filterMetrics(text))
 		}
 	}
 }
@@ -70,45 +70,45 @@ func TestMetrics(t *testing.T) {
 // Tokens are counted while the conversation runs, and whatever Gemini says of their modality: nothing of the 100,000
 // that it read and the 7,000 that it thought, nor the direction of 20,000 more.
 func TestTokensWithoutModality(t *testing.T) {
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
 		`"{\"usageMetadata\":{\"promptTokenCount\":100000,\"thoughtsTokenCount\":7000,\"totalTokenCount\":127000}}"}]}`}, env())
-	p := start(
+	p := startGateway(
 		t,
 		[]string{"serve"},
 		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url),
 	)
-	private := p.waitFor(`msg=private at=(\S+)`)
-	c := p.converse(`{}`)
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	c := p.openConversation(`{}`)
 	defer c.conn.Close()
-	c.until("SETUP_COMPLETE", "")
-	c.say("hello")
-	c.until("TURN_COMPLETE", "")
-	text := metricsWith(t, private, "voxgate_tokens_total")
+	c.awaitEvent("SETUP_COMPLETE", "")
+	c.typeText("hello")
+	c.awaitEvent("TURN_COMPLETE", "")
+	text := awaitMetric(t, private, "voxgate_tokens_total")
 	for _, want := range []string{
 		`{direction="in",key="",modality="unknown"} 1`, `{direction="out",key="",modality="unknown"} 7`,
 		`{direction="unknown",key="",modality="unknown"} 20000`,
 		`{direction="out",key="",modality="audio"} `,
 	} {
 		if !strings.Contains(text, "voxgate_tokens_total"+want) {
-			t.Errorf("no %s:\n%s", want, ours(text))
+			t.Errorf("no %s:\n%s", want, filterMetrics(text))
 		}
 	}
 }
 
-// metricsWith waits until the metrics have a series, and returns them.
-func metricsWith(t *testing.T, private, series string) string {
+// awaitMetric waits until the metrics have a series, and returns them.
+func awaitMetric(t *testing.T, private, series string) string {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
-		if _, text := get(t, private+"/metrics"); strings.Contains(text, series) {
+		if _, text := getURL(t, private+"/metrics"); strings.Contains(text, series) {
 			return text
 		} else if time.Now().After(deadline) {
-			t.Fatalf("no %s:\n%s", series, ours(text))
+			t.Fatalf("no %s:\n%s", series, filterMetrics(text))
 		}
 	}
 }
 
-// ours is the gateway's own part of the metrics.
-func ours(text string) string {
+// filterMetrics is the gateway's own part of the metrics.
+func filterMetrics(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "voxgate_") && !strings.Contains(line, "_bucket") {
@@ -120,16 +120,16 @@ func ours(text string) string {
 
 // What is the operator's is at the private address and nowhere else.
 func TestThePrivateListener(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
-	private := p.waitFor(`msg=private at=(\S+)`)
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
+	private := p.awaitLog(`msg=private at=(\S+)`)
 	for path, says := range map[string]string{
 		"/metrics": "voxgate_sessions", "/healthz": "ok", "/readyz": "ok", "/debug/pprof/": "goroutine",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile",
 	} {
-		if status, body := get(t, private+path); status != http.StatusOK || !strings.Contains(body, says) {
+		if status, body := getURL(t, private+path); status != http.StatusOK || !strings.Contains(body, says) {
 			t.Errorf("%s: %d %.300s", path, status, body)
 		}
-		if status, body := get(t, p.url+path); status != http.StatusNotFound || strings.Contains(body, says) {
+		if status, body := getURL(t, p.url+path); status != http.StatusNotFound || strings.Contains(body, says) {
 			t.Errorf("%s is served to everybody: %d %.300s", path, status, body)
 		}
 	}
@@ -145,7 +145,7 @@ func TestThePrivateListener(t *testing.T) {
 		!strings.Contains(err.Error(), "VOXGATE_PRIVATE_ADDR") {
 		t.Errorf("nowhere to ask: %v", err)
 	}
-	if status, body := get(t, private+"/debug/pprof/cmdline"); strings.Contains(body, "serve") || strings.Contains(body, "-test") {
+	if status, body := getURL(t, private+"/debug/pprof/cmdline"); strings.Contains(body, "serve") || strings.Contains(body, "-test") {
 		t.Errorf("the command line is shown, which may hold a secret: %d %s", status, body)
 	}
 }
@@ -165,10 +165,10 @@ func TestReady(t *testing.T) {
 		status int
 	}{{true, 200}, {false, 503}} {
 		ready = want.ready
-		if status, body := get(t, url+"/readyz"); status != want.status {
+		if status, body := getURL(t, url+"/readyz"); status != want.status {
 			t.Errorf("ready %v: %d %s", ready, status, body)
 		}
-		if status, _ := get(t, url+"/healthz"); status != http.StatusOK {
+		if status, _ := getURL(t, url+"/healthz"); status != http.StatusOK {
 			t.Errorf("healthy: %d", status)
 		}
 	}
@@ -328,9 +328,9 @@ func TestTraces(t *testing.T) {
 	}))
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0"}, env())
-	p.ask(`{}`)
-	p.end() // what was not sent yet is sent now
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0"}, env())
+	p.askOnce(`{}`)
+	p.stopGateway() // what was not sent yet is sent now
 	close(sent)
 	var all strings.Builder
 	for one := range sent {
@@ -350,17 +350,17 @@ func TestMetricsOfTelephones(t *testing.T) {
 	}
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk)
-	private := p.waitFor(`msg=private at=(\S+)`)
-	ask := func(method, path, body string) string { return p.keyed(key, method, path, body) }
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	ask := func(method, path, body string) string { return p.requestWithKey(key, method, path, body) }
 	const call = `{"to":"+49302","trunk":"line","agent":{"prompt":"You call."}}`
 	replied := make(chan string, 1)
 	go func() { replied <- ask(http.MethodPost, "/v1/calls", call) }()
-	reply(t, trunk, "INVITE", "486 Busy Here", "")
+	awaitAndReply(t, trunk, "INVITE", "486 Busy Here", "")
 	<-replied
-	metricsWith(t, private, `voxgate_sip_calls_out_total{outcome="busy"} 1`)
+	awaitMetric(t, private, `voxgate_sip_calls_out_total{outcome="busy"} 1`)
 
 	go func() { replied <- ask(http.MethodPost, "/v1/calls", call) }()
-	invite := reply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(
+	invite := awaitAndReply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(
 		callSDP, sound.LocalAddr().(*net.UDPAddr).Port))
 	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(<-replied)
 	port := regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invite)
@@ -389,16 +389,16 @@ func TestMetricsOfTelephones(t *testing.T) {
 	})
 	defer talking.Wait()
 	defer close(stop)
-	metricsWith(t, private, `voxgate_sessions{door="sip",state="live"} 1`)
+	awaitMetric(t, private, `voxgate_sessions{door="sip",state="live"} 1`)
 	reportLoss(t, sound, to, 10, 100)
 	ask(http.MethodDelete, "/v1/calls/"+id[1], "")
-	reply(t, trunk, "BYE", "200 OK", "")
-	metricsWith(t, private, `voxgate_sip_calls_out_total{outcome="answered"} 1`)
-	metricsWith(t, private, `voxgate_rtp_jitter_seconds_count{direction="up"} 1`)
-	metricsWith(t, private, `voxgate_rtp_packets_total{direction="down"} 100`)
-	metricsWith(t, private, `voxgate_rtp_packets_lost_total{direction="down"} 10`)
+	awaitAndReply(t, trunk, "BYE", "200 OK", "")
+	awaitMetric(t, private, `voxgate_sip_calls_out_total{outcome="answered"} 1`)
+	awaitMetric(t, private, `voxgate_rtp_jitter_seconds_count{direction="up"} 1`)
+	awaitMetric(t, private, `voxgate_rtp_packets_total{direction="down"} 100`)
+	awaitMetric(t, private, `voxgate_rtp_packets_lost_total{direction="down"} 10`)
 
-	at, err := net.ResolveUDPAddr("udp", p.waitFor(`msg=listening door=sip transport=UDP at=(\S+)`))
+	at, err := net.ResolveUDPAddr("udp", p.awaitLog(`msg=listening door=sip transport=UDP at=(\S+)`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,11 +408,11 @@ func TestMetricsOfTelephones(t *testing.T) {
 	if _, err := trunk.WriteTo([]byte(refused), at); err != nil {
 		t.Fatal(err)
 	}
-	metricsWith(t, private, `voxgate_refusals_total{rule="sip no agent"} 1`)
+	awaitMetric(t, private, `voxgate_refusals_total{rule="sip no agent"} 1`)
 }
 
-// keyed asks with a server key.
-func (p *program) keyed(key, method, path, body string) string {
+// requestWithKey asks with a server key.
+func (p *program) requestWithKey(key, method, path, body string) string {
 	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Error(err)
@@ -464,10 +464,10 @@ func startDialler(t *testing.T, trunk net.PacketConn, more ...string) (p *progra
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
-	return start(t, []string{"serve"}, env(append(more,
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	return startGateway(t, []string{"serve"}, env(append(more,
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "GOOGLE_GEMINI_BASE_URL", model.url,
-		"VOXGATE_SIP", written(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
+		"VOXGATE_SIP", writeTempFile(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
 			"trunks":[{"name":"line","callsPerSecond":100,"from":["127.0.0.1"],
 			"outbound":{"server":"sip:%s","from":"+49301","to":["+49*"]}}]}`, trunk.LocalAddr())),
 	)...)), key
@@ -486,8 +486,8 @@ func listenUDP(t *testing.T) net.PacketConn {
 // callSDP describes sound at a port.
 const callSDP = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n"
 
-// reply waits for a SIP request, answers it, and returns it.
-func reply(t *testing.T, trunk net.PacketConn, method, status, sdp string) string {
+// awaitAndReply waits for a SIP request, answers it, and returns it.
+func awaitAndReply(t *testing.T, trunk net.PacketConn, method, status, sdp string) string {
 	t.Helper()
 	if err := trunk.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)

@@ -31,14 +31,14 @@ type node struct {
 	private string
 }
 
-// cluster is a Gemini, a Redis and gateways, of which the first reaches Redis through a network that can be cut.
-func cluster(t *testing.T, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
+// startCluster is a Gemini, a Redis and gateways, of which the first reaches Redis through a network that can be cut.
+func startCluster(t *testing.T, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
 	t.Helper()
-	return clusterOf(t, start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env()).url, more...)
+	return startClusterWith(t, startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env()).url, more...)
 }
 
-// clusterOf is one of a Gemini at a URL.
-func clusterOf(t *testing.T, model string, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
+// startClusterWith is one of a Gemini at a URL.
+func startClusterWith(t *testing.T, model string, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
 	t.Helper()
 	redis, err := redistest.Start()
 	if err != nil {
@@ -59,7 +59,7 @@ func clusterOf(t *testing.T, model string, more ...string) (redis *redistest.Ser
 				t.Log(p.logged())
 			}
 		})
-		return &node{p, cmd, p.waitFor(`msg=private at=(\S+)`)}
+		return &node{p, cmd, p.awaitLog(`msg=private at=(\S+)`)}
 	}
 	return redis, network, begin(network.URL()), begin(redis.URL())
 }
@@ -71,18 +71,18 @@ type visitor struct {
 	event          int // the newest
 }
 
-// visit opens a conversation, or goes on with that of from.
-func (n *node) visit(from *visitor) *visitor {
+// openConversation opens a conversation, or goes on with that of from.
+func (n *node) openConversation(from *visitor) *visitor {
 	n.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(n.url, "http"), nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return n.visitBy(conn, from)
+	return n.openConversationOn(conn, from)
 }
 
-// visitBy does so by a socket that is open.
-func (n *node) visitBy(conn *websocket.Conn, from *visitor) *visitor {
+// openConversationOn does so by a socket that is open.
+func (n *node) openConversationOn(conn *websocket.Conn, from *visitor) *visitor {
 	n.t.Helper()
 	n.t.Cleanup(func() { conn.Close() })
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -91,12 +91,12 @@ func (n *node) visitBy(conn *websocket.Conn, from *visitor) *visitor {
 	if from != nil {
 		resume = fmt.Sprintf(`,"resumeToken":%q,"lastEvent":%d`, from.token, from.event)
 	}
-	v.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumable":true` + resume + `}}`)
+	v.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumable":true` + resume + `}}`)
 	var done struct {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
 	}
-	v.read("SETUP_COMPLETE", &done)
+	v.awaitEvent("SETUP_COMPLETE", &done)
 	v.session, v.token = done.SessionID, done.ResumeToken
 	if !done.Success || done.Resumed != (from != nil) || from != nil && done.SessionID != from.session {
 		n.t.Fatalf("set up: %+v", done)
@@ -104,8 +104,8 @@ func (n *node) visitBy(conn *websocket.Conn, from *visitor) *visitor {
 	return v
 }
 
-// read reads until a message of a type comes, and its payload into what into points to, unless that is nil.
-func (v *visitor) read(kind string, into any) {
+// awaitEvent reads until a message of a type comes, and its payload into what into points to, unless that is nil.
+func (v *visitor) awaitEvent(kind string, into any) {
 	v.t.Helper()
 	for {
 		_, raw, err := v.conn.ReadMessage()
@@ -135,17 +135,17 @@ func (v *visitor) read(kind string, into any) {
 	}
 }
 
-// said is what the gateway has of the conversation.
-func (v *visitor) said() string {
+// conversationText is what the gateway has of the conversation.
+func (v *visitor) conversationText() string {
 	v.t.Helper()
-	v.send(`{"type":"GET_CONTEXT"}`)
+	v.sendMessage(`{"type":"GET_CONTEXT"}`)
 	var context struct {
 		Entries []struct {
 			Role, Content string
 			Cut           bool
 		}
 	}
-	v.read("CONTEXT", &context)
+	v.awaitEvent("CONTEXT", &context)
 	var list []string
 	for _, e := range context.Entries {
 		if e.Cut {
@@ -156,11 +156,11 @@ func (v *visitor) said() string {
 	return strings.Join(list, ", ")
 }
 
-// talk says something that is repeated.
-func (v *visitor) talk(text string) {
+// typeAndAwaitAnswer types a text and waits for the end of the answer, which repeats it.
+func (v *visitor) typeAndAwaitAnswer(text string) {
 	v.t.Helper()
-	v.say(text)
-	v.read("TURN_COMPLETE", nil)
+	v.typeText(text)
+	v.awaitEvent("TURN_COMPLETE", nil)
 }
 
 const long = "one two three four five six seven eight nine ten"
@@ -171,53 +171,53 @@ func TestAGatewayDies(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	redis, _, a, b := cluster(t)
-	v := a.visit(nil)
-	v.talk("hello")
-	v.say(long)
+	redis, _, a, b := startCluster(t)
+	v := a.openConversation(nil)
+	v.typeAndAwaitAnswer("hello")
+	v.typeText(long)
 	for range 5 {
-		v.read("AUDIO_CHUNK", nil)
+		v.awaitEvent("AUDIO_CHUNK", nil)
 	}
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	died := time.Now()
-	w := b.visit(v)
+	w := b.openConversation(v)
 	var cut struct {
 		By   string
 		Turn int
 	}
-	if w.read("INTERRUPTED", &cut); cut.By != "link" || cut.Turn != 2 {
+	if w.awaitEvent("INTERRUPTED", &cut); cut.By != "link" || cut.Turn != 2 {
 		t.Errorf("the answer ended as %+v", cut)
 	}
-	w.talk("still there?")
+	w.typeAndAwaitAnswer("still there?")
 	t.Logf("answered to its end after %v", time.Since(died).Round(time.Millisecond))
 	want := "user hello, assistant You said: hello, user " + long + ", assistant …, user still there?, assistant You said: still there?"
-	if got := w.said(); got != want {
+	if got := w.conversationText(); got != want {
 		t.Errorf("said was %q, not %q", got, want)
 	}
-	b.waitFor("connection resumed") // the same session of Gemini
+	b.awaitLog("connection resumed") // the same session of Gemini
 	if strings.Contains(b.logged(), "fresh session started") {
 		t.Errorf("a fresh session went on:\n%s", b.logged())
 	}
 
 	// Redis forgets everything; the gateway that runs a conversation writes it again.
 	redis.Kill()
-	w.talk("is Redis there?")
-	newcomer := b.visit(nil)
-	newcomer.talk("and without Redis?")
-	if status, body := get(t, b.private+"/readyz"); status != http.StatusOK || !strings.Contains(body, "degraded") {
+	w.typeAndAwaitAnswer("is Redis there?")
+	newcomer := b.openConversation(nil)
+	newcomer.typeAndAwaitAnswer("and without Redis?")
+	if status, body := getURL(t, b.private+"/readyz"); status != http.StatusOK || !strings.Contains(body, "degraded") {
 		t.Errorf("ready: %d %s", status, body)
 	}
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	b.waitFor("the store responds again")
+	b.awaitLog("the store responds again")
 	c := nodeBeside(t, b, redis)
-	w.talk("again")
-	w.talk("once more") // the store knows of a turn a moment after the client, and a gateway that lives is not waited for
-	x := c.visit(w)
-	if got := x.said(); !strings.Contains(got, "user again, assistant You said: again, user once more") {
+	w.typeAndAwaitAnswer("again")
+	w.typeAndAwaitAnswer("once more") // the store knows of a turn a moment after the client, and a gateway that lives is not waited for
+	x := c.openConversation(w)
+	if got := x.conversationText(); !strings.Contains(got, "user again, assistant You said: again, user once more") {
 		t.Errorf("said was %q", got)
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -246,10 +246,10 @@ func TestAGatewayIsDrained(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	_, _, a, b := cluster(t)
-	v := a.visit(nil)
-	v.say("one two three four")
-	v.read("AUDIO_CHUNK", nil)
+	_, _, a, b := startCluster(t)
+	v := a.openConversation(nil)
+	v.typeText("one two three four")
+	v.awaitEvent("AUDIO_CHUNK", nil)
 	resp, err := http.Post(a.private+"/v1/drain", "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -257,32 +257,32 @@ func TestAGatewayIsDrained(t *testing.T) {
 	if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
-	if status, _ := get(t, a.private+"/readyz"); status != http.StatusServiceUnavailable {
+	if status, _ := getURL(t, a.private+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("ready: %d", status)
 	}
-	v.read("TURN_COMPLETE", nil)
+	v.awaitEvent("TURN_COMPLETE", nil)
 	if strings.Contains(v.all.String(), "MOVE") {
 		t.Error("asked to go in the middle of an answer")
 	}
-	v.read("MOVE", nil)
+	v.awaitEvent("MOVE", nil)
 	next, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	v.conn.Close()
-	w := b.visitBy(next, v)
+	w := b.openConversationOn(next, v)
 	var state struct{ State string }
-	for w.read("SESSION_STATE", &state); state.State != "live"; {
-		w.read("SESSION_STATE", &state)
+	for w.awaitEvent("SESSION_STATE", &state); state.State != "live"; {
+		w.awaitEvent("SESSION_STATE", &state)
 	}
 	t.Logf("nobody was there for %v", time.Since(began).Round(time.Millisecond))
-	w.talk("here?")
+	w.typeAndAwaitAnswer("here?")
 	const want = "user one two three four, assistant You said: one two three four, user here?, assistant You said: here?"
-	if got := w.said(); got != want {
+	if got := w.conversationText(); got != want {
 		t.Errorf("said was %q, not %q", got, want)
 	}
-	if status, body := get(t, a.private+"/healthz"); status != http.StatusOK {
+	if status, body := getURL(t, a.private+"/healthz"); status != http.StatusOK {
 		t.Errorf("healthy: %d %s", status, body)
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -302,22 +302,23 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	}
 	t.Parallel()
 	model, sessions := countingModel(t)
-	_, network, a, b := clusterOf(t, model)
-	v := a.visit(nil)
-	v.talk("hello")
+	_, network, a, b := startClusterWith(t, model)
+	v := a.openConversation(nil)
+	v.typeAndAwaitAnswer("hello")
 	network.SetBlackhole(true)
-	v.talk("still here?")
-	w := b.visit(v)
-	b.waitFor("dial failed")
-	v.talk("and now?")
+	v.typeAndAwaitAnswer("still here?")
+	w := b.openConversation(v)
+	b.awaitLog("dial failed")
+	v.typeAndAwaitAnswer("and now?")
 	network.SetBlackhole(false)
 	var gone struct{ Reason string }
-	if v.read("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
+	if v.awaitEvent("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
 		t.Errorf("got %q", gone.Reason)
 	}
-	b.waitFor("connection resumed")
-	w.talk("over there")
-	if got := w.said(); !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, "user over there, assistant You said: over there") {
+	b.awaitLog("connection resumed")
+	w.typeAndAwaitAnswer("over there")
+	if got := w.conversationText(); !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got,
+		"user over there, assistant You said: over there") {
 		t.Errorf("said was %q", got)
 	}
 	if n := sessions.Load(); n != 1 {
@@ -333,25 +334,26 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	}
 	t.Parallel()
 	model, sessions := countingModel(t)
-	redis, network, a, b := clusterOf(t, model)
-	v := a.visit(nil)
-	v.talk("hello")
+	redis, network, a, b := startClusterWith(t, model)
+	v := a.openConversation(nil)
+	v.typeAndAwaitAnswer("hello")
 	network.SetBlackhole(true)
 	v.conn.Close()
 	left := time.Now()
-	w := b.visit(v)
-	b.waitFor("connection resumed")
+	w := b.openConversation(v)
+	b.awaitLog("connection resumed")
 	t.Logf("Gemini was there again after %v", time.Since(left).Round(time.Millisecond))
-	w.talk("over there")
+	w.typeAndAwaitAnswer("over there")
 	network.SetBlackhole(false)
-	a.waitFor("taken by another gateway")
-	a.waitFor("conversation ended")
-	w.talk("still there?")
+	a.awaitLog("taken by another gateway")
+	a.awaitLog("conversation ended")
+	w.typeAndAwaitAnswer("still there?")
 	w.conn.Close()
-	x := nodeBeside(t, b, redis).visit(w)
-	x.talk("and here?")
-	got, want := x.said(), "user over there, assistant You said: over there, user still there?, assistant You said: still there?, "+
-		"user and here?, assistant You said: and here?"
+	x := nodeBeside(t, b, redis).openConversation(w)
+	x.typeAndAwaitAnswer("and here?")
+	got, want := x.conversationText(),
+		"user over there, assistant You said: over there, user still there?, assistant You said: still there?, "+
+			"user and here?, assistant You said: and here?"
 	if !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, want) { // the first answer may not have been reported before the cut
 		t.Errorf("said was %q", got)
 	}
@@ -390,7 +392,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func() *program {
-		return start(
+		return startGateway(
 			t,
 			nil,
 			env(
@@ -418,9 +420,9 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	if _, _, err := written.SetUsage(t.Context(), "nodes/all", "zzz "+evil.URL, 1, 1, -1, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	c := a.converse(fmt.Sprintf(`{},"token":%q`, key))
+	c := a.openConversation(fmt.Sprintf(`{},"token":%q`, key))
 	defer c.conn.Close()
-	c.must("SETUP_COMPLETE", "")
+	c.mustAwaitEvent("SETUP_COMPLETE", "")
 	ask := func(method, path string) (int, string) {
 		r, err := http.NewRequest(method, b.url+path, nil)
 		if err != nil {
@@ -440,7 +442,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		return answer.StatusCode, string(body)
 	}
 	var list struct{ Sessions []struct{ ID, Door string } }
-	b.eventually(func() bool { // b hears of a
+	b.awaitCondition(func() bool { // b hears of a
 		_, body := ask(http.MethodGet, "/v1/sessions")
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
 			t.Fatal(err)
@@ -461,14 +463,14 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	defer w.Close()
 	_ = w.SetReadDeadline(time.Now().Add(patience))
 	watcher := &conversation{t: t, conn: w}
-	watcher.must("SETUP_COMPLETE", "")
-	watcher.say("hello")
-	watcher.must("TURN_COMPLETE", "")
+	watcher.mustAwaitEvent("SETUP_COMPLETE", "")
+	watcher.typeText("hello")
+	watcher.mustAwaitEvent("TURN_COMPLETE", "")
 	if status, body := ask(http.MethodDelete, at+"?now=1"); status != http.StatusNoContent {
 		t.Errorf("ending it: %d %s", status, body)
 	}
-	c.must("GEMINI_DISCONNECTED", "")
-	watcher.must("GEMINI_DISCONNECTED", "")
+	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	watcher.mustAwaitEvent("GEMINI_DISCONNECTED", "")
 	if status, _ := ask(http.MethodDelete, at); status != http.StatusNotFound {
 		t.Errorf("ending it again: %d", status)
 	}
@@ -477,7 +479,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 // Calls of OpenAI's clients are heard, and hung up, by way of any gateway, and WHIP's ended.
 func TestCallsAreReachedByAnyNode(t *testing.T) {
 	t.Parallel()
-	_, _, a, b := cluster(t, "VOXGATE_AGENTS="+agentsIn(t, map[string]string{"desk": ""}))
+	_, _, a, b := startCluster(t, "VOXGATE_AGENTS="+writeAgents(t, map[string]string{"desk": ""}))
 	caller, err := rtctest.New(rtctest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -513,7 +515,7 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 	call := begun.Header.Get("Location")
 	id := call[strings.LastIndex(call, "/")+1:]
 	var hears *websocket.Conn
-	b.eventually(func() bool { // b hears of a
+	b.awaitCondition(func() bool { // b hears of a
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+"/v1/realtime?call_id="+id, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// asks sends a request to the private address, as a page of an origin would, and returns the answer.
-func asks(t *testing.T, method, url, key, origin string) (status int, answer map[string]any, policy string) {
+// requestJSON sends a request to the private address, as a page of an origin would, and returns the answer.
+func requestJSON(t *testing.T, method, url, key, origin string) (status int, answer map[string]any, policy string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -48,19 +48,20 @@ func TestTheOperatorsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{
+	p := startGateway(t, []string{
 		"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0",
 		"--keys", keys, "--auth", "off", "--agents", agents, "--calls", t.TempDir(),
 	}, env())
-	private := p.waitFor(`msg=private at=(\S+)`)
-	c := p.converse(`{}`)
-	c.until("SETUP_COMPLETE", "")
-	c.say("hello")
-	c.until("TURN_COMPLETE", "")
-	if status, _, policy := asks(t, "GET", private+"/", "", ""); status != http.StatusOK || !strings.Contains(policy, "default-src 'none'") {
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	c := p.openConversation(`{}`)
+	c.awaitEvent("SETUP_COMPLETE", "")
+	c.typeText("hello")
+	c.awaitEvent("TURN_COMPLETE", "")
+	if status, _, policy := requestJSON(t, "GET", private+"/", "", ""); status != http.StatusOK || !strings.Contains(policy,
+		"default-src 'none'") {
 		t.Errorf("the page: %d %s", status, policy)
 	}
-	status, now, _ := asks(t, "GET", private+"/status", "", "")
+	status, now, _ := requestJSON(t, "GET", private+"/status", "", "")
 	if dials, _ := now["dials"].(map[string]any); status != http.StatusOK ||
 		now["now"] != 1.0 || now["ended"] != 0.0 || now["ready"] != true || now["keyed"] != true || now["backend"] != "emulator" ||
 		dials["ok"] != 1.0 || !(now["dollars"].(float64) > 0) || !strings.HasPrefix(now["page"].(string), p.url) ||
@@ -83,27 +84,27 @@ func TestTheOperatorsPage(t *testing.T) {
 		{"GET", private + "/listen/forged", "", "", http.StatusForbidden},
 		{"POST", private + "/v1/tokens", key, "", http.StatusMethodNotAllowed},
 	} {
-		if status, answer, _ := asks(t, test.method, test.url, test.key, test.origin); status != test.status {
+		if status, answer, _ := requestJSON(t, test.method, test.url, test.key, test.origin); status != test.status {
 			t.Errorf("%+v: %d %v", test, status, answer)
 		}
 	}
-	_, paper, _ := asks(t, "GET", sessions+"/unknown/ticket", key, "") // a key that may not listen cannot by a ticket
-	if status, answer, _ := asks(t, "GET", private+"/listen/"+paper["ticket"].(string), "", ""); status != http.StatusForbidden ||
+	_, paper, _ := requestJSON(t, "GET", sessions+"/unknown/ticket", key, "") // a key that may not listen cannot by a ticket
+	if status, answer, _ := requestJSON(t, "GET", private+"/listen/"+paper["ticket"].(string), "", ""); status != http.StatusForbidden ||
 		!strings.Contains(answer["error"].(map[string]any)["message"].(string), "listen") {
 		t.Errorf("%d %v", status, answer)
 	}
 
 	write("---\nvoice: [\n---\nYou are the front desk.")
-	p.eventually(func() bool {
-		_, now, _ = asks(t, "GET", private+"/status", "", "")
+	p.awaitCondition(func() bool {
+		_, now, _ = requestJSON(t, "GET", private+"/status", "", "")
 		desk := now["agents"].([]any)[0].(map[string]any)
 		problem, _ := desk["problem"].(string)
 		return desk["name"] == "desk" && strings.Contains(problem, "desk.md:")
 	})
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	c.until("GEMINI_DISCONNECTED", "")
-	p.eventually(func() bool {
-		_, now, _ = asks(t, "GET", private+"/status", "", "")
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.awaitEvent("GEMINI_DISCONNECTED", "")
+	p.awaitCondition(func() bool {
+		_, now, _ = requestJSON(t, "GET", private+"/status", "", "")
 		return now["now"] == 0.0 && now["ended"] == 1.0
 	})
 }
@@ -111,7 +112,7 @@ func TestTheOperatorsPage(t *testing.T) {
 // What is the page's own is at most 600 lines: the rest of its look and its helpers are the product's.
 func TestTheOperatorsPageIsSmall(t *testing.T) {
 	lines := 0
-	for _, name := range names(t, "../web/operator") {
+	for _, name := range listFileNames(t, "../web/operator") {
 		lines += strings.Count(readFile(t, filepath.Join("../web/operator", name)), "\n")
 	}
 	if lines == 0 || lines > 600 {

@@ -39,17 +39,17 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 			`"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13}}`+"\n\ndata: [DONE]\n\n", booked)
 	}))
 	defer writer.Close()
-	models := written(t, `{"models":[{"model":"writer","openai":{"url":"`+writer.URL+`/v1"}}]}`)
+	models := writeTempFile(t, `{"models":[{"model":"writer","openai":{"url":"`+writer.URL+`/v1"}}]}`)
 	calls := t.TempDir()
-	folder := agentsIn(t, map[string]string{"desk": "---\noutcome: " + ratings + "\n---\nBe brief.", "plain": "Be brief."})
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", folder,
+	folder := writeAgents(t, map[string]string{"desk": "---\noutcome: " + ratings + "\n---\nBe brief.", "plain": "Be brief."})
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", folder,
 		"VOXGATE_MODELS", models, "VOXGATE_APP_MODEL", "writer", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "s"))
 	for agent, want := range map[string]string{"desk": `"outcome":{"booked":true}`, "plain": ""} {
-		c := p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-		c.must("SETUP_COMPLETE", "")
-		c.say("I want a room.")
-		c.must("TURN_COMPLETE", "")
-		c.send(`{"type":"DISCONNECT_GEMINI"}`)
+		c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
+		c.mustAwaitEvent("SETUP_COMPLETE", "")
+		c.typeText("I want a room.")
+		c.mustAwaitEvent("TURN_COMPLETE", "")
+		c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
 		var body string
 		select {
 		case body = <-told:
@@ -60,8 +60,8 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 			t.Errorf("%s: %s", agent, body)
 		}
 		var got sessionEnd
-		p.eventually(func() bool {
-			for _, name := range names(t, calls) {
+		p.awaitCondition(func() bool {
+			for _, name := range listFileNames(t, calls) {
 				text, err := os.ReadFile(filepath.Join(calls, name))
 				if err == nil && strings.HasSuffix(name, ".json") && strings.Contains(string(text), `"`+agent+`"`) {
 					return json.Unmarshal(text, &got) == nil

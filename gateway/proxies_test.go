@@ -45,10 +45,11 @@ func freePort(t *testing.T) string {
 // The lines of docs/network.md for nginx, Caddy and HAProxy work as they stand, on a port that is not 443: a page that came through the
 // proxy may connect, one of another host may not, and a long REST request passes.
 func TestProxies(t *testing.T) {
-	gate := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com", "VOXGATE_TRUSTED_PROXIES", "127.0.0.1"))
-	defer gate.end()
+	gate := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com", "VOXGATE_TRUSTED_PROXIES",
+		"127.0.0.1"))
+	defer gate.stopGateway()
 	inner := strings.TrimPrefix(gate.url, "http://")
-	chain, secret := certificate(t, 1)
+	chain, secret := newCertificate(t, 1)
 	files := t.TempDir()
 	cert, key, pem := filepath.Join(files, "cert.pem"), filepath.Join(files, "key.pem"), filepath.Join(files, "voice.pem")
 	for file, text := range map[string][]byte{cert: chain, key: secret, pem: append(bytes.Clone(chain), secret...)} {
@@ -108,7 +109,7 @@ func TestProxies(t *testing.T) {
 			browser := &http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: trusting}}
 			defer browser.CloseIdleConnections()
 			outer := "https://voice.example.com:" + port
-			gate.eventually(func() bool {
+			gate.awaitCondition(func() bool {
 				resp, err := browser.Get(outer + "/")
 				if err == nil {
 					resp.Body.Close()

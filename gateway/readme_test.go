@@ -63,8 +63,8 @@ func clone(t *testing.T, program string) string {
 	return here
 }
 
-// shell runs commands as a reader would who pastes them, and returns what they print and leave in the environment.
-func shell(t *testing.T, folder, commands string) (printed string, environ variables) {
+// runShell runs commands as a reader would who pastes them, and returns what they print and leave in the environment.
+func runShell(t *testing.T, folder, commands string) (printed string, environ variables) {
 	t.Helper()
 	cmd := exec.Command("bash", "-euc", commands+"\nenv -0 >&3")
 	cmd.Dir = folder
@@ -89,8 +89,8 @@ func shell(t *testing.T, folder, commands string) (printed string, environ varia
 	return out.String(), readEnvironment(slices.DeleteFunc(strings.Split(string(raw), "\x00"), func(s string) bool { return s == "" }))
 }
 
-// pasted runs what stands before "bin/gateway serve" in a block, and returns the settings with which that serves.
-func pasted(t *testing.T, folder, block string) (printed string, environ variables) {
+// runPasted runs what stands before "bin/gateway serve" in a block, and returns the settings with which that serves.
+func runPasted(t *testing.T, folder, block string) (printed string, environ variables) {
 	t.Helper()
 	m := serveLine.FindStringSubmatchIndex(block)
 	if m == nil {
@@ -98,7 +98,7 @@ func pasted(t *testing.T, folder, block string) (printed string, environ variabl
 	}
 	before := strings.ReplaceAll(block[:m[0]], "make build\n", "")
 	settings := block[m[2]:m[3]]
-	printed, environ = shell(t, folder, before+"for s in "+strings.ReplaceAll(settings, "\\\n", " ")+`; do export "$s"; done`)
+	printed, environ = runShell(t, folder, before+"for s in "+strings.ReplaceAll(settings, "\\\n", " ")+`; do export "$s"; done`)
 	for name, value := range environ {
 		if strings.HasPrefix(name, envPrefix) && !filepath.IsAbs(value) {
 			if _, err := os.Stat(filepath.Join(folder, value)); err == nil {
@@ -146,11 +146,11 @@ func TestREADME(t *testing.T) {
 
 // tryTelephone serves the README's telephone agent, and has a call answered as Twilio would.
 func tryTelephone(t *testing.T, folder, block string) {
-	_, environ := pasted(t, folder, block)
+	_, environ := runPasted(t, folder, block)
 	environ["VOXGATE_ADDR"], environ["TWILIO_AUTH_TOKEN"] = "127.0.0.1:0", "secret of a test"
 	t.Setenv("TWILIO_AUTH_TOKEN", "secret of a test")
-	p := start(t, nil, ourVariables(environ))
-	defer p.end()
+	p := startGateway(t, nil, ourVariables(environ))
+	defer p.stopGateway()
 	form := url.Values{"CallSid": {"CA1"}, "From": {"+493012345"}, "To": {"+493067890"}}
 	const at = "https://voice.example.com/telephony/twilio/answer"
 	mac := hmac.New(sha1.New, []byte("secret of a test"))
@@ -172,7 +172,7 @@ func tryTelephone(t *testing.T, folder, block string) {
 
 // tryInternet checks the README's settings for a machine on the internet, serves with its keys, and mints a token as it says.
 func tryInternet(t *testing.T, folder, block string) {
-	printed, environ := pasted(t, folder, block)
+	printed, environ := runPasted(t, folder, block)
 	key := regexp.MustCompile(`(?m)^vgk_\S+$`).FindString(printed)
 	if key == "" {
 		t.Fatalf("no key is printed:\n%s", printed)
@@ -181,15 +181,15 @@ func tryInternet(t *testing.T, folder, block string) {
 	if err := run(t.Context(), []string{"check-config"}, ourVariables(environ), &out, &out); err != nil {
 		t.Errorf("the settings are wrong: %v", err)
 	}
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", environ["VOXGATE_KEYS"]))
-	defer p.end()
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", environ["VOXGATE_KEYS"]))
+	defer p.stopGateway()
 	blocks := readmeBlocks(t)
 	i := slices.IndexFunc(blocks, func(b string) bool { return strings.HasPrefix(b, "curl ") })
 	if i < 0 {
 		t.Fatal("no block mints a token")
 	}
 	asked := strings.ReplaceAll(blocks[i], "https://voice.example.com", p.url)
-	if minted, _ := shell(t, folder, fmt.Sprintf("KEY=%s\n%s", key, asked)); !strings.Contains(minted, `"token":"`) {
+	if minted, _ := runShell(t, folder, fmt.Sprintf("KEY=%s\n%s", key, asked)); !strings.Contains(minted, `"token":"`) {
 		t.Errorf("no token is minted: %s", minted)
 	}
 }

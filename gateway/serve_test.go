@@ -65,8 +65,8 @@ func (p *program) logged() string {
 	return p.log.String()
 }
 
-// start runs a command and waits for its address.
-func start(t *testing.T, args []string, environ variables) *program {
+// startGateway runs a command and waits for its address.
+func startGateway(t *testing.T, args []string, environ variables) *program {
 	t.Helper()
 	forced, force := context.WithCancel(context.Background())
 	t.Cleanup(force)
@@ -75,13 +75,13 @@ func start(t *testing.T, args []string, environ variables) *program {
 	atOnce := variables{"VOXGATE_DRAIN": "0"}
 	maps.Copy(atOnce, environ)
 	go func() { p.done <- run(ctx, args, atOnce, io.Discard, p) }()
-	t.Cleanup(p.end)
-	p.url = strings.TrimSuffix(p.waitFor(`url"?[=:]"?([^\s"]+)`), "/")
+	t.Cleanup(p.stopGateway)
+	p.url = strings.TrimSuffix(p.awaitLog(`url"?[=:]"?([^\s"]+)`), "/")
 	return p
 }
 
-// eventually waits until something is done.
-func (p *program) eventually(done func() bool) {
+// awaitCondition waits until something is done.
+func (p *program) awaitCondition(done func() bool) {
 	p.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -92,8 +92,8 @@ func (p *program) eventually(done func() bool) {
 	}
 }
 
-// waitFor waits until a line of the log matches, and returns the first group.
-func (p *program) waitFor(pattern string) string {
+// awaitLog waits until a line of the log matches, and returns the first group.
+func (p *program) awaitLog(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
 	deadline := time.After(patience)
@@ -111,7 +111,7 @@ func (p *program) waitFor(pattern string) string {
 	}
 }
 
-func (p *program) end() {
+func (p *program) stopGateway() {
 	p.stop()
 	if p.done == nil {
 		return
@@ -134,7 +134,7 @@ type conversation struct {
 	all  strings.Builder // what came
 }
 
-func (p *program) converse(config string) *conversation {
+func (p *program) openConversation(config string) *conversation {
 	p.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
 	if err != nil {
@@ -142,24 +142,24 @@ func (p *program) converse(config string) *conversation {
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	c := &conversation{t: p.t, conn: conn}
-	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
+	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
 	return c
 }
 
-func (c *conversation) send(text string) {
+func (c *conversation) sendMessage(text string) {
 	c.t.Helper()
 	if err := c.conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *conversation) say(text string) {
+func (c *conversation) typeText(text string) {
 	c.t.Helper()
-	c.send(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
+	c.sendMessage(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
 }
 
-// until reads until a message of a type has the text. It reports false when the conversation ends before.
-func (c *conversation) until(kind, text string) bool {
+// awaitEvent reads until a message of a type has the text. It reports false when the conversation ends before.
+func (c *conversation) awaitEvent(kind, text string) bool {
 	c.t.Helper()
 	for {
 		_, raw, err := c.conn.ReadMessage()
@@ -177,22 +177,22 @@ func (c *conversation) until(kind, text string) bool {
 	}
 }
 
-// ask opens a conversation, types something and returns everything that came until the turn was complete.
-func (p *program) ask(config string) string {
+// askOnce opens a conversation, types something and returns everything that came until the turn was complete.
+func (p *program) askOnce(config string) string {
 	p.t.Helper()
-	c := p.converse(config)
+	c := p.openConversation(config)
 	defer c.conn.Close()
-	if c.until("SETUP_COMPLETE", "") {
-		c.say("hello")
-		c.until("TURN_COMPLETE", "")
+	if c.awaitEvent("SETUP_COMPLETE", "") {
+		c.typeText("hello")
+		c.awaitEvent("TURN_COMPLETE", "")
 	}
 	return c.all.String()
 }
 
 func TestServeWithoutAKeyTalksToTheEmulator(t *testing.T) {
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
-	p.waitFor("No GEMINI_API_KEY is set: the built-in emulator answers")
-	if got := p.ask(`{}`); !strings.Contains(got, `"backend":"emulator"`) || !strings.Contains(got, "AUDIO_CHUNK") {
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
+	p.awaitLog("No GEMINI_API_KEY is set: the built-in emulator answers")
+	if got := p.askOnce(`{}`); !strings.Contains(got, `"backend":"emulator"`) || !strings.Contains(got, "AUDIO_CHUNK") {
 		t.Errorf("the conversation was %.2000s", got)
 	}
 	resp, err := http.Get(p.url + "/")
@@ -206,9 +206,9 @@ func TestServeWithoutAKeyTalksToTheEmulator(t *testing.T) {
 }
 
 func TestServeUsesAnotherPlaceForGemini(t *testing.T) {
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url+"/some/prefix"))
-	if got := p.ask(`{}`); !strings.Contains(got, `"backend":"gemini"`) || !strings.Contains(got, "AUDIO_CHUNK") {
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url+"/some/prefix"))
+	if got := p.askOnce(`{}`); !strings.Contains(got, `"backend":"gemini"`) || !strings.Contains(got, "AUDIO_CHUNK") {
 		t.Errorf("the conversation was %.2000s", got)
 	}
 }
@@ -239,15 +239,15 @@ func TestServeUsesVertexAI(t *testing.T) {
 	}
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file) // which Google's library reads itself
 
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GENAI_USE_VERTEXAI", "true",
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GENAI_USE_VERTEXAI", "true",
 		"GOOGLE_CLOUD_PROJECT", "a-project", "GOOGLE_VERTEX_BASE_URL", model.url))
-	p.waitFor("by Vertex AI.*project=a-project")
-	got := p.ask(`{"model":"gemini-live-2.5-flash-native-audio"}`)
+	p.awaitLog("by Vertex AI.*project=a-project")
+	got := p.askOnce(`{"model":"gemini-live-2.5-flash-native-audio"}`)
 	if !strings.Contains(got, `"backend":"vertex"`) || !strings.Contains(got, "AUDIO_CHUNK") {
 		t.Errorf("the conversation was %.2000s", got)
 	}
-	p.end()
+	p.stopGateway()
 	if all := got + p.logged(); strings.Contains(all, "planted-secret") || strings.Contains(got, "a-project") {
 		t.Errorf("too much is shown:\n%s", all)
 	}
@@ -255,18 +255,18 @@ func TestServeUsesVertexAI(t *testing.T) {
 
 // TestServeLogsWhatAGoogleReportChanges starts with a report of check google.
 func TestServeLogsWhatAGoogleReportChanges(t *testing.T) {
-	report := written(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn",`+
+	report := writeTempFile(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn",`+
 		`"verdict":"different","found":["answers"]}]}`)
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_GOOGLE_REPORT", report))
-	p.waitFor("replaces assumptions.*model=gemini-3.8-live found.silence_required=false")
-	p.end()
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_GOOGLE_REPORT", report))
+	p.awaitLog("replaces assumptions.*model=gemini-3.8-live found.silence_required=false")
+	p.stopGateway()
 }
 
 // TestTheKeyIsToldToNobody plants a key and looks for it in every message and every line of the log, also when Google
 // refuses it and when Google cannot be reached.
 func TestTheKeyIsToldToNobody(t *testing.T) {
 	const key = "invalid-planted-secret-4711"
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -277,13 +277,13 @@ func TestTheKeyIsToldToNobody(t *testing.T) {
 	}))
 	defer echo.Close()
 	for name, base := range map[string]string{"refused": model.url, "unreachable": "http://" + closed.Addr().String(), "echoed": echo.URL} {
-		p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GEMINI_API_KEY", key, "GOOGLE_GEMINI_BASE_URL", base))
-		got := p.ask(`{}`)
+		p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GEMINI_API_KEY", key, "GOOGLE_GEMINI_BASE_URL", base))
+		got := p.askOnce(`{}`)
 		if !strings.Contains(got, `"success":false`) || !strings.Contains(got, "GEMINI_ERROR") {
 			t.Errorf("%s: the conversation was %.2000s", name, got)
 		}
-		p.waitFor("Gemini does not answer as it should")
-		p.end()
+		p.awaitLog("Gemini does not answer as it should")
+		p.stopGateway()
 		if strings.Contains(got+p.logged(), "planted-secret") {
 			t.Errorf("%s: the key is in a message or the log:\n%s\n%s", name, got, p.logged())
 		}

@@ -58,7 +58,7 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}))
 	defer endpoint.Close()
-	p := start(
+	p := startGateway(
 		t,
 		[]string{"serve"},
 		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
@@ -72,7 +72,7 @@ func TestSessionWebhook(t *testing.T) {
 		`200 nonsense`:                                              "cannot take calls just now",
 	} {
 		answer.Store(given)
-		if got := p.ask(`{}`); !strings.Contains(got, says) {
+		if got := p.askOnce(`{}`); !strings.Contains(got, says) {
 			t.Errorf("%s: the client got %.1500s, want %s", given, got, says)
 		}
 	}
@@ -83,10 +83,10 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}
 	down.Store(true)
-	if got := p.ask(`{}`); !strings.Contains(got, `"code":"busy"`) {
+	if got := p.askOnce(`{}`); !strings.Contains(got, `"code":"busy"`) {
 		t.Errorf("while the endpoint is down the client got %.1500s", got)
 	}
-	metricsWith(t, p.waitFor(`msg=private at=(\S+)`), `voxgate_refusals_total{rule="session webhook"} 4`)
+	awaitMetric(t, p.awaitLog(`msg=private at=(\S+)`), `voxgate_refusals_total{rule="session webhook"} 4`)
 	if logged := p.logged(); strings.Contains(logged, "top-secret") {
 		t.Error("the secret is in the log")
 	}

@@ -24,24 +24,24 @@ import (
 
 // TestDrain: a stopping gateway accepts no new callers, and lets running conversations finish.
 func TestDrain(t *testing.T) {
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m"))
-	c := p.converse(`{}`)
-	if !c.until("SETUP_COMPLETE", "") {
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m"))
+	c := p.openConversation(`{}`)
+	if !c.awaitEvent("SETUP_COMPLETE", "") {
 		t.Fatal(c.all.String())
 	}
 	p.stop()
-	if !c.until("LOG_MESSAGE", `"stopsInMs":60000`) {
+	if !c.awaitEvent("LOG_MESSAGE", `"stopsInMs":60000`) {
 		t.Fatal(c.all.String())
 	}
-	if got := p.ask(`{}`); !strings.Contains(got, "about to stop") || !strings.Contains(got, `"code":"busy"`) {
+	if got := p.askOnce(`{}`); !strings.Contains(got, "about to stop") || !strings.Contains(got, `"code":"busy"`) {
 		t.Errorf("a newcomer got %.1000s", got)
 	}
-	c.say("hello")
-	if !c.until("TURN_COMPLETE", "") {
+	c.typeText("hello")
+	if !c.awaitEvent("TURN_COMPLETE", "") {
 		t.Errorf("it did not go on: %.2000s", c.all.String())
 	}
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
-	p.end() // which waits for it, and fails if it does not come
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	p.stopGateway() // which waits for it, and fails if it does not come
 }
 
 // TestDrainOfParkedConversations: a conversation whose client is gone delays the stop by 5 s at most.
@@ -49,20 +49,20 @@ func TestDrainOfParkedConversations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
-	gone, late := p.converse(`{},"resumable":true`), p.converse(`{},"resumable":true`)
-	if !gone.until("SETUP_COMPLETE", "") || !late.until("SETUP_COMPLETE", "") {
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
+	gone, late := p.openConversation(`{},"resumable":true`), p.openConversation(`{},"resumable":true`)
+	if !gone.awaitEvent("SETUP_COMPLETE", "") || !late.awaitEvent("SETUP_COMPLETE", "") {
 		t.Fatal(gone.all.String(), late.all.String())
 	}
 	gone.conn.Close()
-	p.waitFor(`(conversation parked)`)
+	p.awaitLog(`(conversation parked)`)
 	p.stop()
-	if !late.until("LOG_MESSAGE", "stopsInMs") {
+	if !late.awaitEvent("LOG_MESSAGE", "stopsInMs") {
 		t.Fatal(late.all.String())
 	}
 	late.conn.Close() // this one is waited for 5 s, not an hour
-	p.waitFor(`conversation parked.* (for=5s)`)
-	p.end()
+	p.awaitLog(`conversation parked.* (for=5s)`)
+	p.stopGateway()
 }
 
 // TestStopSignals sends one or two signals to a process, in the middle of its start and with a call. A second one, however soon, ends the
@@ -111,25 +111,25 @@ func TestStopSignals(t *testing.T) {
 			var caller *conversation
 			switch {
 			case c.call:
-				p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
-				if caller = p.converse(`{}`); !caller.until("SETUP_COMPLETE", "") {
+				p.url = strings.TrimSuffix(p.awaitLog(`url=(\S+)`), "/")
+				if caller = p.openConversation(`{}`); !caller.awaitEvent("SETUP_COMPLETE", "") {
 					t.Fatal(caller.all.String())
 				}
 			case strings.HasPrefix(name, "start"):
 				<-asked
 			default:
-				p.waitFor(`url=(\S+)`)
+				p.awaitLog(`url=(\S+)`)
 			}
 			for i, signal := range c.signals {
 				if i > 0 && c.pause != "" {
-					p.waitFor(c.pause)
+					p.awaitLog(c.pause)
 				}
 				if err := cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if caller != nil {
-				if caller.until("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(caller.all.String(), "shutting down") {
+				if caller.awaitEvent("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(caller.all.String(), "shutting down") {
 					t.Errorf("the caller got %.2000s", caller.all.String())
 				}
 				if _, _, err := caller.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
@@ -161,7 +161,7 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		}
 	}))
 	defer backend.Close()
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m", "GOOGLE_GEMINI_BASE_URL", backend.URL))
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m", "GOOGLE_GEMINI_BASE_URL", backend.URL))
 	ask := func(text string) *http.Response {
 		t.Helper()
 		resp, err := http.Post(p.url+"/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse", "application/json",
@@ -188,13 +188,13 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	c := &conversation{t: t, conn: conn}
-	c.send(`{"type":"start","model":"gemini-3.8-flash"}`)
-	if !c.until("ready", "") {
+	c.sendMessage(`{"type":"start","model":"gemini-3.8-flash"}`)
+	if !c.awaitEvent("ready", "") {
 		t.Fatal(c.all.String())
 	}
 
 	p.stop()
-	p.waitFor("(no new conversations)")
+	p.awaitLog("(no new conversations)")
 	refused := ask("quick")
 	for deadline := time.Now().Add(patience); refused.StatusCode == http.StatusOK && time.Now().Before(deadline); {
 		answer(refused) // the log was a moment too early
@@ -204,8 +204,8 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		!strings.Contains(text, `"status":"UNAVAILABLE"`) {
 		t.Errorf("a new call: %s %v %s", refused.Status, refused.Header, text)
 	}
-	c.send(`{"type":"text","text":"quick"}`)
-	if !c.until("transcript", "one") {
+	c.sendMessage(`{"type":"text","text":"quick"}`)
+	if !c.awaitEvent("transcript", "one") {
 		t.Errorf("typed talk: %s", c.all.String())
 	}
 	close(finish)
@@ -219,13 +219,13 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		!strings.Contains(text, "shutting down") {
 		t.Errorf("the call that was left: %s", text)
 	}
-	if !c.until("session_end", "shutting down") {
+	if !c.awaitEvent("session_end", "shutting down") {
 		t.Errorf("typed talk that was left: %s", c.all.String())
 	}
 	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
 		t.Errorf("closed with %v", err)
 	}
-	p.end()
+	p.stopGateway()
 }
 
 // TestWhatDoesNotEndIsLeftBehind: a component that does not end is logged, and the later ones are ended all the same.
@@ -276,7 +276,7 @@ func TestProcess(*testing.T) {
 func startProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	t.Helper()
 	cmd, p := runProcess(t, env...)
-	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	p.url = strings.TrimSuffix(p.awaitLog(`url=(\S+)`), "/")
 	return cmd, p
 }
 
@@ -293,9 +293,9 @@ func runProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	return cmd, p
 }
 
-// TestKilled: a gateway that is killed during a call leaves a valid recording up to that point, and can be started
+// TestKilledProcess: a gateway that is killed during a call leaves a valid recording up to that point, and can be started
 // again.
-func TestKilled(t *testing.T) {
+func TestKilledProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -304,12 +304,12 @@ func TestKilled(t *testing.T) {
 		return startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
 	}
 	cmd, p := run()
-	c := p.converse(`{}`)
-	c.until("SETUP_COMPLETE", "")
-	c.say("one two three four five six seven eight nine ten")
-	c.until("TURN_COMPLETE", "")
-	c.say("one two three four five six seven eight nine ten")
-	c.until("ASSISTANT_SPEAKING", "")
+	c := p.openConversation(`{}`)
+	c.awaitEvent("SETUP_COMPLETE", "")
+	c.typeText("one two three four five six seven eight nine ten")
+	c.awaitEvent("TURN_COMPLETE", "")
+	c.typeText("one two three four five six seven eight nine ten")
+	c.awaitEvent("ASSISTANT_SPEAKING", "")
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("opusinfo: %v\n%s", err, out)
 	}
 	cmd, p = run()
-	if got := p.ask(`{}`); !strings.Contains(got, "TURN_COMPLETE") {
+	if got := p.askOnce(`{}`); !strings.Contains(got, "TURN_COMPLETE") {
 		t.Errorf("then: %.1000s", got)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -346,16 +346,16 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestHangup sends SIGHUP, as for a configuration to be read again, in the middle of a call and while the gateway drains: the call goes on.
-func TestHangup(t *testing.T) {
+// TestSIGHUP sends SIGHUP, as for a configuration to be read again, in the middle of a call and while the gateway drains: the call goes on.
+func TestSIGHUP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
 	cmd, p := startProcess(t)
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	c := p.converse(`{}`)
-	if !c.until("SETUP_COMPLETE", "") {
+	c := p.openConversation(`{}`)
+	if !c.awaitEvent("SETUP_COMPLETE", "") {
 		t.Fatal(c.all.String())
 	}
 	send := func(signal syscall.Signal) {
@@ -367,17 +367,17 @@ func TestHangup(t *testing.T) {
 	for _, drains := range []bool{false, true} {
 		if drains {
 			send(syscall.SIGTERM)
-			if !c.until("LOG_MESSAGE", "stopsInMs") {
+			if !c.awaitEvent("LOG_MESSAGE", "stopsInMs") {
 				t.Fatal(c.all.String())
 			}
 		}
 		send(syscall.SIGHUP)
-		c.say("hello")
-		if !c.until("TURN_COMPLETE", "") {
+		c.typeText("hello")
+		if !c.awaitEvent("TURN_COMPLETE", "") {
 			t.Fatalf("it did not go on: %.2000s", c.all.String())
 		}
 	}
-	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v\n%s", err, p.logged())
 	}
@@ -396,24 +396,24 @@ func TestADiskThatFillsUp(t *testing.T) {
 		"VOXGATE_TEST_FILE_SIZE=8192",
 	)
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	private := p.waitFor(`msg=private at=(\S+)`)
-	c := p.converse(`{}`)
+	private := p.awaitLog(`msg=private at=(\S+)`)
+	c := p.openConversation(`{}`)
 	defer c.conn.Close()
-	if !c.until("SETUP_COMPLETE", `"recording":true`) {
+	if !c.awaitEvent("SETUP_COMPLETE", `"recording":true`) {
 		t.Fatal(c.all.String())
 	}
-	metricsWith(t, private, "voxgate_recordings_failed_total 0")
-	c.say("one two three four five six seven eight nine ten")
-	if !c.until("LOG_MESSAGE", `"recording":false`) {
+	awaitMetric(t, private, "voxgate_recordings_failed_total 0")
+	c.typeText("one two three four five six seven eight nine ten")
+	if !c.awaitEvent("LOG_MESSAGE", `"recording":false`) {
 		t.Fatalf("the client gets no error: %.2000s", c.all.String())
 	}
-	metricsWith(t, private, "voxgate_recordings_failed_total 1")
-	p.waitFor(`level=ERROR msg=recording .*file too large`)
-	if !c.until("TURN_COMPLETE", "") {
+	awaitMetric(t, private, "voxgate_recordings_failed_total 1")
+	p.awaitLog(`level=ERROR msg=recording .*file too large`)
+	if !c.awaitEvent("TURN_COMPLETE", "") {
 		t.Fatal("the call does not go on")
 	}
-	c.send(`{"type":"UPDATE_CONFIG","payload":{"generationConfig":{"temperature":0.5}}}`)
-	if !c.until("SETUP_COMPLETE", `"recording":false`) { // by another connection, which does not begin a second file
+	c.sendMessage(`{"type":"UPDATE_CONFIG","payload":{"generationConfig":{"temperature":0.5}}}`)
+	if !c.awaitEvent("SETUP_COMPLETE", `"recording":false`) { // by another connection, which does not begin a second file
 		t.Errorf("%.2000s", c.all.String())
 	}
 	if files, err := os.ReadDir(recordings); len(files) != 1 || err != nil {

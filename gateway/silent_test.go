@@ -62,8 +62,8 @@ func hearsAndIsSilent(t *testing.T) *httptest.Server {
 	return s
 }
 
-// question asks with a breath in the middle, in real time.
-func (c *conversation) question() {
+// askWithPause asks with a breath in the middle, in real time.
+func (c *conversation) askWithPause() {
 	c.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -75,7 +75,7 @@ func (c *conversation) question() {
 			}
 			pcm = binary.LittleEndian.AppendUint16(pcm, uint16(sample))
 		}
-		c.send(
+		c.sendMessage(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
 				pcm,
 			) + `"}}}`,
@@ -99,16 +99,16 @@ func TestModelThatHearsAndIsSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := p.converse(`{}`)
+			c := p.openConversation(`{}`)
 			c.t = t // p's has ended
 			defer c.conn.Close()
-			if !c.until("SETUP_COMPLETE", "") {
+			if !c.awaitEvent("SETUP_COMPLETE", "") {
 				t.Fatal(c.all.String())
 			}
 			for i, last := range until {
 				c.all.Reset()
-				c.question()
-				if !c.until("LOG_MESSAGE", fmt.Sprintf(`"stall":%q`, last)) {
+				c.askWithPause()
+				if !c.awaitEvent("LOG_MESSAGE", fmt.Sprintf(`"stall":%q`, last)) {
 					t.Fatalf("question %d: %s", i+1, c.all.String())
 				}
 				var got []string

@@ -15,7 +15,7 @@ func TestSlowHeaders(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
 	var slow sync.WaitGroup
 	for n := range 100 {
 		slow.Go(func() {
@@ -52,7 +52,7 @@ func TestSlowHeaders(t *testing.T) {
 			}
 		})
 	}
-	if got := p.ask(`{}`); !strings.Contains(got, "AUDIO_CHUNK") {
+	if got := p.askOnce(`{}`); !strings.Contains(got, "AUDIO_CHUNK") {
 		t.Errorf("the conversation was %.2000s", got)
 	}
 	slow.Wait()

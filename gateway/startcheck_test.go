@@ -35,8 +35,8 @@ func (l *startLog) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// starts reports whether serve starts with some settings, what it says of them, and why it does not start.
-func starts(t *testing.T, settings variables) (ok bool, says string, err error) {
+// tryStart reports whether serve starts with some settings, what it says of them, and why it does not start.
+func tryStart(t *testing.T, settings variables) (ok bool, says string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -80,8 +80,8 @@ func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
 		"VOXGATE_HOSTS": {"a", "a,", "a:3001", "*", "*.a", "https://a", "[::1]"},
 		"VOXGATE_AUTH":  {"off", "token", "OFF", "none"},
 		"VOXGATE_KEYS": {
-			keys, folder, "/no/such/file", full, written(t, ""), written(t, "{}"), written(t, "[]"),
-			written(t, "{\"keys\":"),
+			keys, folder, "/no/such/file", full, writeTempFile(t, ""), writeTempFile(t, "{}"), writeTempFile(t, "[]"),
+			writeTempFile(t, "{\"keys\":"),
 		},
 		"VOXGATE_LIMITS": {
 			"sessions=5", "sessions=5,", "sessions", "sessions=", "sessions=-1", "sessions=1e9", "sesions=5",
@@ -132,35 +132,35 @@ func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
 
 // oddFiles are the same of settings that name files and folders.
 func oddFiles(t *testing.T, folder, full string) map[string][]string {
-	desk := func(text string) string { return agentsIn(t, map[string]string{"desk": text}) }
+	desk := func(text string) string { return writeAgents(t, map[string]string{"desk": text}) }
 	return map[string][]string{
 		"VOXGATE_MODELS": {
-			full, written(t, `{"models":[]}`), folder, "/no/such/file", written(t, `{"models":[{}]}`),
+			full, writeTempFile(t, `{"models":[]}`), folder, "/no/such/file", writeTempFile(t, `{"models":[{}]}`),
 		},
-		"VOXGATE_PRICES":        {full, folder, "/no/such/file", written(t, "{}"), written(t, `{"models":[]}`)},
-		"VOXGATE_GOOGLE_REPORT": {full, folder, "/no/such/file", written(t, "{}")},
+		"VOXGATE_PRICES":        {full, folder, "/no/such/file", writeTempFile(t, "{}"), writeTempFile(t, `{"models":[]}`)},
+		"VOXGATE_GOOGLE_REPORT": {full, folder, "/no/such/file", writeTempFile(t, "{}")},
 		"VOXGATE_WORKSPACE":     {filepath.Join(folder, "work"), filepath.Join(folder, "a", "b"), full, "/proc/nothing"},
 		"VOXGATE_TOOLS": {
-			full, folder, "/no/such/file", written(t, "{}"), written(t, `{"builtin":["nothing"]}`),
-			written(t, `{"builtin":["get_time"],}`), written(t, "\ufeff{}"),
+			full, folder, "/no/such/file", writeTempFile(t, "{}"), writeTempFile(t, `{"builtin":["nothing"]}`),
+			writeTempFile(t, `{"builtin":["get_time"],}`), writeTempFile(t, "\ufeff{}"),
 		},
 		"VOXGATE_AGENTS": {
 			desk("---\nvoice: Kore\n---\nBe brief."), full, folder, "/no/such/folder", desk("---\nvoice: Kore\nBe brief."),
 			desk("\ufeff---\r\nvoice: Kore\r\n---\r\nBe brief."), desk("---\nvoice: [\n---\n"), desk(""), desk("---\n---\n"),
 			desk("---\nvoice: Kore\nvoice: Puck\n---\n"), desk("---\nmaxDuration: -5s\n---\n"), desk("---\n\tvoice: Kore\n---\n"),
-			agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\n---", "b": "---\nnumbers: ['*']\n---"}),
+			writeAgents(t, map[string]string{"desk": "---\nnumbers: ['*']\n---", "b": "---\nnumbers: ['*']\n---"}),
 		},
 		"VOXGATE_TELEPHONY": {
-			full, folder, "/no/such/file", written(t, "{}"), written(t, `{"providers":[]}`),
-			written(t, `{"providers":[{"profile":"jambonz"}]}`),
-			written(t, `{"providers":[{"profile":"jambonz","password":"x"},{"profile":"jambonz","password":"x"}]}`),
+			full, folder, "/no/such/file", writeTempFile(t, "{}"), writeTempFile(t, `{"providers":[]}`),
+			writeTempFile(t, `{"providers":[{"profile":"jambonz"}]}`),
+			writeTempFile(t, `{"providers":[{"profile":"jambonz","password":"x"},{"profile":"jambonz","password":"x"}]}`),
 		},
 		"VOXGATE_SIP": {
-			full, folder, "/no/such/file", written(t, "{}"),
-			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}]}`),
-			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
-			written(t, `{"listen":[{"transport":"tls","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
-			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1"}],"trunks":[{"name":"a","from":["x"]}]}`),
+			full, folder, "/no/such/file", writeTempFile(t, "{}"),
+			writeTempFile(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}]}`),
+			writeTempFile(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
+			writeTempFile(t, `{"listen":[{"transport":"tls","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
+			writeTempFile(t, `{"listen":[{"transport":"udp","address":"127.0.0.1"}],"trunks":[{"name":"a","from":["x"]}]}`),
 		},
 	}
 }
@@ -177,7 +177,7 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 	if _, err := access.NewKey(keys, "shop", []string{access.MayTalk}); err != nil {
 		t.Fatal(err)
 	}
-	full := written(t, "x")
+	full := writeTempFile(t, "x")
 	secret := strings.Repeat("x", 40)
 	base := map[string]variables{
 		"VOXGATE_AUTH": env("VOXGATE_KEYS", keys), "VOXGATE_IDENTITY_HEADER": env("VOXGATE_TRUSTED_PROXIES", "10.0.0.0/8"),
@@ -200,7 +200,7 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 			settings[name] = value
 			var out bytes.Buffer
 			checked := run(t.Context(), []string{"check-config"}, settings, &out, &out)
-			ok, says, err := starts(t, settings)
+			ok, says, err := tryStart(t, settings)
 			warns := slices.ContainsFunc([]string{"unknown setting", "no agents: the folder has no files", "tool of an agent does not exist"},
 				func(warning string) bool { return strings.Contains(says, warning) })
 			if (checked == nil) != (ok && !warns) {

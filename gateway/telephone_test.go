@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// hook is a webhook that takes everything. next waits for the next message of a type; "": that has none.
-func hook(t *testing.T, answer string) (url string, next func(kind string) hooked) {
+// startWebhook is a webhook that takes everything. next waits for the next message of a type; "": that has none.
+func startWebhook(t *testing.T, answer string) (url string, next func(kind string) webhookRequest) {
 	t.Helper()
 	var mu sync.Mutex
-	got := map[string]chan hooked{}
-	of := func(kind string) chan hooked {
+	got := map[string]chan webhookRequest{}
+	of := func(kind string) chan webhookRequest {
 		mu.Lock()
 		defer mu.Unlock()
 		if got[kind] == nil {
-			got[kind] = make(chan hooked, 64)
+			got[kind] = make(chan webhookRequest, 64)
 		}
 		return got[kind]
 	}
@@ -37,42 +37,44 @@ func hook(t *testing.T, answer string) (url string, next func(kind string) hooke
 			t.Errorf("not signed, or no JSON: %s", body)
 		}
 		io.WriteString(w, answer)
-		of(m.Type) <- hooked{r.Header.Get("Webhook-Id"), string(body)}
+		of(m.Type) <- webhookRequest{r.Header.Get("Webhook-Id"), string(body)}
 	}))
 	t.Cleanup(server.Close)
-	return server.URL, func(kind string) hooked {
+	return server.URL, func(kind string) webhookRequest {
 		t.Helper()
 		select {
 		case one := <-of(kind):
 			return one
 		case <-time.After(patience):
 			t.Fatalf("no %s came", kind)
-			return hooked{}
+			return webhookRequest{}
 		}
 	}
 }
 
-// hooked is what a webhook got.
-type hooked struct{ id, body string }
+// webhookRequest is what a webhook got.
+type webhookRequest struct{ id, body string }
 
 // What comes with a call reaches the tools that run elsewhere, the session webhook and the file of the call.
 func TestWhatComesWithACall(t *testing.T) {
-	sessions, told := hook(t, "")
-	orders, asked := hook(t, "{}")
+	sessions, told := startWebhook(t, "")
+	orders, asked := startWebhook(t, "{}")
 	folder, calls := t.TempDir(), t.TempDir()
 	const agent = "---\nnumbers: [\"500\"]\ngreeting: '/tool order {}'\n---\nYou take orders."
 	if err := os.WriteFile(filepath.Join(folder, "desk.md"), []byte(agent), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve"}, env(
+	p := startGateway(t, []string{"serve"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_AGENTS", folder, "VOXGATE_CALLS", calls,
 		"VOXGATE_SESSION_WEBHOOK", sessions, "VOXGATE_WEBHOOK_SECRET", "top-secret",
-		"VOXGATE_TOOLS", written(t, fmt.Sprintf(`{"webhooks":[{"name":"order","description":"Orders.","url":%q,"secret":"hush"}]}`, orders)),
-		"VOXGATE_SIP", written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
+		"VOXGATE_TOOLS", writeTempFile(t, fmt.Sprintf(`{"webhooks":[{"name":"order","description":"Orders.","url":%q,"secret":"hush"}]}`,
+			orders)),
+		"VOXGATE_SIP", writeTempFile(t,
+			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
 	))
-	p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500")
+	p.ringTrunk(p.awaitLog(`transport=UDP at=(\S+)`), "500")
 	tool := asked("").body
-	p.end()
+	p.stopGateway()
 	files, err := filepath.Glob(filepath.Join(calls, "*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v", files, err)
@@ -98,14 +100,14 @@ func TestWhatComesWithACall(t *testing.T) {
 
 // Each change of a call that we make is reported, by an id of its own, and the end of its conversation names the call.
 func TestReportsOfCalls(t *testing.T) {
-	url, told := hook(t, "")
+	url, told := startWebhook(t, "")
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk, "VOXGATE_SESSION_WEBHOOK", url, "VOXGATE_WEBHOOK_SECRET", "top-secret")
 	made := make(chan string, 1)
 	go func() {
-		made <- p.keyed(key, http.MethodPost, "/v1/calls", `{"to":"+49302","trunk":"line","machine":{}}`)
+		made <- p.requestWithKey(key, http.MethodPost, "/v1/calls", `{"to":"+49302","trunk":"line","machine":{}}`)
 	}()
-	reply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port))
+	awaitAndReply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port))
 	var call struct{ ID string }
 	if text := <-made; json.Unmarshal([]byte(text), &call) != nil || call.ID == "" {
 		t.Fatalf("no call: %s", text)
@@ -128,8 +130,8 @@ func TestReportsOfCalls(t *testing.T) {
 		ids[one.id] = true
 		states[body.Call.Change-1] = strings.TrimSpace(body.Call.State + " " + body.Call.AnsweredBy)
 		if i == 1 { // nobody speaks
-			p.keyed(key, http.MethodDelete, "/v1/calls/"+call.ID, "")
-			reply(t, trunk, "BYE", "200 OK", "")
+			p.requestWithKey(key, http.MethodDelete, "/v1/calls/"+call.ID, "")
+			awaitAndReply(t, trunk, "BYE", "200 OK", "")
 		}
 		if ended := body.Call.State == "ended"; ended != (body.Call.Seconds > 0) || ended && body.Call.SessionID == "" {
 			t.Errorf("%s", one.body)

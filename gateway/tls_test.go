@@ -40,8 +40,8 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// certificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.
-func certificate(t *testing.T, serial int64) (cert, key []byte) {
+// newCertificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.
+func newCertificate(t *testing.T, serial int64) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,15 +62,15 @@ func certificate(t *testing.T, serial int64) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-func write(t *testing.T, file string, content []byte) {
+func mustWriteFile(t *testing.T, file string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// trusting are what a client needs that trusts these certificates.
-func trusting(t *testing.T, roots ...[]byte) *tls.Config {
+// newTLSConfig are what a client needs that trusts these certificates.
+func newTLSConfig(t *testing.T, roots ...[]byte) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
 	for _, root := range roots {
@@ -81,8 +81,8 @@ func trusting(t *testing.T, roots ...[]byte) *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// serial shakes hands and returns the number of the certificate.
-func (p *program) serial(config *tls.Config) int64 {
+// certificateSerial shakes hands and returns the number of the certificate.
+func (p *program) certificateSerial(config *tls.Config) int64 {
 	p.t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.url, "https://"), config)
 	if err != nil {
@@ -96,16 +96,16 @@ func (p *program) serial(config *tls.Config) int64 {
 func TestServeOverTLS(t *testing.T) {
 	folder := t.TempDir()
 	certFile, keyFile := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
-	cert1, key1 := certificate(t, 1)
-	cert2, key2 := certificate(t, 2)
-	write(t, certFile, cert1)
-	write(t, keyFile, key1)
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", certFile, "VOXGATE_TLS_KEY", keyFile))
+	cert1, key1 := newCertificate(t, 1)
+	cert2, key2 := newCertificate(t, 2)
+	mustWriteFile(t, certFile, cert1)
+	mustWriteFile(t, keyFile, key1)
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", certFile, "VOXGATE_TLS_KEY", keyFile))
 	if !strings.HasPrefix(p.url, "https://localhost:") {
 		t.Fatalf("announced as %s", p.url)
 	}
 	p.url = strings.Replace(p.url, "localhost", "127.0.0.1", 1)
-	config := trusting(t, cert1, cert2)
+	config := newTLSConfig(t, cert1, cert2)
 	dialer := websocket.Dialer{TLSClientConfig: config}
 	dial := func(origin string) (*websocket.Conn, error) {
 		conn, _, err := dialer.Dial("wss"+strings.TrimPrefix(p.url, "https"), http.Header{"Origin": {origin}})
@@ -121,14 +121,14 @@ func TestServeOverTLS(t *testing.T) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	c := &conversation{t: t, conn: conn}
-	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-	if !c.until("SETUP_COMPLETE", "") {
+	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+	if !c.awaitEvent("SETUP_COMPLETE", "") {
 		t.Fatal(c.all.String())
 	}
-	if n := p.serial(config); n != 1 {
+	if n := p.certificateSerial(config); n != 1 {
 		t.Fatalf("certificate %d", n)
 	}
-	until := p.eventually
+	until := p.awaitCondition
 	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	resp, err := browser.Get(p.url + "/v1beta/models")
 	if err != nil {
@@ -141,28 +141,28 @@ func TestServeOverTLS(t *testing.T) {
 	if keeping := resp.Header.Get("Cache-Control"); keeping != "no-store" {
 		t.Errorf("Cache-Control of an answer of the API: %q", keeping)
 	}
-	write(t, certFile, cert2)
+	mustWriteFile(t, certFile, cert2)
 	until(func() bool {
-		if n := p.serial(config); n != 1 {
+		if n := p.certificateSerial(config); n != 1 {
 			t.Fatalf("certificate %d, before its key is there", n)
 		}
 		return strings.Contains(p.logged(), "keeping the old one")
 	})
-	write(t, keyFile, key2)
-	until(func() bool { return p.serial(config) == 2 })
-	p.waitFor("certificate renewed")
-	c.say("hello")
-	if !c.until("TURN_COMPLETE", "") {
+	mustWriteFile(t, keyFile, key2)
+	until(func() bool { return p.certificateSerial(config) == 2 })
+	p.awaitLog("certificate renewed")
+	c.typeText("hello")
+	if !c.awaitEvent("TURN_COMPLETE", "") {
 		t.Errorf("the conversation: %s", c.all.String())
 	}
 }
 
 func TestBadCertificate(t *testing.T) {
 	folder := t.TempDir()
-	cert, _ := certificate(t, 1)
-	_, key := certificate(t, 2)
-	write(t, folder+"/cert", cert)
-	write(t, folder+"/key", key)
+	cert, _ := newCertificate(t, 1)
+	_, key := newCertificate(t, 2)
+	mustWriteFile(t, folder+"/cert", cert)
+	mustWriteFile(t, folder+"/key", key)
 	err := run(
 		t.Context(),
 		nil,
@@ -175,8 +175,8 @@ func TestBadCertificate(t *testing.T) {
 	}
 }
 
-// testCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
-func testCA(port int, resolver string) http.Handler {
+// newTestCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
+func newTestCA(port int, resolver string) http.Handler {
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	authority := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {}})
@@ -188,8 +188,8 @@ func testCA(port int, resolver string) http.Handler {
 	return mux
 }
 
-// resolver is a DNS server to which every name is at 127.0.0.1.
-func resolver(t *testing.T) (addr string) {
+// startResolver is a DNS server to which every name is at 127.0.0.1.
+func startResolver(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -215,16 +215,16 @@ func resolver(t *testing.T) (addr string) {
 func TestServeWithACME(t *testing.T) {
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	port := mediatest.FreePort(t)
-	server := httptest.NewTLSServer(testCA(port, resolver(t)))
+	server := httptest.NewTLSServer(newTestCA(port, startResolver(t)))
 	defer server.Close()
 	transport := http.DefaultTransport.(*http.Transport) // of the gateway's ACME client; a real CA is in the system's roots
-	transport.TLSClientConfig = trusting(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	transport.TLSClientConfig = newTLSConfig(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	defer func() {
 		transport.CloseIdleConnections()
 		transport.TLSClientConfig = nil
 	}()
 	folder := t.TempDir()
-	p := start(
+	p := startGateway(
 		t,
 		nil,
 		env(
@@ -242,7 +242,7 @@ func TestServeWithACME(t *testing.T) {
 	if err != nil || at.Hostname() != "gateway.test" {
 		t.Fatalf("announced as %s, %v", p.url, err)
 	}
-	p.eventually(func() bool { // the certificate is kept before anybody has come
+	p.awaitCondition(func() bool { // the certificate is kept before anybody has come
 		file, err := os.ReadFile(filepath.Join(folder, "gateway.test"))
 		return err == nil && bytes.Contains(file, []byte("CERTIFICATE"))
 	})
@@ -256,7 +256,7 @@ func TestServeWithACME(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialer := websocket.Dialer{
-		TLSClientConfig: trusting(t, root),
+		TLSClientConfig: newTLSConfig(t, root),
 		NetDial:         func(string, string) (net.Conn, error) { return net.Dial("tcp", "127.0.0.1:"+at.Port()) },
 	}
 	conn, _, err := dialer.Dial("wss://"+at.Host, http.Header{"Origin": {p.url}})
@@ -266,8 +266,8 @@ func TestServeWithACME(t *testing.T) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	c := &conversation{t: t, conn: conn}
-	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-	if !c.until("SETUP_COMPLETE", "") {
+	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+	if !c.awaitEvent("SETUP_COMPLETE", "") {
 		t.Error(c.all.String())
 	}
 	// Another name is none of ours, whoever asks.
@@ -280,9 +280,9 @@ func TestServeWithACME(t *testing.T) {
 // TestOnePortForAll: the page and ICE-TCP share a port, with TLS and without, and somebody who says nothing keeps nobody waiting.
 func TestOnePortForAll(t *testing.T) {
 	folder := t.TempDir()
-	cert, key := certificate(t, 1)
-	write(t, folder+"/cert", cert)
-	write(t, folder+"/key", key)
+	cert, key := newCertificate(t, 1)
+	mustWriteFile(t, folder+"/cert", cert)
+	mustWriteFile(t, folder+"/key", key)
 	for name, more := range map[string][]string{
 		"plain": nil,
 		"TLS":   {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"},
@@ -290,14 +290,14 @@ func TestOnePortForAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			port := mediatest.FreePort(t)
 			addr := fmt.Sprintf("127.0.0.1:%d", port)
-			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr, "VOXGATE_TCP_PORT", strconv.Itoa(port))...))
+			p := startGateway(t, nil, env(append(more, "VOXGATE_ADDR", addr, "VOXGATE_TCP_PORT", strconv.Itoa(port))...))
 			silent, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer silent.Close()
 			p.url = strings.Replace(p.url, "localhost", "127.0.0.1", 1)
-			dialer := websocket.Dialer{TLSClientConfig: trusting(t, cert)}
+			dialer := websocket.Dialer{TLSClientConfig: newTLSConfig(t, cert)}
 			conn, _, err := dialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -305,7 +305,7 @@ func TestOnePortForAll(t *testing.T) {
 			defer conn.Close()
 			_ = conn.SetReadDeadline(time.Now().Add(patience))
 			c := &conversation{t: t, conn: conn}
-			c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+			c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
 			caller, answer := c.offer(webrtc.NetworkTypeTCP4)
 			if err := caller.Answer(answer); err != nil {
 				t.Fatal(err)
@@ -337,8 +337,8 @@ func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.send(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
-	if !c.until("WEBRTC_ANSWER", "") {
+	c.sendMessage(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
+	if !c.awaitEvent("WEBRTC_ANSWER", "") {
 		c.t.Fatal(c.all.String())
 	}
 	var m struct {
@@ -355,8 +355,8 @@ func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller
 
 // TestWebRTCElsewhere: behind a proxy the page stays on the loopback, and WebRTC does not.
 func TestWebRTCElsewhere(t *testing.T) {
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_WEBRTC_HOST", "127.0.0.2"))
-	c := p.converse(`{}`)
+	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_WEBRTC_HOST", "127.0.0.2"))
+	c := p.openConversation(`{}`)
 	defer c.conn.Close()
 	if _, answer := c.offer(webrtc.NetworkTypeUDP4); !strings.Contains(answer, " 127.0.0.2 ") || strings.Contains(answer, " 127.0.0.1 ") {
 		t.Errorf("WebRTC is at another place:\n%s", answer)
@@ -366,8 +366,8 @@ func TestWebRTCElsewhere(t *testing.T) {
 // TestBodiesWithTwoLengths has one connection carry a request after one whose body comes in chunks: a proxy that went by its Content-Length
 // would take the two for one.
 func TestBodiesWithTwoLengths(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--rest-addr", "127.0.0.1:0"}, env())
-	addresses := []string{p.url, p.waitFor(`msg=private at=(\S+)`), p.waitFor(`msg=REST at=(http://[^/]+)`)}
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--rest-addr", "127.0.0.1:0"}, env())
+	addresses := []string{p.url, p.awaitLog(`msg=private at=(\S+)`), p.awaitLog(`msg=REST at=(http://[^/]+)`)}
 	for headers, want := range map[string]int{ // how many answers there are
 		"Content-Length: 2\r\n\r\n{}":                                        2,
 		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":   1,

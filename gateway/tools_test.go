@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// must is until for what has to come.
-func (c *conversation) must(kind, text string) {
+// mustAwaitEvent is until for what has to come.
+func (c *conversation) mustAwaitEvent(kind, text string) {
 	c.t.Helper()
-	if !c.until(kind, text) {
+	if !c.awaitEvent(kind, text) {
 		c.t.Fatalf("no %s with %s came:\n%s", kind, text, c.all.String())
 	}
 }
@@ -56,13 +56,13 @@ func TestOperatorsTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SECRET", "hush")
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file))
-	c := p.converse(`{"tools":[{"functionDeclarations":[{"name":"order"}]}]}`)
+	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file))
+	c := p.openConversation(`{"tools":[{"functionDeclarations":[{"name":"order"}]}]}`)
 	defer c.conn.Close()
-	c.must("SETUP_COMPLETE", `"name":"order","title":"Ordering…","behavior":"NON_BLOCKING","where":"gateway"`)
-	c.say(`/tool order {"n": 9007199254740993}`)
-	c.must("TOOL_STATUS", `"status":"running"`)
-	c.must("TOOL_STATUS", `"name":"order","title":"Ordering…","status":"done"`)
+	c.mustAwaitEvent("SETUP_COMPLETE", `"name":"order","title":"Ordering…","behavior":"NON_BLOCKING","where":"gateway"`)
+	c.typeText(`/tool order {"n": 9007199254740993}`)
+	c.mustAwaitEvent("TOOL_STATUS", `"status":"running"`)
+	c.mustAwaitEvent("TOOL_STATUS", `"name":"order","title":"Ordering…","status":"done"`)
 	var body struct {
 		Name    string
 		Args    struct{ N json.Number }
@@ -73,29 +73,29 @@ func TestOperatorsTools(t *testing.T) {
 		body.Session.ID == "" {
 		t.Errorf("the webhook got %s", text)
 	}
-	c.say(`/tool order {"n": "many"}`)
-	c.must("GEMINI_ERROR", "got string, want integer")
-	c.say(`/tool get_time {"timezone":"Europe/Berlin"}`)
-	c.must("TOOL_STATUS", `"name":"get_time"`)
-	c.say(`/tool demo_greet__structured_ {"name":"Ada"}`)
-	c.must("TOOL_STATUS", `"name":"demo_greet__structured_"`)
-	c.must("CONTENT_MESSAGE", "Hi ")
+	c.typeText(`/tool order {"n": "many"}`)
+	c.mustAwaitEvent("GEMINI_ERROR", "got string, want integer")
+	c.typeText(`/tool get_time {"timezone":"Europe/Berlin"}`)
+	c.mustAwaitEvent("TOOL_STATUS", `"name":"get_time"`)
+	c.typeText(`/tool demo_greet__structured_ {"name":"Ada"}`)
+	c.mustAwaitEvent("TOOL_STATUS", `"name":"demo_greet__structured_"`)
+	c.mustAwaitEvent("CONTENT_MESSAGE", "Hi ")
 	if strings.Contains(p.logged(), "9007199254740993") || strings.Contains(p.logged(), "hush") {
 		t.Error("the log has what a tool was asked, or a secret")
 	}
-	p.waitFor(`msg=tools (own=3)`)
+	p.awaitLog(`msg=tools (own=3)`)
 }
 
 // TestCanvas: the model shows something and searches; what the client is to load is there, and an operator sees the call.
 func TestCanvas(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
-	c := p.converse(`{"voxgate":{"canvas":true}}`)
+	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
+	c := p.openConversation(`{"voxgate":{"canvas":true}}`)
 	defer c.conn.Close()
-	c.must("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
-	c.say(`/tool show_canvas_tool {"schema":"{\"type\":\"image\",\"src\":\"https://example.com/a.png\"}"}`)
-	c.must("TOOL_CALL", "canvas/image?")
-	c.say("/ground parrots")
-	c.must("groundingMetadata", `"chips":"canvas/chips?`)
+	c.mustAwaitEvent("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
+	c.typeText(`/tool show_canvas_tool {"schema":"{\"type\":\"image\",\"src\":\"https://example.com/a.png\"}"}`)
+	c.mustAwaitEvent("TOOL_CALL", "canvas/image?")
+	c.typeText("/ground parrots")
+	c.mustAwaitEvent("groundingMetadata", `"chips":"canvas/chips?`)
 	get := func(path string) (*http.Response, string) {
 		t.Helper()
 		r, err := http.Get(path)
@@ -118,7 +118,7 @@ func TestCanvas(t *testing.T) {
 	if r, body := get(p.url + "/canvas/image?u=https%3A%2F%2Fexample.com&x=9999999999&s=forged"); r.StatusCode != http.StatusForbidden {
 		t.Errorf("a forged address: %s %s", r.Status, body)
 	}
-	_, metrics := get(p.waitFor(`msg=private at=(\S+)`) + "/metrics")
+	_, metrics := get(p.awaitLog(`msg=private at=(\S+)`) + "/metrics")
 	if want := `voxgate_tool_call_seconds_count{outcome="done",where="canvas"} 1`; !strings.Contains(metrics, want) {
 		t.Errorf("the metrics lack %s", want)
 	}

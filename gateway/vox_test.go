@@ -16,7 +16,7 @@ import (
 func TestVOXIsServed(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "apps")
-	p := start(t, []string{"serve", "-addr", "127.0.0.1:0", "-workspace", folder}, nil)
+	p := startGateway(t, []string{"serve", "-addr", "127.0.0.1:0", "-workspace", folder}, nil)
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/api/vox/live", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ type voxMessage struct {
 	Data json.RawMessage
 }
 
-// vox reads until a message fits.
-func (c *conversation) vox(fits func(voxMessage) bool) (m voxMessage) {
+// awaitVOXEvent reads until a message fits.
+func (c *conversation) awaitVOXEvent(fits func(voxMessage) bool) (m voxMessage) {
 	c.t.Helper()
 	for {
 		kind, raw, err := c.conn.ReadMessage()
@@ -57,18 +57,18 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 	of := func(kind string) func(voxMessage) bool { return func(m voxMessage) bool { return m.Type == kind } }
 
 	cmd, p := run()
-	c := p.socket("/api/vox/live", `{"type":"start","questions":true,"projectContext":{"name":"a shop","summary":"It sells shoes.",`+
+	c := p.dialWebSocket("/api/vox/live", `{"type":"start","questions":true,"projectContext":{"name":"a shop","summary":"It sells shoes.",`+
 		`"earlier":[{"role":"user","text":"Blue ones."}]}}`)
-	project := c.vox(of("ready")).Project
-	c.send(`{"type":"text","text":"A list for my family"}`)
-	c.vox(of("tool_result"))
-	c.send(`{"type":"text","text":"/tool add_tool {\"tool_id\":\"stripe\"}"}`)
-	c.vox(of("tool_result"))
-	c.send(`{"type":"text","text":"Build it"}`)
-	c.send(`{"type":"answer","id":"` + c.vox(of("question")).ID + `","yes":true}`)
-	c.vox(version(1))
-	c.send(`{"type":"text","text":"Make the button green"}`)
-	made := c.vox(version(2))
+	project := c.awaitVOXEvent(of("ready")).Project
+	c.sendMessage(`{"type":"text","text":"A list for my family"}`)
+	c.awaitVOXEvent(of("tool_result"))
+	c.sendMessage(`{"type":"text","text":"/tool add_tool {\"tool_id\":\"stripe\"}"}`)
+	c.awaitVOXEvent(of("tool_result"))
+	c.sendMessage(`{"type":"text","text":"Build it"}`)
+	c.sendMessage(`{"type":"answer","id":"` + c.awaitVOXEvent(of("question")).ID + `","yes":true}`)
+	c.awaitVOXEvent(version(1))
+	c.sendMessage(`{"type":"text","text":"Make the button green"}`)
+	made := c.awaitVOXEvent(version(2))
 	files := appFiles(t, p, made)
 
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -77,27 +77,27 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 		}
 		_ = cmd.Wait() // a killed one has no good end
 		cmd, p = run()
-		c = p.socket("/api/vox/live", `{"type":"start","project":"`+project+`"}`)
-		if again := c.vox(of("ready")).Project; again != project {
+		c = p.dialWebSocket("/api/vox/live", `{"type":"start","project":"`+project+`"}`)
+		if again := c.awaitVOXEvent(of("ready")).Project; again != project {
 			t.Errorf("after %v the project is %q, and was %q", signal, again, project)
 		}
-		c.vox(func(m voxMessage) bool { return m.Action == "add_tool" && m.ToolID == "stripe" })
-		if back := c.vox(version(2)); !reflect.DeepEqual(back, made) {
+		c.awaitVOXEvent(func(m voxMessage) bool { return m.Action == "add_tool" && m.ToolID == "stripe" })
+		if back := c.awaitVOXEvent(version(2)); !reflect.DeepEqual(back, made) {
 			t.Errorf("after %v the app is\n%+v, and was\n%+v", signal, back, made)
 		}
 		if now := appFiles(t, p, made); !reflect.DeepEqual(now, files) {
 			t.Errorf("after %v its files are\n%q, and were\n%q", signal, now, files)
 		}
-		c.send(`{"type":"text","text":"/tool get_project_status {}"}`)
-		status := string(c.vox(of("tool_result")).Data)
+		c.sendMessage(`{"type":"text","text":"/tool get_project_status {}"}`)
+		status := string(c.awaitVOXEvent(of("tool_result")).Data)
 		for _, part := range []string{"It sells shoes.", "Blue ones.", "stripe", "Family list"} {
 			if !strings.Contains(status, part) {
 				t.Errorf("after %v the model does not learn of %q: %s", signal, part, status)
 			}
 		}
 	}
-	c.send(`{"type":"version","version":0}`) // and it can be taken back still
-	c.vox(version(1))
+	c.sendMessage(`{"type":"version","version":0}`) // and it can be taken back still
+	c.awaitVOXEvent(version(1))
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestWhoActsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
-func TestWhoActsOnARunningCall(t *testing.T) {
+// TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
+func TestPermissionsOnARunningCall(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI)
 	keyOf := func(name string, may ...string) string { return doortest.Must(access.NewKey(l.File, name, may)) }
@@ -131,7 +131,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 }
 
 // A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
-func TestAKeyOfALinesName(t *testing.T) {
+func TestKeyNamedLikeATrunk(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, withTelephony(t))
 	trunks := newTrunks(t, l.Gateway)

@@ -35,7 +35,7 @@ func readableRefusal(text string) bool {
 }
 
 // posts are requests that begin calls, change them, or are calls themselves: JSON, SDP, and fragments of it.
-func (d *badDoor) posts(t *testing.T) {
+func (d *badInputTarget) posts(t *testing.T) {
 	ask := func(method, url, kind, body string, headers ...string) (status int, answer string) {
 		t.Helper()
 		d.cases++
@@ -62,7 +62,7 @@ func (d *badDoor) posts(t *testing.T) {
 		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
 		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {
-		for _, bad := range some(3, good) {
+		for _, bad := range sampleInputs(3, good) {
 			status, text := ask(http.MethodPost, d.HTTP+path, jsonType, bad)
 			if status != http.StatusOK && !readableRefusal(text) {
 				t.Errorf("%s with %.100q: %d %.200s", path, bad, status, text)
@@ -89,13 +89,13 @@ func (d *badDoor) posts(t *testing.T) {
 }
 
 // sideband are messages of the operator's backend, which steers a conversation that goes on.
-func (d *badDoor) sideband(t *testing.T) {
+func (d *badInputTarget) sideband(t *testing.T) {
 	c := doortest.DialWebSocket(t, d.URL)
 	id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	events := strings.TrimSuffix(d.URL, "/") + "/v1/sessions/" + id + "/events"
 	backend := doortest.DialWebSocketWith(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
 	backend.AwaitEvent("SETUP_COMPLETE")
-	for _, bad := range some(3, goodMessages...) {
+	for _, bad := range sampleInputs(3, goodMessages...) {
 		d.cases++
 		backend.SendFrame(websocket.TextMessage, []byte(bad))
 	}
@@ -108,8 +108,8 @@ func (d *badDoor) sideband(t *testing.T) {
 }
 
 // telephony are messages of a provider, at the begin of a call and in one that goes on.
-func (d *badDoor) telephony(t *testing.T) {
-	for _, bad := range some(4, telephoneStart) {
+func (d *badInputTarget) telephony(t *testing.T) {
+	for _, bad := range sampleInputs(4, telephoneStart) {
 		d.cases++
 		c := doortest.DialProtocol(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message {
 			return doortest.Message{}
@@ -118,7 +118,7 @@ func (d *badDoor) telephony(t *testing.T) {
 		doortest.DropConnection(c)
 	}
 	doortest.Eventually(t, "the end of those calls", func() bool { return len(d.Host.Sessions()) == 0 })
-	for _, bad := range some(2, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA","timestamp":"7"}}`,
+	for _, bad := range sampleInputs(2, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA","timestamp":"7"}}`,
 		`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1","duration":"100"}}`, `{"event":"mark","stream_sid":"MZ1","mark":{"name":"x"}}`) {
 		d.cases++
 		c := dialTelephone(t, d.Gateway, d.bearer())
@@ -129,8 +129,8 @@ func (d *badDoor) telephony(t *testing.T) {
 	}
 }
 
-// spoiledSIP are versions of a request without one of its lines, with one twice, with an odd value, and without some of its end.
-func spoiledSIP(request string) (all []string) {
+// malformedSIP are versions of a request without one of its lines, with one twice, with an odd value, and without some of its end.
+func malformedSIP(request string) (all []string) {
 	lines := strings.SplitAfter(request, "\r\n")
 	for n, line := range lines {
 		without := slices.Delete(slices.Clone(lines), n, n+1)
@@ -154,7 +154,7 @@ func sipRequest(call, method string, cseq int) string {
 }
 
 // sip are requests by UDP, of an address that is a trunk's and of one that is nobody's.
-func (d *badDoor) sip(t *testing.T) {
+func (d *badInputTarget) sip(t *testing.T) {
 	door := newTrunks(t, d.Gateway)
 	lab, eve := newStranger(t, door, "127.0.0.5"), newStranger(t, door, "127.0.0.6")
 	defer lab.Close()
@@ -162,7 +162,7 @@ func (d *badDoor) sip(t *testing.T) {
 	lab.n = 1000 // its own requests are told apart from the spoilt ones by their number
 	call := rand.Text()
 	for i, method := range []string{"OPTIONS", "BYE", "CANCEL", "INFO", "REGISTER"} {
-		for n, bad := range spoiledSIP(sipRequest(call, method, i+1)) {
+		for n, bad := range malformedSIP(sipRequest(call, method, i+1)) {
 			if n%2 == 0 {
 				d.cases++
 				fmt.Fprint(lab, bad)

@@ -99,9 +99,10 @@ func shapesOf(value string) []string {
 
 var capital = regexp.MustCompile(`[A-Z]`)
 
-// spoiled are versions of a JSON text with a wrong value in the place of each of its own, with values in other shapes and names in other
+// malformedVariants are versions of a JSON text with a wrong value in the place of each of its own, with values in other
+// shapes and names in other
 // forms, without some of its end, and with fields twice.
-func spoiled(text string) (all []string) {
+func malformedVariants(text string) (all []string) {
 	for i, p := range placesOf(text) {
 		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
 		value := text[p.from:p.end]
@@ -147,8 +148,8 @@ var goodMessages = []string{
 	`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`,
 }
 
-// badDoor tries bad inputs at a gateway.
-type badDoor struct {
+// badInputTarget tries bad inputs at a gateway.
+type badInputTarget struct {
 	*doortest.LockedGateway
 
 	model           *httptest.Server // of REST
@@ -169,7 +170,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
 		doortest.WithWHIP, withREST(t, model), withTelephony(t),
 		func(_ *doortest.Endpoints, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
-	d := &badDoor{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
+	d := &badInputTarget{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
 	d.udp(t, true)
 	total := 0
@@ -198,7 +199,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"candidates", d.candidates, 1},
 		{"packets", func(t *testing.T) { d.udp(t, false) }, 1},
 	} {
-		before := settle(t, d.Gateway)
+		before := awaitIdle(t, d.Gateway)
 		d.cases = 0
 		began := time.Now()
 		d.run(t, group.name, group.try)
@@ -213,7 +214,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 				t.Errorf("%s: %s", group.name, line)
 			}
 		}
-		after := checkGivenBack(t, d.Gateway, group.name, before)
+		after := checkReleased(t, d.Gateway, group.name, before)
 		t.Logf("%s: %d cases in %v, %d lines of log, heap %+d KB", group.name, d.cases, time.Since(began).Round(time.Millisecond), len(lines),
 			(int64(after.heap)-int64(before.heap))>>10)
 	}
@@ -224,7 +225,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 }
 
 // run has a test of its own, whose end frees what its clients have.
-func (d *badDoor) run(t *testing.T, name string, f func(*testing.T)) {
+func (d *badInputTarget) run(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		d.LockedGateway.T = t
@@ -233,20 +234,20 @@ func (d *badDoor) run(t *testing.T, name string, f func(*testing.T)) {
 	d.LockedGateway.T = t
 }
 
-// settle waits until nobody is left.
-func settle(t *testing.T, g *doortest.Gateway) (r resources) {
+// awaitIdle waits until nobody is left.
+func awaitIdle(t *testing.T, g *doortest.Gateway) (r resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	doortest.Eventually(t, "end of all conversations", func() bool { return len(g.Host.Sessions()) == 0 })
 	doortest.PollUntil(100*time.Millisecond, func() bool {
-		r = held(t, g)
+		r = heldResources(t, g)
 		return false
 	})
 	return r
 }
 
-// checkGivenBack waits until the process has no more goroutines than before, and about as much memory.
-func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resources) (after resources) {
+// checkReleased waits until the process has no more goroutines than before, and about as much memory.
+func checkReleased(t *testing.T, g *doortest.Gateway, name string, before resources) (after resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	most := resources{before.goroutines, before.descriptors, before.heap + 4<<20}
@@ -256,13 +257,13 @@ func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resou
 			if runtime.NumGoroutine() > most.goroutines {
 				return false
 			}
-			after = held(t, g)
+			after = heldResources(t, g)
 			return after.goroutines <= most.goroutines && after.descriptors <= most.descriptors && after.heap <= most.heap
 		},
 	) {
 		return after
 	}
-	after = held(t, g)
+	after = heldResources(t, g)
 	stacks := make([]byte, 1<<20)
 	t.Errorf(
 		"%s: %d goroutines became %d, %d descriptors %d, and %d KB of heap %d\n%s",
@@ -273,7 +274,7 @@ func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resou
 }
 
 // good is a call as it should be.
-func (d *badDoor) good(t *testing.T) {
+func (d *badInputTarget) good(t *testing.T) {
 	c := doortest.DialWebSocket(t, d.URL)
 	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	c.Send("SEND_MESSAGE", doortest.TextPayload("Hi"))
@@ -282,10 +283,10 @@ func (d *badDoor) good(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-func (d *badDoor) address() string { return strings.TrimPrefix(d.HTTP, "http://") }
+func (d *badInputTarget) address() string { return strings.TrimPrefix(d.HTTP, "http://") }
 
 // exchange sends bytes and returns what comes until the connection closes, or nothing comes any more.
-func (d *badDoor) exchange(t *testing.T, text string) string {
+func (d *badInputTarget) exchange(t *testing.T, text string) string {
 	t.Helper()
 	d.cases++
 	conn, err := net.Dial("tcp", d.address())
@@ -301,7 +302,7 @@ func (d *badDoor) exchange(t *testing.T, text string) string {
 }
 
 // requests are HTTP that is wrong, or right at the wrong place.
-func (d *badDoor) requests(t *testing.T) {
+func (d *badInputTarget) requests(t *testing.T) {
 	var all []string
 	for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "CONNECT", "BREW", "get", ""} {
 		for _, path := range []string{
@@ -348,10 +349,10 @@ func (d *badDoor) requests(t *testing.T) {
 }
 
 // bodies are of requests that mint tokens, by who may.
-func (d *badDoor) bodies(t *testing.T) {
+func (d *badInputTarget) bodies(t *testing.T) {
 	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,` +
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
-	for _, body := range append(spoiled(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
+	for _, body := range append(malformedVariants(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
 		d.cases++
 		status, _, text := d.RequestToken(d.Key, body)
 		doortest.CheckWords(t, text)
@@ -363,7 +364,7 @@ func (d *badDoor) bodies(t *testing.T) {
 }
 
 // handshakes are of WebSockets.
-func (d *badDoor) handshakes(t *testing.T) {
+func (d *badInputTarget) handshakes(t *testing.T) {
 	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 	for _, test := range []struct{ headers, want string }{
 		{"Connection: Upgrade\r\nUpgrade: websocket\r\n", "HTTP/1.1 400"},
@@ -407,7 +408,7 @@ func (d *badDoor) handshakes(t *testing.T) {
 }
 
 // frames are of WebSockets, and wrong.
-func (d *badDoor) frames(t *testing.T) {
+func (d *badInputTarget) frames(t *testing.T) {
 	const text, binaryKind, closeKind, ping = websocket.TextMessage, websocket.BinaryMessage, websocket.CloseMessage, websocket.PingMessage
 	unmasked := []byte{0x81, 2, '{', '}'}
 	notFinal := func(kind int, payload string) []byte {
@@ -464,13 +465,13 @@ func (d *badDoor) frames(t *testing.T) {
 }
 
 // firstMessages come where CONNECT_GEMINI should.
-func (d *badDoor) firstMessages(t *testing.T) {
+func (d *badInputTarget) firstMessages(t *testing.T) {
 	config := `{"model":"gemini-3.8-live","voice":"Puck","temperature":1,` +
 		`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}],` +
 		`"voxgate":{"maxDuration":"1h","history":[{"role":"user","content":"x"}]}}`
 	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + d.token + `","resumable":false,"resumeToken":"x","lastEvent":1,` +
 		`"initialConfig":` + config + `}}`
-	all := append(spoiled(good), goodMessages[:len(goodMessages)-1]...)
+	all := append(malformedVariants(good), goodMessages[:len(goodMessages)-1]...)
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
 		d.cases++
 		c := doortest.DialWebSocket(t, d.URL)
@@ -485,7 +486,7 @@ func (d *badDoor) firstMessages(t *testing.T) {
 }
 
 // tokens are none.
-func (d *badDoor) tokens(t *testing.T) {
+func (d *badInputTarget) tokens(t *testing.T) {
 	parts := strings.Split(d.token, ".")
 	encoded := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	all := []string{
@@ -503,7 +504,7 @@ func (d *badDoor) tokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, changed := range spoiled(string(claims)) {
+	for i, changed := range malformedVariants(string(claims)) {
 		if token := parts[0] + "." + encoded(changed) + "." + parts[2]; i%3 == 0 && token != d.token {
 			all = append(all, token)
 		}
@@ -519,17 +520,17 @@ func (d *badDoor) tokens(t *testing.T) {
 	}
 }
 
-// spoiledMessages are wrong in one way each.
-func spoiledMessages() (all []string) {
+// malformedMessages are wrong in one way each.
+func malformedMessages() (all []string) {
 	for _, good := range goodMessages {
-		all = append(all, spoiled(good)...)
+		all = append(all, malformedVariants(good)...)
 	}
 	return all
 }
 
 // messages come in a conversation, which goes on.
-func (d *badDoor) messages(t *testing.T) {
-	for some := range slices.Chunk(spoiledMessages(), 150) {
+func (d *badInputTarget) messages(t *testing.T) {
+	for some := range slices.Chunk(malformedMessages(), 150) {
 		c := doortest.DialWebSocket(t, d.URL)
 		doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 		for _, raw := range some {
@@ -545,10 +546,10 @@ func (d *badDoor) messages(t *testing.T) {
 	}
 }
 
-// some are spoiled versions of messages, of which there are too many to try each.
-func some(step int, good ...string) (list []string) {
+// sampleInputs are spoiled versions of messages, of which there are too many to try each.
+func sampleInputs(step int, good ...string) (list []string) {
 	for _, g := range good {
-		for i, bad := range spoiled(g) {
+		for i, bad := range malformedVariants(g) {
 			if i%step == 0 {
 				list = append(list, bad)
 			}
@@ -557,13 +558,15 @@ func some(step int, good ...string) (list []string) {
 	return list
 }
 
-func (d *badDoor) bearer() http.Header { return http.Header{"Authorization": {"Bearer " + d.token}} }
+func (d *badInputTarget) bearer() http.Header {
+	return http.Header{"Authorization": {"Bearer " + d.token}}
+}
 
 // realtime are events of OpenAI's, in a session that goes on.
-func (d *badDoor) realtime(t *testing.T) {
+func (d *badInputTarget) realtime(t *testing.T) {
 	c := doortest.DialRealtime(t, d.Gateway, "?model=gpt-realtime", d.bearer())
 	c.AwaitEvent("session.created")
-	for _, bad := range some(2,
+	for _, bad := range sampleInputs(2,
 		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],`+
 			`"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},`+
 			`"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
@@ -582,9 +585,9 @@ func (d *badDoor) realtime(t *testing.T) {
 }
 
 // rtvi are messages of Pipecat's clients, in a conversation that goes on.
-func (d *badDoor) rtvi(t *testing.T) {
+func (d *badInputTarget) rtvi(t *testing.T) {
 	c := doortest.DialRTVI(t, d.Gateway, d.token, "")
-	for _, bad := range some(2,
+	for _, bad := range sampleInputs(2,
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"a","options":{"run_immediately":false,"audio_response":true}}}`,
 		`{"label":"rtvi-ai","type":"append-to-context","id":"1","data":{"role":"user","content":"a","run_immediately":false}}`,
 		`{"label":"rtvi-ai","type":"llm-function-call-result","id":"1",`+
@@ -601,9 +604,9 @@ func (d *badDoor) rtvi(t *testing.T) {
 }
 
 // live are messages of Google's clients: what is wrong ends the connection, as Google's does.
-func (d *badDoor) live(t *testing.T) {
+func (d *badInputTarget) live(t *testing.T) {
 	const setup = `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`
-	for _, bad := range some(5,
+	for _, bad := range sampleInputs(5,
 		`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":false}}`,
 		`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAAA"}}}`,
 		`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}`, setup,
@@ -620,11 +623,11 @@ func (d *badDoor) live(t *testing.T) {
 }
 
 // vox are frames of the VOX assistant's clients, in a conversation that goes on.
-func (d *badDoor) vox(t *testing.T) {
+func (d *badInputTarget) vox(t *testing.T) {
 	c := doortest.DialVOX(t, d.Gateway, d.bearer())
 	c.Send(`{"type":"start"}`)
 	c.Client.AwaitEvent("ready")
-	for _, bad := range some(2, `{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
+	for _, bad := range sampleInputs(2, `{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
 		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`) {
 		d.cases++
 		c.SendFrame(websocket.TextMessage, []byte(bad))
@@ -636,7 +639,7 @@ func (d *badDoor) vox(t *testing.T) {
 }
 
 // channelMessages come by a data channel.
-func (d *badDoor) channelMessages(t *testing.T) {
+func (d *badInputTarget) channelMessages(t *testing.T) {
 	c := doortest.DialWebSocket(t, d.URL)
 	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true, NoAudio: true})
@@ -648,7 +651,7 @@ func (d *badDoor) channelMessages(t *testing.T) {
 	}
 	p.Negotiate(false)
 	p.AwaitConnected()
-	all := spoiledMessages()
+	all := malformedMessages()
 	for n := 0; n < len(all); n += len(all) / 150 {
 		d.cases++
 		if len(all[n]) > 60<<10 {
@@ -669,7 +672,7 @@ func (d *badDoor) channelMessages(t *testing.T) {
 }
 
 // offers are SDP that no client makes.
-func (d *badDoor) offers(t *testing.T) {
+func (d *badInputTarget) offers(t *testing.T) {
 	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
 		t.Fatal(err)
@@ -748,7 +751,7 @@ func (d *badDoor) offers(t *testing.T) {
 }
 
 // candidates are of addresses where nobody should be sent, and worse.
-func (d *badDoor) candidates(t *testing.T) {
+func (d *badInputTarget) candidates(t *testing.T) {
 	fields := strings.Fields("candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host")
 	var all []string
 	for n := range fields {
@@ -819,7 +822,7 @@ func packets() (all [][]byte) {
 }
 
 // udp sends packets to the port of WebRTC, from elsewhere and from the client's own address, before and while its call runs.
-func (d *badDoor) udp(t *testing.T, warmUp bool) {
+func (d *badInputTarget) udp(t *testing.T, warmUp bool) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)

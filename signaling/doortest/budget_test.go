@@ -28,8 +28,8 @@ type speaker struct {
 	ask  func()           // sends what the gateway answers by conn
 }
 
-// ofSocket is a speaker that sends these messages for more, and hears of the end by a last message, if there is one, and a close code.
-func ofSocket(c *doortest.Client, last string, more ...string) speaker {
+// socketSpeaker is a speaker that sends these messages for more, and hears of the end by a last message, if there is one, and a close code.
+func socketSpeaker(c *doortest.Client, last string, more ...string) speaker {
 	say := func() {
 		for _, m := range more {
 			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
@@ -48,8 +48,8 @@ func ofSocket(c *doortest.Client, last string, more ...string) speaker {
 	}
 }
 
-// ofPhone is a speaker by WebRTC.
-func ofPhone(p *doortest.Phone) speaker {
+// phoneSpeaker is a speaker by WebRTC.
+func phoneSpeaker(p *doortest.Phone) speaker {
 	return speaker{
 		more: func() { p.Talk <- doortest.MakeSentence(440, time.Second, 48000) },
 		over: func(int) {
@@ -60,11 +60,11 @@ func ofPhone(p *doortest.Phone) speaker {
 	}
 }
 
-// ofVOX is a speaker at the door of VOX, with a Live model or with one that writes.
-func ofVOX(t *testing.T, l *doortest.LockedGateway, token, model string) speaker {
+// voxSpeaker is a speaker at the door of VOX, with a Live model or with one that writes.
+func voxSpeaker(t *testing.T, l *doortest.LockedGateway, token, model string) speaker {
 	c := doortest.DialVOX(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
-	s := ofSocket(c.Client, "session_end", `{"type":"text","text":"More."}`)
+	s := socketSpeaker(c.Client, "session_end", `{"type":"text","text":"More."}`)
 	closed := s.over
 	s.over = func(code int) {
 		if c.AwaitEvent("session_end", nil); code == websocket.CloseNormalClosure { // another conversation may follow
@@ -81,25 +81,25 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 	"web": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialWebSocket(t, l.URL)
 		doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
-		return ofSocket(c, "GEMINI_DISCONNECTED", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
+		return socketSpeaker(c, "GEMINI_DISCONNECTED", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
 	},
 	"live": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialLive(t, l.Gateway, "?key="+token, nil)
 		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 		c.AwaitEvent("setupComplete")
-		return ofSocket(c, "", `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"More."}]}],"turnComplete":true}}`)
+		return socketSpeaker(c, "", `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"More."}]}],"turnComplete":true}}`)
 	},
 	"openai": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialRealtime(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
 		c.ConfigureSession(`{"type":"realtime"}`)
-		return ofSocket(c.Client, "",
+		return socketSpeaker(c.Client, "",
 			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"More."}]}}`,
 			`{"type":"response.create"}`)
 	},
 	"openai calls": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c, p, _ := doortest.DialCall(t, l.Gateway, token, nil)
 		c.ConfigureSession(`{"type":"realtime"}`)
-		s := ofPhone(p)
+		s := phoneSpeaker(p)
 		long := fmt.Sprintf(
 			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"%s"}]}}`,
 			strings.Repeat("word ", 8000))
@@ -113,11 +113,11 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 	"whip": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialWHIPAs(t, l.Gateway, "desk", token)
 		c.AwaitConnected()
-		return ofPhone(c.Phone)
+		return phoneSpeaker(c.Phone)
 	},
 	"rtvi": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialRTVI(t, l.Gateway, token, "")
-		s := ofPhone(c.Phone)
+		s := phoneSpeaker(c.Phone)
 		ended := s.over
 		s.conn, s.more, s.over = c.Client, func() { c.SendText("More.") }, func(code int) {
 			c.AwaitEvent("signalling") // peerLeft
@@ -131,10 +131,10 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 		return s
 	},
 	"vox": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
-		return ofVOX(t, l, token, "gemini-3.8-live")
+		return voxSpeaker(t, l, token, "gemini-3.8-live")
 	},
 	"vox, typed": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
-		s := ofVOX(t, l, token, "gemini-2.5-flash")
+		s := voxSpeaker(t, l, token, "gemini-2.5-flash")
 		long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // it comes back
 		s.ask = func() { _ = s.conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
 		return s
@@ -144,7 +144,7 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 		doortest.Eventually(t, "call", func() bool { // others may end meanwhile
 			return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Protocol == "telephony" })
 		})
-		s := ofSocket(c, "")
+		s := socketSpeaker(c, "")
 		s.more = func() {
 			for pcm := range slices.Chunk(doortest.MakeSentence(440, time.Second, 8000), 160) {
 				_ = c.Conn.WriteMessage(
@@ -158,11 +158,13 @@ var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token st
 	},
 }
 
-// newTalkative is a locked gateway with every door of speakers.
-func newTalkative(t *testing.T) *doortest.LockedGateway { return newTalkativeSeen(t, nil) }
+// startTalkativeGateway is a locked gateway with every door of speakers.
+func startTalkativeGateway(t *testing.T) *doortest.LockedGateway {
+	return startTalkativeGatewayWith(t, nil)
+}
 
-// newTalkativeSeen is newTalkative, and notes what the model has received; nil: nothing does.
-func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.LockedGateway {
+// startTalkativeGatewayWith is newTalkative, and notes what the model has received; nil: nothing does.
+func startTalkativeGatewayWith(t *testing.T, seen *doortest.SeenByModel) *doortest.LockedGateway {
 	return doortest.StartLockedGateway(
 		t,
 		nil,
@@ -265,7 +267,7 @@ func spends(
 	t *testing.T, open func(*testing.T, *doortest.LockedGateway, string) speaker, grant string, over func(bridge.Info) bool,
 ) (last bridge.Info) {
 	t.Helper()
-	l := newTalkative(t)
+	l := startTalkativeGateway(t)
 	more := open(t, l, l.MintToken(`{"expiresIn":60,"grant":{`+grant+`}}`)).more
 	for turn := 1; ; turn++ {
 		more()

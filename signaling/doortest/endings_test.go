@@ -25,7 +25,7 @@ func withWatchers() map[string]func(*testing.T, *doortest.LockedGateway, string)
 		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
 		w := doortest.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
 		w.AwaitEvent("SETUP_COMPLETE")
-		s := ofSocket(w, "", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
+		s := socketSpeaker(w, "", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
 		s.conn = nil // its loss ends nothing
 		return s
 	}
@@ -124,13 +124,14 @@ func turns(l *doortest.LockedGateway, id string) int {
 	return -1
 }
 
-// TestEndings has conversations at all doors end in every way, of which each client hears in the words of its protocol.
-func TestEndings(t *testing.T) {
+// TestEveryProtocolReportsTheReasonOfTheEnd has conversations at all doors end in every way, of which each client hears in
+// the words of its protocol.
+func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, ending := range allEndings {
 		t.Run(ending.name, func(t *testing.T) {
 			t.Parallel()
-			l := newTalkative(t)
+			l := startTalkativeGateway(t)
 			var all []talking
 			var known []string
 			for door, open := range withWatchers() {

@@ -354,9 +354,9 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 		withTelephony(t),
 	)
 	for _, test := range floods(slow) {
-		before := settle(t, g)
+		before := awaitIdle(t, g)
 		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
-		checkGivenBack(t, g, test.name, before)
+		checkReleased(t, g, test.name, before)
 	}
 }
 

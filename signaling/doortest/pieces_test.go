@@ -166,7 +166,7 @@ func TestSoundInPieces(t *testing.T) {
 				{"line ends", 0, wrapped},
 			} {
 				seen := &doortest.SeenByModel{}
-				l := newTalkativeSeen(t, seen)
+				l := startTalkativeGatewayWith(t, seen)
 				e := begin(t, l, l.MintToken(`{}`))
 				send := e.send
 				raw := media.AppendBytes(nil, doortest.MakeSentence(440, time.Second, e.rate))

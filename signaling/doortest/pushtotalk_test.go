@@ -52,7 +52,7 @@ func TestPushToTalk(t *testing.T) {
 			}
 			t.Run(name+"/"+way, func(t *testing.T) {
 				t.Parallel()
-				l := newTalkative(t)
+				l := startTalkativeGateway(t)
 				e := begin(t, l, l.MintToken(`{}`))
 				for turn := range 2 {
 					from := len(e.Messages())

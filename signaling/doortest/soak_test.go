@@ -120,7 +120,7 @@ type resources struct {
 	heap                    uint64
 }
 
-func held(t *testing.T, g *doortest.Gateway) (r resources) {
+func heldResources(t *testing.T, g *doortest.Gateway) (r resources) {
 	t.Helper()
 	g.Logs.ClearLog()
 	for range 2 { // what has a finalizer goes with the second
@@ -135,8 +135,9 @@ func held(t *testing.T, g *doortest.Gateway) (r resources) {
 	return resources{runtime.NumGoroutine(), len(files), m.HeapAlloc}
 }
 
-// TestSoak opens and closes conversations in every way, some at a time; what they took is there again when they are over.
-func TestSoak(t *testing.T) { // alone: it counts what the process has
+// TestConversationsReleaseTheirResources opens and closes conversations in every way, some at a time; what they took is
+// there again when they are over.
+func TestConversationsReleaseTheirResources(t *testing.T) { // alone: it counts what the process has
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -172,12 +173,12 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 	visits(2 * len(endings)) // what is made once
 	var before, after resources
 	doortest.PollUntil(time.Second, func() bool { // the last goroutines end a moment after their conversation
-		before = held(t, g)
+		before = heldResources(t, g)
 		return false
 	})
 	visits(soak)
 	back := func() bool {
-		after = held(t, g)
+		after = heldResources(t, g)
 		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
 	}
 	if !doortest.PollUntil(doortest.Patience, back) {

@@ -123,8 +123,8 @@ func hasVoice(m *genai.LiveServerMessage) bool {
 	return m.ServerContent != nil && m.ServerContent.ModelTurn != nil
 }
 
-// typed requests an answer to turns. They are the person's unless they begin with "model:".
-func (s *sdk) typed(complete bool, texts ...string) {
+// sendTurns requests an answer to turns. They are the person's unless they begin with "model:".
+func (s *sdk) sendTurns(complete bool, texts ...string) {
 	s.t.Helper()
 	var turns []*genai.Content
 	for _, text := range texts {
@@ -140,13 +140,13 @@ func (s *sdk) typed(complete bool, texts ...string) {
 	}
 }
 
-func (s *sdk) ask(text string) spoken {
+func (s *sdk) askText(text string) spoken {
 	s.t.Helper()
-	s.typed(true, text)
+	s.sendTurns(true, text)
 	return s.receive(turnComplete)
 }
 
-func (s *sdk) say(pcm []int16) {
+func (s *sdk) sendAudio(pcm []int16) {
 	s.t.Helper()
 	for piece := range slices.Chunk(pcm, 320) {
 		audio := &genai.Blob{Data: media.AppendBytes(nil, piece), MIMEType: "audio/pcm;rate=16000"}
@@ -166,7 +166,7 @@ func TestLiveSDK(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
-	s.say(doortest.MakeSentence(440, time.Second, 16000))
+	s.sendAudio(doortest.MakeSentence(440, time.Second, 16000))
 	turn := s.receive(turnComplete)
 	if mediatest.ToneLevel(turn.pcm, bridge.VoiceRate, 440) < 0.5 || !strings.Contains(turn.heard, "of speech") ||
 		!strings.HasPrefix(turn.said, "You said") ||
@@ -174,7 +174,7 @@ func TestLiveSDK(t *testing.T) {
 		t.Errorf("heard %q, said %q in %d samples, usage %v", turn.heard, turn.said, len(turn.pcm), turn.usage)
 	}
 	began, machine := time.Now(), mediatest.MeasureLateness(t)
-	s.typed(true, "One two three four five six seven eight nine ten")
+	s.sendTurns(true, "One two three four five six seven eight nine ten")
 	turn = s.receive(func(m *genai.LiveServerMessage) bool {
 		return m.ServerContent != nil && m.ServerContent.GenerationComplete
 	})
@@ -183,14 +183,14 @@ func TestLiveSDK(t *testing.T) {
 		t.Errorf("%v of voice took %v to come: Google's clients have it sooner than they can play it", voice, took)
 	}
 	s.receive(turnComplete)
-	s.typed(true, `/tool weather {"my_city":"Rome"}`)
+	s.sendTurns(true, `/tool weather {"my_city":"Rome"}`)
 	if got := s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }); got.call.Args["my_city"] != "Rome" {
 		t.Error("the tool was asked for something else")
 	}
 }
 
-// TestLiveTool makes the model call a tool of the client, and one of the operator, which is hidden from the client.
-func TestLiveTool(t *testing.T) {
+// TestLiveToolCall makes the model call a tool of the client, and one of the operator, which is hidden from the client.
+func TestLiveToolCall(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), func(_ *doortest.Endpoints, ho *bridge.Options) {
@@ -203,7 +203,7 @@ func TestLiveTool(t *testing.T) {
 		}
 	})
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
-	s.typed(true, "/tool clock {}")
+	s.sendTurns(true, "/tool clock {}")
 	for answered := false; !answered; {
 		turn := s.receive(turnComplete)
 		if turn.call != nil {
@@ -211,7 +211,7 @@ func TestLiveTool(t *testing.T) {
 		}
 		answered = strings.Contains(turn.said, "noon")
 	}
-	s.typed(true, `/tool weather {"my_city":"Rome"}`)
+	s.sendTurns(true, `/tool weather {"my_city":"Rome"}`)
 	call := s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call
 	s.receive(turnComplete) // that of the call, which does not block
 	if err := s.SendToolResponse(genai.LiveToolResponseInput{FunctionResponses: []*genai.FunctionResponse{
@@ -233,9 +233,9 @@ func TestLiveInterrupted(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
-	s.typed(true, strings.Repeat("many words ", 30))
+	s.sendTurns(true, strings.Repeat("many words ", 30))
 	s.receive(hasVoice)
-	s.typed(true, "Stop")
+	s.sendTurns(true, "Stop")
 	if cut := s.receive(turnComplete); cut.interrupted != 1 {
 		t.Errorf("got %d times that the answer is interrupted", cut.interrupted)
 	}
@@ -300,7 +300,7 @@ func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"one", "two"} {
-		if turn := s.ask(text); turn.said != "You said: "+text {
+		if turn := s.askText(text); turn.said != "You said: "+text {
 			t.Errorf("said %q", turn.said)
 		}
 	}
@@ -313,9 +313,9 @@ func TestLiveOutlivesConnections(t *testing.T) {
 	seen := &doortest.SeenByModel{}
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
-	s.ask("My name is Ada.")
+	s.askText("My name is Ada.")
 	doortest.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
-	if turn := s.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
+	if turn := s.askText("/history"); !strings.Contains(turn.said, "My name is Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
 }
@@ -328,10 +328,10 @@ func TestLiveAnswerBreaksOff(t *testing.T) {
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	text := strings.TrimSpace(strings.Repeat("many words ", 10))
-	if turn := s.ask(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
+	if turn := s.askText(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
 		t.Errorf("first %q, interrupted %d times", turn.said, turn.interrupted)
 	}
-	if turn := s.ask("Hello"); turn.said != "You said: Hello" {
+	if turn := s.askText("Hello"); turn.said != "You said: Hello" {
 		t.Errorf("then %q", turn.said)
 	}
 }
@@ -342,7 +342,7 @@ func TestLiveResumes(t *testing.T) {
 	seen := &doortest.SeenByModel{}
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
 	first := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
-	first.ask("My name is Ada.")
+	first.askText("My name is Ada.")
 	if len(first.handles) != 1 {
 		t.Fatalf("%d handles", len(first.handles))
 	}
@@ -356,7 +356,7 @@ func TestLiveResumes(t *testing.T) {
 	if updates := seen.EventsOf(emulator.Updated); len(updates) != 1 || updates[0].Text != "Be brief." {
 		t.Errorf("the model got %+v before the client had its confirmation", updates)
 	}
-	if turn := second.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
+	if turn := second.askText("/history"); !strings.Contains(turn.said, "My name is Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
 	if len(g.Host.Sessions()) != 1 {
@@ -370,13 +370,13 @@ func TestLiveResumes(t *testing.T) {
 	}
 }
 
-// TestLiveSeeds sends earlier turns to the model, as frameworks do, in one message or before the first.
-func TestLiveSeeds(t *testing.T) {
+// TestLivePrefillTurns sends earlier turns to the model, as frameworks do, in one message or before the first.
+func TestLivePrefillTurns(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
-	s.typed(false, "I am Ada.", "model:Hello Ada.")
-	if turn := s.ask("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
+	s.sendTurns(false, "I am Ada.", "model:Hello Ada.")
+	if turn := s.askText("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
 	h := doortest.DialLive(t, g, "", nil) // the SDK has no such field
@@ -395,8 +395,8 @@ func TestLiveSeeds(t *testing.T) {
 	}
 }
 
-// closed waits for the end, and returns the close code and reason.
-func closed(c *doortest.Client) websocket.CloseError {
+// awaitClose waits for the end, and returns the close code and reason.
+func awaitClose(c *doortest.Client) websocket.CloseError {
 	c.T.Helper()
 	c.CloseCode()
 	ce, ok := c.EndError.(*websocket.CloseError)
@@ -430,13 +430,13 @@ func TestLiveTokens(t *testing.T) {
 		query, header = show(token[:len(token)-4])
 		bad := doortest.DialLive(t, l.Gateway, query, header)
 		bad.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
-		if end := closed(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
+		if end := awaitClose(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 			t.Errorf("%s %v: closed with %v", query, header, end)
 		}
 	}
 	none := doortest.DialLive(t, l.Gateway, "", nil)
 	none.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
-	if end := closed(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
+	if end := awaitClose(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 		t.Errorf("without a token: closed with %v", end)
 	}
 	for _, token := range tokens {
@@ -446,9 +446,9 @@ func TestLiveTokens(t *testing.T) {
 	}
 }
 
-// TestLiveLimit uses a token that grants two seconds: the model finishes its sentence, and then the socket is closed
+// TestLiveSessionLimit uses a token that grants two seconds: the model finishes its sentence, and then the socket is closed
 // with the reason.
-func TestLiveLimit(t *testing.T) {
+func TestLiveSessionLimit(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s, err := connectSDK(t, l.Gateway, l.MintToken(`{"grant":{"maxSeconds":2}}`), genai.LiveConnectConfig{})
@@ -456,7 +456,7 @@ func TestLiveLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.TrimSpace(strings.Repeat("many words ", 10))
-	if turn := s.ask(text); turn.said != "You said: "+text {
+	if turn := s.askText(text); turn.said != "You said: "+text {
 		t.Errorf("said %q", turn.said)
 	}
 	_, err = s.Receive()
@@ -466,9 +466,9 @@ func TestLiveLimit(t *testing.T) {
 	}
 }
 
-// TestLiveRefuses checks that errors are like Google's: the code and the reason of the close frame, which names the
+// TestLiveRejectsBadMessages checks that errors are like Google's: the code and the reason of the close frame, which names the
 // field.
-func TestLiveRefuses(t *testing.T) {
+func TestLiveRejectsBadMessages(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for _, c := range []struct {
@@ -505,14 +505,14 @@ func TestLiveRefuses(t *testing.T) {
 		for _, m := range c.messages {
 			client.SendFrame(websocket.TextMessage, []byte(m))
 		}
-		if end := closed(client); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, c.reason) {
+		if end := awaitClose(client); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, c.reason) {
 			t.Errorf("%v: closed with %d %q", c.messages, end.Code, end.Text)
 		}
 	}
 }
 
-// TestLiveSpellings writes messages like the Python SDK: in snake_case, and with the URL alphabet of base64.
-func TestLiveSpellings(t *testing.T) {
+// TestLiveFieldSpellings writes messages like the Python SDK: in snake_case, and with the URL alphabet of base64.
+func TestLiveFieldSpellings(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	c := doortest.DialLive(t, g, "", nil)
@@ -554,7 +554,7 @@ func FuzzLive(f *testing.F) {
 		c.AwaitEvent("setupComplete")
 		c.SendFrame(websocket.TextMessage, raw)
 		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // one too many; fails if the conversation has ended
-		if end := closed(c); end.Code == websocket.CloseInternalServerErr && !strings.HasPrefix(end.Text, "RESOURCE_EXHAUSTED") ||
+		if end := awaitClose(c); end.Code == websocket.CloseInternalServerErr && !strings.HasPrefix(end.Text, "RESOURCE_EXHAUSTED") ||
 			end.Text == "" {
 			t.Errorf("closed with %v", end)
 		}

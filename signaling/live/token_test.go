@@ -52,8 +52,8 @@ func mustMintAuth(t *testing.T, g *doortest.Gateway, key, body string) (name str
 	return made.Name
 }
 
-// begin opens a conversation with an ephemeral token, and waits for its setup.
-func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Client {
+// dialWithToken opens a conversation with an ephemeral token, and waits for its setup.
+func dialWithToken(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Client {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
 	c.SendFrame(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
@@ -61,12 +61,12 @@ func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Clie
 	return c
 }
 
-// refusedToken returns the reason why a conversation did not begin.
-func refusedToken(t *testing.T, g *doortest.Gateway, name, setup string) websocket.CloseError {
+// awaitTokenRejection returns the reason why a conversation did not begin.
+func awaitTokenRejection(t *testing.T, g *doortest.Gateway, name, setup string) websocket.CloseError {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
 	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be rejected earlier
-	return closed(c)
+	return awaitClose(c)
 }
 
 // One key cannot use up the tokens of all keys.
@@ -104,10 +104,10 @@ func TestAuthTokenUses(t *testing.T) {
 	for body, uses := range map[string]int{`{}`: 1, ``: 1, `{"uses":2}`: 2, `{"uses":0}`: 3} {
 		name := mustMintAuth(t, l.Gateway, l.Key, body)
 		for range uses {
-			begin(t, l.Gateway, name, `{}`)
+			dialWithToken(t, l.Gateway, name, `{}`)
 		}
 		if end := (websocket.CloseError{}); !strings.Contains(body, "0") {
-			if end = refusedToken(t, l.Gateway, name, `{}`); end.Code != websocket.ClosePolicyViolation ||
+			if end = awaitTokenRejection(t, l.Gateway, name, `{}`); end.Code != websocket.ClosePolicyViolation ||
 				!strings.Contains(end.Text, "too many times") {
 				t.Errorf("%s: closed with %v after %d uses", body, end, uses)
 			}
@@ -116,7 +116,7 @@ func TestAuthTokenUses(t *testing.T) {
 			t.Error("the log has a token")
 		}
 	}
-	if end := refusedToken(t, l.Gateway, "auth_tokens/at_another", `{}`); end.Code != websocket.ClosePolicyViolation {
+	if end := awaitTokenRejection(t, l.Gateway, "auth_tokens/at_another", `{}`); end.Code != websocket.ClosePolicyViolation {
 		t.Errorf("an unknown token: closed with %v", end)
 	}
 }
@@ -126,14 +126,15 @@ func TestAuthTokenIsNotUsedUp(t *testing.T) {
 	t.Parallel()
 	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	name := mustMintAuth(t, l.Gateway, l.Key, `{}`)
-	if end := refusedToken(t, l.Gateway, name, `{"generationConfig":{"topK":"x"}}`); end.Code != websocket.CloseInvalidFramePayloadData {
+	if end := awaitTokenRejection(t, l.Gateway, name,
+		`{"generationConfig":{"topK":"x"}}`); end.Code != websocket.CloseInvalidFramePayloadData {
 		t.Fatalf("closed with %v", end)
 	}
-	c := begin(t, l.Gateway, name, `{"sessionResumption":{}}`)
+	c := dialWithToken(t, l.Gateway, name, `{"sessionResumption":{}}`)
 	var update struct{ NewHandle string }
 	c.AwaitEvent("sessionResumptionUpdate").DecodePayload(t, &update)
 	c.Conn.Close()
-	begin(t, l.Gateway, name, `{"sessionResumption":{"handle":"`+update.NewHandle+`"}}`)
+	dialWithToken(t, l.Gateway, name, `{"sessionResumption":{"handle":"`+update.NewHandle+`"}}`)
 }
 
 // A setup in the token replaces the client's: as a whole, or in the fields of the mask.
@@ -153,7 +154,7 @@ func TestAuthTokenLocks(t *testing.T) {
 		seen := &doortest.SeenByModel{}
 		l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, seen))
 		name := mustMintAuth(t, l.Gateway, l.Key, row.body)
-		begin(t, l.Gateway, name, theirs)
+		dialWithToken(t, l.Gateway, name, theirs)
 		if opened := seen.EventsOf(emulator.Opened); opened[0].Text != row.says {
 			t.Errorf("%s: the instruction is %q, want %q", row.body, opened[0].Text, row.says)
 		}
@@ -163,9 +164,10 @@ func TestAuthTokenLocks(t *testing.T) {
 	}
 	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for _, mask := range []string{"", `,"fieldMask":"model,systemInstruction"`} {
-		c := begin(t, l.Gateway, mustMintAuth(t, l.Gateway, l.Key, `{`+setup+mask+`}`), `{}`)
+		c := dialWithToken(t, l.Gateway, mustMintAuth(t, l.Gateway, l.Key, `{`+setup+mask+`}`), `{}`)
 		c.SendFrame(websocket.TextMessage, []byte(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`))
-		if end := closed(c); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, "fixed by the ephemeral token") {
+		if end := awaitClose(c); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text,
+			"fixed by the ephemeral token") {
 			t.Errorf("closed with %v", end)
 		}
 	}
@@ -188,11 +190,11 @@ func TestAuthTokenEnds(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusOK {
 				t.Fatal(status, text)
 			}
-			c := begin(t, g, made.Name, `{}`)
-			if end := closed(c); end.Code != websocket.CloseNormalClosure || end.Text != bridge.ErrTimeLimit.Error() {
+			c := dialWithToken(t, g, made.Name, `{}`)
+			if end := awaitClose(c); end.Code != websocket.CloseNormalClosure || end.Text != bridge.ErrTimeLimit.Error() {
 				t.Errorf("closed with %v", end)
 			}
-			if end := refusedToken(t, g, made.Name, `{}`); end.Code != websocket.ClosePolicyViolation {
+			if end := awaitTokenRejection(t, g, made.Name, `{}`); end.Code != websocket.ClosePolicyViolation {
 				t.Errorf("an old token: closed with %v", end)
 			}
 		})

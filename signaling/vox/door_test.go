@@ -39,7 +39,7 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 	c.SendAudio(doortest.MakeSentence(440, time.Second, doortest.VoxRate))
 	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "user" && f.Text != "" })
 	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" && f.Text != "" })
-	hears(c, 20000)
+	awaitVoice(c, 20000)
 	c.Send(`{"type":"end"}`)
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
@@ -203,12 +203,12 @@ func TestVOXInterruption(t *testing.T) {
 	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	c.StartConversation("")
 	c.SendAudio(doortest.MakeSentence(440, 4*time.Second, doortest.VoxRate))
-	hears(c, 12000)
+	awaitVoice(c, 12000)
 	c.SendAudio(doortest.MakeTone(880, 500*time.Millisecond, doortest.VoxRate))
 	c.AwaitEvent("interrupted", nil)
 	before := len(c.ReceivedVoice())
 	c.SendAudio(doortest.MakeSilence(time.Second, doortest.VoxRate))
-	hears(c, before+6000)
+	awaitVoice(c, before+6000)
 	after := c.ReceivedVoice()[before:]
 	old := 0
 	for part := range slices.Chunk(after, 480) {
@@ -262,7 +262,7 @@ func TestVOXMute(t *testing.T) {
 	c.SendAudio(doortest.MakeSentence(880, 2*time.Second, doortest.VoxRate))
 	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"mute","muted":false}`)
-	hears(c, 20000)
+	awaitVoice(c, 20000)
 	c.SendAudio(doortest.MakeSentence(300, time.Second, doortest.VoxRate))
 	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"end"}`)
@@ -725,7 +725,7 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 }
 
 // A client without a start message is disconnected, and a gateway that shuts down reports that.
-func TestVOXLetsGo(t *testing.T) {
+func TestVOXClosesIdleAndBusyConnections(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	idle, busy := doortest.DialVOX(t, g, nil), doortest.DialVOX(t, g, nil)
@@ -771,8 +771,8 @@ func says(c *doortest.VoxClient, words string) func(doortest.VoxFields) bool {
 	return func(f doortest.VoxFields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
 }
 
-// hears waits until so many samples of non-silent audio have arrived.
-func hears(c *doortest.VoxClient, samples int) {
+// awaitVoice waits until so many samples of non-silent audio have arrived.
+func awaitVoice(c *doortest.VoxClient, samples int) {
 	c.T.Helper()
 	c.AwaitMatch(0, "sound", func(m doortest.Message) bool {
 		return m.Type == "sound" && len(doortest.TrimSilence(c.ReceivedVoice())) > samples

@@ -41,15 +41,15 @@ type step struct {
 	want  []string
 }
 
-func user(turn int, text string) bridge.UserText {
+func userText(turn int, text string) bridge.UserText {
 	return bridge.UserText{Turn: turn, Text: text, Final: true}
 }
 
-func piece(turn int, text string) bridge.AssistantText {
+func partialText(turn int, text string) bridge.AssistantText {
 	return bridge.AssistantText{Turn: turn, Text: text}
 }
 
-func whole(turn int, text string) bridge.AssistantText {
+func finalText(turn int, text string) bridge.AssistantText {
 	return bridge.AssistantText{Turn: turn, Text: text, Final: true}
 }
 
@@ -58,31 +58,31 @@ var conversations = map[string][]step{
 	"a question and its answer": {
 		{bridge.UserText{Turn: 1, Text: " What"}, []string{`{"type":"transcript","role":"user","text":"What"}`}},
 		{bridge.UserText{Turn: 1, Text: " is"}, []string{`{"type":"transcript","role":"user","text":" is"}`}},
-		{user(1, "What is it?"), []string{`{"type":"transcript","role":"user","text":" it?"}`}},
-		{piece(1, " It is"), nil},
-		{piece(1, " a shop. And"), nil},
-		{piece(1, " more"), []string{`{"type":"transcript","role":"vox","text":"It is a shop. "}`}},
-		{whole(1, " It is a shop. And more"), []string{`{"type":"transcript","role":"vox","text":"And more"}`}},
+		{userText(1, "What is it?"), []string{`{"type":"transcript","role":"user","text":" it?"}`}},
+		{partialText(1, " It is"), nil},
+		{partialText(1, " a shop. And"), nil},
+		{partialText(1, " more"), []string{`{"type":"transcript","role":"vox","text":"It is a shop. "}`}},
+		{finalText(1, " It is a shop. And more"), []string{`{"type":"transcript","role":"vox","text":"And more"}`}},
 	},
 	"an answer that was interrupted": {
-		{piece(1, "One. Two. Three."), nil},
+		{partialText(1, "One. Two. Three."), nil},
 		{
-			whole(1, "One. Two."),
+			finalText(1, "One. Two."),
 			[]string{`{"type":"transcript","role":"vox","text":"One. "}`, `{"type":"transcript","role":"vox","text":"Two."}`},
 		},
 	},
 	"less was heard than was sent": {
-		{piece(1, "One. Two."), nil},
-		{piece(1, " Three."), []string{`{"type":"transcript","role":"vox","text":"One. "}`}},
-		{whole(1, "On"), nil},
+		{partialText(1, "One. Two."), nil},
+		{partialText(1, " Three."), []string{`{"type":"transcript","role":"vox","text":"One. "}`}},
+		{finalText(1, "On"), nil},
 	},
 	"turns of one role": {
-		{whole(1, "One."), []string{`{"type":"transcript","role":"vox","text":"One."}`}},
-		{whole(2, "Two."), []string{`{"type":"transcript","role":"vox","text":"Two.","newTurn":true}`}},
-		{user(3, "Yes."), []string{`{"type":"transcript","role":"user","text":"Yes."}`}},
-		{user(3, "Yes. Please."), []string{`{"type":"transcript","role":"user","text":" Please."}`}},
-		{user(3, "Yes. Please."), nil},
-		{user(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
+		{finalText(1, "One."), []string{`{"type":"transcript","role":"vox","text":"One."}`}},
+		{finalText(2, "Two."), []string{`{"type":"transcript","role":"vox","text":"Two.","newTurn":true}`}},
+		{userText(3, "Yes."), []string{`{"type":"transcript","role":"user","text":"Yes."}`}},
+		{userText(3, "Yes. Please."), []string{`{"type":"transcript","role":"user","text":" Please."}`}},
+		{userText(3, "Yes. Please."), nil},
+		{userText(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
 	},
 	"a tool": {
 		{
@@ -177,12 +177,12 @@ func TestEventsBecomeMessages(t *testing.T) {
 		t.Errorf("before there was a connection: %s", got)
 	}
 	back.Back()
-	if got := back.Translate(whole(7, "Hi.")); len(got) != 1 || !strings.Contains(got[0], `"newTurn":true`) {
+	if got := back.Translate(finalText(7, "Hi.")); len(got) != 1 || !strings.Contains(got[0], `"newTurn":true`) {
 		t.Errorf("after a resume: %s", got)
 	}
 }
 
-func TestPhrases(t *testing.T) {
+func TestTextIsSplitIntoPhrases(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", 60)
 	for _, test := range []struct{ pieces, want []string }{
@@ -279,9 +279,9 @@ func TestInstructionQuotesTheProject(t *testing.T) {
 	}
 }
 
-// section returns a part of PROTOCOL.md, which is compared with the code in both directions: types, fields, themes
+// readSection returns a part of PROTOCOL.md, which is compared with the code in both directions: types, fields, themes
 // and codes.
-func section(t *testing.T, heading string) string {
+func readSection(t *testing.T, heading string) string {
 	t.Helper()
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
@@ -295,8 +295,8 @@ func section(t *testing.T, heading string) string {
 	return part
 }
 
-// rows returns the lines about messages, in tables and below them, by type.
-func rows(part string) map[string]string {
+// tableRows returns the lines about messages, in tables and below them, by type.
+func tableRows(part string) map[string]string {
 	all := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^[|-] `\\{\"type\":\"(\\w+)\".*$(?:\n  .*$)*").FindAllStringSubmatch(part, -1) {
 		all[m[1]] += m[0]
@@ -310,8 +310,8 @@ func mentions(part, name string) bool {
 	return slices.ContainsFunc(named.FindAllStringSubmatch(part, -1), func(m []string) bool { return m[1] == name })
 }
 
-// tags returns the field names of a message.
-func tags(message any) (names []string) {
+// jsonTags returns the field names of a message.
+func jsonTags(message any) (names []string) {
 	for f := range reflect.TypeOf(message).Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			names = append(names, name)
@@ -322,8 +322,8 @@ func tags(message any) (names []string) {
 
 func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
 	t.Parallel()
-	part := section(t, "## From the gateway")
-	documented := rows(part)
+	part := readSection(t, "## From the gateway")
+	documented := tableRows(part)
 	examples := regexp.MustCompile(`"(\w+)":`)
 	for _, m := range vox.ServerMessages {
 		kind := vox.KindOf(m)
@@ -331,13 +331,13 @@ func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
 		if kind == "ui_action" {
 			row += part[strings.Index(part, "### What the client shall do"):]
 		}
-		for _, name := range tags(m) {
+		for _, name := range jsonTags(m) {
 			if !mentions(row, name) {
 				t.Errorf("PROTOCOL.md lacks %s of %s", name, kind)
 			}
 		}
 		for _, name := range examples.FindAllStringSubmatch(documented[kind], -1) {
-			if allowed := append(tags(m), "type", "error"); !slices.Contains(allowed, name[1]) && kind != "question" {
+			if allowed := append(jsonTags(m), "type", "error"); !slices.Contains(allowed, name[1]) && kind != "question" {
 				t.Errorf("PROTOCOL.md has %s of %s, which the code does not know", name[1], kind)
 			}
 		}
@@ -350,11 +350,11 @@ func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
 
 func TestProtocolListsWhatClientsSend(t *testing.T) {
 	t.Parallel()
-	part := section(t, "## From the client")
-	if types := slices.Sorted(maps.Keys(rows(part))); !slices.Equal(types, slices.Sorted(slices.Values(vox.ClientTypes))) {
+	part := readSection(t, "## From the client")
+	if types := slices.Sorted(maps.Keys(tableRows(part))); !slices.Equal(types, slices.Sorted(slices.Values(vox.ClientTypes))) {
 		t.Errorf("PROTOCOL.md has %v, the code %v", types, vox.ClientTypes)
 	}
-	known := tags(vox.ClientMessage)
+	known := jsonTags(vox.ClientMessage)
 	for _, name := range slices.AppendSeq(slices.Clone(known), maps.Keys(vox.Voices)) {
 		if !mentions(part, name) {
 			t.Errorf("PROTOCOL.md lacks %s", name)
@@ -366,7 +366,7 @@ func TestProtocolListsWhatClientsSend(t *testing.T) {
 		}
 	}
 	codes := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\|.*\\| `(\\w+)`[^|]*\\|$").FindAllStringSubmatch(section(t, "## Errors"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\|.*\\| `(\\w+)`[^|]*\\|$").FindAllStringSubmatch(readSection(t, "## Errors"), -1) {
 		codes[m[1]] = true
 	}
 	delete(codes, "code") // the header of the table

@@ -262,7 +262,7 @@ func TestTooManySSRCs(t *testing.T) {
 	if logs := p.gateway.Logs.String(); !strings.Contains(logs, why) {
 		t.Errorf("the log has no %q:\n%s", why, logs)
 	}
-	stillWorks(t, p.Client)
+	checkStillWorks(t, p.Client)
 }
 
 // Packets that the peer requests again are retransmitted unchanged, and no others, if it has negotiated NACK. RED,

@@ -340,7 +340,7 @@ func TestTooManyOffers(t *testing.T) {
 		c.AwaitError("bad_offer", "payload.sdp")
 	}
 	c.AwaitMatch(c.At, "refusal", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `"field":"type"`) })
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 }
 
 func TestDataChannelCarriesEverything(t *testing.T) {
@@ -417,7 +417,7 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	if err := json.Unmarshal([]byte(raw), &args); err != nil || args.Location != canvas {
 		t.Errorf("%d bytes of the canvas came of %d, %v", len(args.Location), len(canvas), err)
 	}
-	photo := aPicture(t, 2<<20)
+	photo := encodePicture(t, 2<<20)
 	sendPieces(p, "SEND_MESSAGE", `{"parts":[{"inlineData":{"mimeType":"image/png","data":"`+photo+`"}}],"turnComplete":false}`)
 	p.Send(
 		"SEND_TOOL_RESPONSE",

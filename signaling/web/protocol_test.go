@@ -26,8 +26,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// stillWorks checks that a conversation continues: a typed turn is answered by voice.
-func stillWorks(t *testing.T, c *doortest.Client) {
+// checkStillWorks checks that a conversation continues: a typed turn is answered by voice.
+func checkStillWorks(t *testing.T, c *doortest.Client) {
 	t.Helper()
 	c.Send("SEND_MESSAGE", doortest.TextPayload("hi"))
 	c.AwaitEvent("ASSISTANT_SPEAKING")
@@ -221,7 +221,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 	}
 	c.SendFrame(websocket.BinaryMessage, []byte{1, 2, 3})
 	c.AwaitError("bad_message", "")
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 	if n := c.CountMessages("GEMINI_ERROR"); n != len(cases)+1 {
 		t.Errorf("%d errors for %d bad messages", n, len(cases)+1)
 	}
@@ -232,7 +232,7 @@ func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	picture := aPicture(t, 0)
+	picture := encodePicture(t, 0)
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	for _, test := range []struct{ name, parts, dropped, answer string }{
 		{"type", `{"type":"text","text":"one"}`, "payload.parts[0].type", "one"},
@@ -297,7 +297,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 		t.Errorf("GEMINI_CONNECTED has %+v, %v", connected, err)
 	}
 	c.AwaitEvent("SETUP_COMPLETE")
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 }
 
 // At most maxPuzzles messages in pieces may be incomplete.
@@ -311,10 +311,10 @@ func TestTooManyMessagesInPieces(t *testing.T) {
 	if n := c.CountMessages("GEMINI_ERROR"); n != 1 {
 		t.Errorf("%d errors", n)
 	}
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 }
 
-func TestICEServersAreTold(t *testing.T) {
+func TestICEServersAreSent(t *testing.T) {
 	t.Parallel()
 	servers := []signaling.ICEServer{{URLs: []string{"turn:turn.example:3478"}, Username: "u", Credential: "c"}}
 	c := doortest.DialWebSocket(t, doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) { o.ICEServers = servers }).URL)
@@ -599,7 +599,7 @@ func TestDeprecatedChunks(t *testing.T) {
 func TestRealtimeTextVideoAndMarks(t *testing.T) {
 	t.Parallel()
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
-	c.Send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+aPicture(t, 0)+`"}}`)
+	c.Send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+encodePicture(t, 0)+`"}}`)
 	c.Send("SEND_REALTIME_INPUT", `{"text":"{\"action\":\"button_click\",\"buttonId\":\"ok\"}"}`)
 	expectTranscript(c, "button_click")
 	c.AwaitEvent("TURN_COMPLETE")
@@ -694,16 +694,16 @@ func TestUpdateConfig(t *testing.T) {
 	if s := string(m.Payload); !strings.Contains(s, `"success":true`) || !strings.Contains(s, `"temperature":0.1`) {
 		t.Errorf("after UPDATE_CONFIG: %v", m)
 	}
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 	c.Send("UPDATE_CONFIG", `{"generationConfig":{"temperature":"hot"}}`)
 	if m := c.AwaitEvent("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), `"success":false`) {
 		t.Errorf("after a bad UPDATE_CONFIG: %v", m)
 	}
 	c.AwaitError("session_config_update_failed", "payload.generationConfig.temperature")
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 }
 
-func TestTheEndIsTold(t *testing.T) {
+func TestEndIsReported(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config, reason string
@@ -783,7 +783,7 @@ func TestResume(t *testing.T) {
 	last := doortest.DialWebSocket(t, g.URL)
 	last.Send("CONNECT_GEMINI", `{"resumeToken":"`+token3+`"}`)
 	doortest.ReadSetup(t, last.AwaitEvent("SETUP_COMPLETE"), true)
-	stillWorks(t, last)
+	checkStillWorks(t, last)
 	last.Send("DISCONNECT_GEMINI", "")
 	last.AwaitEvent("GEMINI_DISCONNECTED")
 }
@@ -875,7 +875,7 @@ func TestLongMessages(t *testing.T) {
 	t.Parallel()
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	long := strings.Repeat("x", 5<<18)
-	picture := aPicture(t, 1<<20)
+	picture := encodePicture(t, 1<<20)
 	for _, test := range []struct{ name, raw, field string }{
 		{"no JSON", long, "type"},
 		{
@@ -904,7 +904,7 @@ func TestLongMessages(t *testing.T) {
 		`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"one"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
 		` { "id" : "7", "t\u0079pe" : "SEND_MESSAGE",` +
 			` "payload":{"parts":[{"text":"two"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
-		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + aPicture(t, 500<<10) + `"}}]},` +
+		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + encodePicture(t, 500<<10) + `"}}]},` +
 			`"type":"SEND_MESSAGE"}`,
 	} {
 		c.SendFrame(websocket.TextMessage, []byte(raw))
@@ -951,8 +951,8 @@ func expectTranscript(c *doortest.Client, text string) {
 	})
 }
 
-// aPicture returns a PNG in base64, followed by so many bytes.
-func aPicture(t *testing.T, behind int) string {
+// encodePicture returns a PNG in base64, followed by so many bytes.
+func encodePicture(t *testing.T, behind int) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // While a peer is connected the loss of both directions is known; when it has ended their quality is reported.
-func TestQualityIsTold(t *testing.T) {
+func TestCallQualityIsReported(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)
 	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.RTC.OnQuality(func(q rtc.Quality) { got <- q }) })

@@ -27,7 +27,7 @@ func served(t *testing.T, o rtc.Options) doortest.Option {
 	return func(s *doortest.Endpoints, _ *bridge.Options) { s.RTC = api }
 }
 
-func TestTheAnswer(t *testing.T) {
+func TestLinesOfTheSDPAnswer(t *testing.T) {
 	t.Parallel()
 	c := doortest.OpenConversation(
 		t, doortest.StartGateway(t, served(t, rtc.Options{UDPAddr: "0.0.0.0:0", PublicIPs: []string{"203.0.113.7"}})), `{}`,

@@ -16,8 +16,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// sendID sends a message with an id.
-func sendID(c *doortest.Client, id, kind, payload string) {
+// sendWithID sends a message with an id.
+func sendWithID(c *doortest.Client, id, kind, payload string) {
 	c.T.Helper()
 	c.SendFrame(websocket.TextMessage, []byte(`{"type":"`+kind+`","id":"`+id+`","payload":`+payload+`}`))
 }
@@ -36,8 +36,8 @@ type contextEntry struct {
 	Cut                 bool
 }
 
-// typedSoFar returns the texts of the person so far.
-func typedSoFar(c *doortest.Client) []string {
+// typedTexts returns the texts of the person so far.
+func typedTexts(c *doortest.Client) []string {
 	c.T.Helper()
 	c.Send("GET_CONTEXT", "")
 	var texts []string
@@ -72,7 +72,7 @@ func TestContextIsTheConversation(t *testing.T) {
 	c.Send("SEND_MESSAGE", doortest.TextPayload("/history"))
 	expectTranscript(c, "I remember 1 turns")
 	c.AwaitEvent("TURN_COMPLETE")
-	if got := typedSoFar(c); !slices.Equal(got, []string{"/history"}) {
+	if got := typedTexts(c); !slices.Equal(got, []string{"/history"}) {
 		t.Errorf("after that: %q", got)
 	}
 }
@@ -83,20 +83,20 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	t.Parallel()
 	g := doortest.StartGateway(t)
 	first := doortest.DialWebSocket(t, g.URL)
-	sendID(first, "ignored", "CONNECT_GEMINI", `{"initialConfig":`+doortest.WeatherTool+`,"resumable":true}`)
+	sendWithID(first, "ignored", "CONNECT_GEMINI", `{"initialConfig":`+doortest.WeatherTool+`,"resumable":true}`)
 	_, token := doortest.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
-	sendID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
-	sendID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	sendWithID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	sendWithID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
 	first.AwaitEvent("TURN_COMPLETE")
-	sendID(first, "m2", "SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
+	sendWithID(first, "m2", "SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(first, "get_weather")
 	answer := `{"toolResponse":{"functionResponses":[{"id":"` + id + `","name":"get_weather","response":{"a":"15C"}}]}}`
-	sendID(first, "t1", "SEND_TOOL_RESPONSE", answer)
-	sendID(first, "t1", "SEND_TOOL_RESPONSE", answer)
+	sendWithID(first, "t1", "SEND_TOOL_RESPONSE", answer)
+	sendWithID(first, "t1", "SEND_TOOL_RESPONSE", answer)
 	expectTranscript(first, "15C")
 	first.AwaitEvent("TURN_COMPLETE")
-	sendID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
-	sendID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
+	sendWithID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
+	sendWithID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
 	first.AwaitEvent("SETUP_COMPLETE")
 	first.Send("GET_CONTEXT", "")
 	entries(first)
@@ -116,11 +116,11 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	if err := json.Unmarshal(m.Payload, &p); err != nil || !slices.Equal(p.Received, []string{"m1", "m2", "t1", "u1"}) {
 		t.Errorf("received is %q, %v", p.Received, err)
 	}
-	sendID(second, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
-	sendID(second, "m3", "SEND_MESSAGE", doortest.TextPayload("three"))
+	sendWithID(second, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	sendWithID(second, "m3", "SEND_MESSAGE", doortest.TextPayload("three"))
 	expectTranscript(second, "three")
 	second.AwaitEvent("TURN_COMPLETE")
-	if got := typedSoFar(second); !slices.Equal(got, []string{"one", `/tool get_weather {"location":"London"}`, "three"}) {
+	if got := typedTexts(second); !slices.Equal(got, []string{"one", `/tool get_weather {"location":"London"}`, "three"}) {
 		t.Errorf("the model was asked %q", got)
 	}
 	if n := second.CountMessages("TURN_COMPLETE"); n != 1 {
@@ -128,8 +128,8 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	}
 }
 
-// TestAWaitForGeminiIsTold cuts the connection to the model and delays the next dial.
-func TestAWaitForGeminiIsTold(t *testing.T) {
+// TestWaitForGeminiIsReported cuts the connection to the model and delays the next dial.
+func TestWaitForGeminiIsReported(t *testing.T) {
 	t.Parallel()
 	links := make(chan net.Conn, 8)
 	slow := make(chan struct{})
@@ -158,7 +158,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 			t.Errorf("the state is %q, want %q", p.State, want)
 		}
 	}
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 	(<-links).Close()
 	for p.Message == "" {
 		c.AwaitEvent("SESSION_STATE").DecodePayload(t, &p)
@@ -171,7 +171,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 		p.Message = ""
 		c.AwaitEvent("SESSION_STATE").DecodePayload(t, &p)
 	}
-	stillWorks(t, c)
+	checkStillWorks(t, c)
 	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
 		t.Errorf("%d errors", n)
 	}
@@ -181,7 +181,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
-	picture := aPicture(t, 300<<10)
+	picture := encodePicture(t, 300<<10)
 	second := func(pictures int) {
 		for n := range 50 {
 			c.SendAudio(doortest.MakeSilence(20*time.Millisecond, 48000), 48000)

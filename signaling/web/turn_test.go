@@ -23,8 +23,8 @@ import (
 
 const turnSecret = "north"
 
-// announced returns the ICE servers that a client gets.
-func announced(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
+// awaitICEServers returns the ICE servers that a client gets.
+func awaitICEServers(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
 	t.Helper()
 	var connected struct {
 		ICEServers []struct {
@@ -55,7 +55,7 @@ func TestTURNCredentials(t *testing.T) {
 	})
 	names := map[string]bool{}
 	for range 2 {
-		servers := announced(t, doortest.OpenConversation(t, g, `{}`))
+		servers := awaitICEServers(t, doortest.OpenConversation(t, g, `{}`))
 		if len(servers) != 3 || servers[0].Username != "" || servers[2].Username != "u" || servers[2].Credential != "c" {
 			t.Fatalf("got %+v", servers)
 		}
@@ -77,8 +77,8 @@ func TestTURNCredentials(t *testing.T) {
 	}
 }
 
-// coturn runs Debian's TURN server with our secret, and returns its URL.
-func coturn(t *testing.T) string {
+// startCoturn runs Debian's TURN server with our secret, and returns its URL.
+func startCoturn(t *testing.T) string {
 	t.Helper()
 	server, err := exec.LookPath("turnserver")
 	if err != nil {
@@ -143,12 +143,12 @@ func TestRelayedCall(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	url := coturn(t)
+	url := startCoturn(t)
 	c := doortest.OpenConversation(t, doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) {
 		o.ICEServers, o.TURNSecret = []signaling.ICEServer{{URLs: []string{url}}}, turnSecret
 	}), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
-	relayed := webrtc.Configuration{ICEServers: announced(t, c), ICETransportPolicy: webrtc.ICETransportPolicyRelay}
+	relayed := webrtc.Configuration{ICEServers: awaitICEServers(t, c), ICETransportPolicy: webrtc.ICETransportPolicyRelay}
 	if err := p.PC.SetConfiguration(relayed); err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ type seen struct {
 	at            time.Time
 }
 
-// tapped is the option of a gateway with a tap.
-func tapped(t *testing.T, k *tap) doortest.Option {
+// withTap is the option of a gateway with a tap.
+func withTap(t *testing.T, k *tap) doortest.Option {
 	return func(_ *doortest.Endpoints, ho *bridge.Options) {
 		model := "ws" + strings.TrimPrefix(ho.Client.BaseURL, "http")
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,8 +114,8 @@ func (k *tap) all() []seen {
 	return append([]seen(nil), k.pictures...)
 }
 
-// fixture reads the key frames of an IVF file of media/picture.
-func fixture(t *testing.T, name string) [][]byte {
+// readFixture reads the key frames of an IVF file of media/picture.
+func readFixture(t *testing.T, name string) [][]byte {
 	t.Helper()
 	b, err := os.ReadFile("../../media/picture/testdata/" + name)
 	if err != nil {
@@ -214,9 +214,9 @@ func (l *lens) asked() []time.Time {
 func TestVideoBecomesPictures(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
-	c := doortest.OpenConversation(t, doortest.StartGateway(t, tapped(t, k)), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t, withTap(t, k)), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	l := newLens(p, fixture(t, "slides.ivf"))
+	l := newLens(p, readFixture(t, "slides.ivf"))
 	machine := mediatest.MeasureLateness(t)
 	p.Negotiate(false)
 	answer := p.PC.RemoteDescription().SDP
@@ -249,11 +249,11 @@ func TestCameraComesAndGoes(t *testing.T) {
 	}
 	t.Parallel()
 	k := &tap{}
-	g := doortest.StartGateway(t, tapped(t, k))
+	g := doortest.StartGateway(t, withTap(t, k))
 	_, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 	for i := range 2 {
 		before := len(k.all())
-		l := newLens(p, fixture(t, "slides.ivf"))
+		l := newLens(p, readFixture(t, "slides.ivf"))
 		p.Negotiate(false)
 		doortest.Eventually(p.T, "pictures", func() bool { return len(k.all()) > before })
 		if err := p.PC.RemoveTrack(l.sender); err != nil {
@@ -269,14 +269,14 @@ func TestCameraComesAndGoes(t *testing.T) {
 func TestTheNewestCameraWins(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
-	g := doortest.StartGateway(t, tapped(t, k))
+	g := doortest.StartGateway(t, withTap(t, k))
 	c := doortest.OpenConversation(t, g, `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	newLens(p, fixture(t, "room.ivf"))
+	newLens(p, readFixture(t, "room.ivf"))
 	p.Negotiate(false)
 	p.AwaitConnected()
 	doortest.Eventually(p.T, "a picture", func() bool { return len(k.all()) > 0 })
-	newLens(p, fixture(t, "slides.ivf"))
+	newLens(p, readFixture(t, "slides.ivf"))
 	p.Negotiate(false)
 	doortest.Eventually(p.T, "end of the first", func() bool { return strings.Contains(g.Logs.String(), "video track ended") })
 	after := len(k.all())
