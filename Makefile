@@ -39,7 +39,7 @@ static:
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
 # -w leaves out what debuggers want, so that linking takes half as long.
 # Packages without goroutines are tested without the race detector, with which they take five times as long.
-LONG   := ./signaling/doortest ./gateway ./signaling/sip ./bridge ./signaling/web
+LONG   := ./internal/testkit ./gateway ./signaling/phone/sip ./bridge ./signaling/client
 SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
 go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
 	$(GO) test -race -shuffle=on -timeout=15m -vet=off -ldflags=-w -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
@@ -57,7 +57,7 @@ test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK f
 
 test-pbx: build-deps test-deps ## Kamailio and Asterisk in the path of calls, with the files of docs/sip.md; ASTERISK=… is the program
 	@./install-packages.sh kamailio
-	TEST_PBX=1 $(GO) test -count=1 -run 'Asterisk|Kamailio' ./signaling/sip
+	TEST_PBX=1 $(GO) test -count=1 -run 'Asterisk|Kamailio' ./signaling/phone/sip
 
 VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
@@ -101,7 +101,7 @@ PACKAGE ?= ./signaling
 TIMES ?= 100
 traces: build-deps ## plays a recording of somebody else's, FILE=my.jsonl, to the decoder, to a gateway and against the emulator; none: all of ours
 	VOXGATE_TRACE=$(abspath $(FILE)) $(GO) test -count=1 -v -run 'TestRecord(ings|edUsage|edSessions|edKinds)' ./bridge/gemini/wire \
-	  ./bridge/price ./bridge/gemini/emulator ./signaling/doortest
+	  ./bridge/pricing ./bridge/gemini/emulator ./internal/testkit
 
 repeat: build-deps test-deps ## the tests of one package a hundred times, each time in another order (PACKAGE=./store TIMES=20)
 	$(GO) test -race -shuffle=on -timeout=10h -count=$(TIMES) $(PACKAGE)

@@ -15,7 +15,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
-	"voxgate/bridge/steps"
+	"voxgate/bridge/flow"
 )
 
 func write(t *testing.T, folder, name, text string) {
@@ -103,11 +103,11 @@ Book it: now.
 	}
 	var o bridge.SessionRequest
 	a.ApplyTo(&o)
-	want := steps.Plan{
+	want := flow.Plan{
 		{
 			Name: "identify", Instruction: "Ask \"Ada\\n## Step: c\".\n\n## Notes\n\nBe brief.", Tools: []string{"find_room"},
 			Next:   []string{"book"},
-			Fields: []steps.Field{{Name: "name", Kind: "text"}, {Name: "room", Kind: "choice single, double"}},
+			Fields: []flow.Field{{Name: "name", Kind: "text"}, {Name: "room", Kind: "choice single, double"}},
 		},
 		{Name: "book", Instruction: "Book it: now."},
 	}

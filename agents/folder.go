@@ -23,7 +23,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"voxgate/bridge"
-	"voxgate/reread"
+	"voxgate/internal/filewatch"
 )
 
 // extension is the extension of agent files.
@@ -36,7 +36,7 @@ const maxFile = 256 << 10
 type Folder struct {
 	path  string
 	log   *slog.Logger
-	watch *reread.Watch
+	watch *filewatch.Watch
 
 	mu     sync.Mutex
 	agents []*Agent // sorted by name
@@ -57,7 +57,7 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.watch = reread.NewWatch(log, time.Now, files)
+	f.watch = filewatch.NewWatch(log, time.Now, files)
 	return f, f.readAll(files)
 }
 
@@ -321,7 +321,7 @@ func readFile(file, name string, known []string) (*Agent, error) {
 	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
 		return nil, fmt.Errorf("%s: invalid agent name: use a-z, 0-9, - and _, and no name of a model", file)
 	}
-	if err := reread.CheckFile(file); err != nil {
+	if err := filewatch.CheckFile(file); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(file)

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"voxgate/bridge"
-	"voxgate/bridge/steps"
+	"voxgate/bridge/flow"
 )
 
 var (
@@ -39,7 +39,7 @@ type section struct {
 }
 
 // parseSteps divides the prompt into its general part and the steps. Errors are of type [*lineError].
-func (a *Agent) parseSteps() (general string, plan steps.Plan, err error) {
+func (a *Agent) parseSteps() (general string, plan flow.Plan, err error) {
 	var before []string
 	var sections []*section
 	for i, line := range strings.Split(a.Prompt, "\n") {
@@ -48,7 +48,7 @@ func (a *Agent) parseSteps() (general string, plan steps.Plan, err error) {
 			return "", nil, &lineError{i + 1, fmt.Errorf("a step heading must be written %q", "## Step: NAME")}
 		case m != nil:
 			sections = append(sections, &section{line: i + 1})
-			plan = append(plan, steps.Step{Name: m[1]})
+			plan = append(plan, flow.Step{Name: m[1]})
 		case len(sections) == 0:
 			before = append(before, line)
 		default:
@@ -69,7 +69,7 @@ func (a *Agent) parseSteps() (general string, plan steps.Plan, err error) {
 }
 
 // parse reads the fields of a step, up to the first empty line, and its text.
-func (s *section) parse(step *steps.Step) error {
+func (s *section) parse(step *flow.Step) error {
 	begin := max(0, slices.IndexFunc(s.lines, func(line string) bool { return strings.TrimSpace(line) != "" }))
 	end := begin
 	if begin < len(s.lines) && fieldPattern.MatchString(s.lines[begin]) {
@@ -123,7 +123,7 @@ func decodeNames(value *yaml.Node, list *[]string) error {
 }
 
 // parseAsk returns the fields that a step asks for, in order.
-func parseAsk(value *yaml.Node) (list []steps.Field, err error) {
+func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, errors.New("must be a list of name: type, one per line")
 	}
@@ -132,7 +132,7 @@ func parseAsk(value *yaml.Node) (list []steps.Field, err error) {
 		if kind.Kind != yaml.ScalarNode {
 			return nil, fmt.Errorf("%s: the type must be text, such as number 1 to 4", name.Value)
 		}
-		list = append(list, steps.Field{Name: name.Value, Kind: kind.Value})
+		list = append(list, flow.Field{Name: name.Value, Kind: kind.Value})
 	}
 	return list, nil
 }
@@ -154,14 +154,14 @@ func (s *section) keyLine(key string) int {
 }
 
 // checkTools returns an error if a step uses a tool that the agent does not have, as far as its tools are known.
-func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
+func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {
 			switch {
 			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.MatchesAny(a.Tools, tool):
-				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
+				return &flow.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
 			case a.knownTools != nil && !anyMatches(a.knownTools, tool):
-				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
+				return &flow.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
 			}
 		}
 	}

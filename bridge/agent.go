@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/steps"
+	"voxgate/bridge/flow"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/tools"
 )
 
@@ -20,7 +20,7 @@ type Agent struct {
 	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
 
 	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
-	Steps  steps.Plan      `json:"steps,omitempty"`  // of the conversation; their instructions follow the prompt
+	Steps  flow.Plan       `json:"steps,omitempty"`  // of the conversation; their instructions follow the prompt
 	Tools  []string        `json:"tools"`            // patterns of the operator's tools that it uses; nil means every granted one
 	// JSON Schema of the result generated from the transcript at the end; nil means none
 	Outcome     json.RawMessage `json:"outcome,omitempty"`
@@ -195,6 +195,6 @@ func normalizeKey(object map[string]any, name string) {
 
 // CheckConfig validates a LiveConfig for any model.
 func CheckConfig(raw json.RawMessage) error {
-	_, err := setup.Parse(raw, "config", setup.Scope{})
+	_, err := liveconfig.Parse(raw, "config", liveconfig.Scope{})
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/gemini/writer"
 	"voxgate/tools"
@@ -122,7 +122,7 @@ func (o Origin) SameCaller(other Origin) bool {
 
 // IsLiveModel reports whether a model belongs to the Live API, judging by its name; "" is the default model, which
 // does.
-func IsLiveModel(model string) bool { return setup.IsLive(model) }
+func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
 // MergedAgent returns the agent without the changes of the caller and of the backend: the operator's file, overridden
 // by the grant, overridden by the session webhook. Each field is merged separately.

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"voxgate/bridge/uplink"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 )
 
 // serveCaller serves c until it leaves, is replaced, or the conversation ends. It calls admitted once c is the current

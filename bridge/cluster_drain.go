@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"voxgate/bridge/fleet"
+	"voxgate/bridge/cluster"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // buildSnapshot returns the state of the conversation. Only the loop calls it.
 func (s *Session) buildSnapshot() *snapshot {
-	n := &snapshot{SnapshotHeader: fleet.SnapshotHeader{Node: s.host.options.Node}}
+	n := &snapshot{SnapshotHeader: cluster.SnapshotHeader{Node: s.host.options.Node}}
 	if !s.isMovable() {
 		return n
 	}
@@ -47,7 +47,7 @@ func (s *Session) buildSnapshot() *snapshot {
 	if s.uplink.HasUnanswered() && !s.user.isSpeaking {
 		n.OpenQuestion, n.ActedOn = s.transcript.UserText(s.output.questionTurn()), !s.uplink.NeedsReplay()
 	}
-	n.Transcript, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Snapshot()
+	n.Transcript, n.Calls = s.transcript.NewestEntries(upstream.HistoryLimit), s.calls.Snapshot()
 	n.LastEvent, n.VoiceGeneration = s.lastEventNumber(), s.voice.Generation()
 	return n
 }

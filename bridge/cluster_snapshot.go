@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/bridge/fleet"
+	"voxgate/bridge/cluster"
+	"voxgate/bridge/flow"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/steps"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 )
@@ -15,7 +15,7 @@ import (
 // snapshot holds what another gateway needs to continue a conversation. It contains secrets and the transcript: a store
 // must keep it encrypted.
 type snapshot struct {
-	fleet.SnapshotHeader // only this, for a conversation that cannot move
+	cluster.SnapshotHeader // only this, for a conversation that cannot move
 
 	TokenHashes [2][]byte `json:"Tokens,omitempty"` // SHA-256 of the resume tokens: the newest, and the one used to get it
 
@@ -27,7 +27,7 @@ type snapshot struct {
 	WebhookAgent     Agent           `json:"Hook"`              // from the session webhook
 	BackendAgent     Agent           `json:"Agent"`             // from the operator's backend
 	BackendFunctions json.RawMessage `json:"Steered,omitempty"` // answered by the backend
-	Step             steps.State     // state of the agent's steps
+	Step             flow.State      // state of the agent's steps
 
 	AgentLocked    bool   `json:"Locked,omitempty"`
 	AgentNamed     bool   `json:"Named,omitempty"` // WebhookAgent was named by the backend
@@ -67,7 +67,7 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 
 // clusterState tracks the move of a session to or from another gateway. Owned by the loop.
 type clusterState struct {
-	entry        *fleet.Entry
+	entry        *cluster.Entry
 	restoredFrom *snapshot // snapshot to continue from; nil means started here, or already restored
 	hasChanges   bool      // something has happened that the store should have
 	isPlaced     bool      // the store knows the gateway, and needs nothing else

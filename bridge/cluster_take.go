@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"voxgate/bridge/fleet"
-	"voxgate/bridge/steps"
+	"voxgate/bridge/cluster"
+	"voxgate/bridge/flow"
 )
 
 // errStoreUnavailable rejects a resume that cannot be looked up.
@@ -37,14 +37,14 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 // the caller may continue.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
-	generation, err := h.fleet.TakeOver(ctx, id, func(value []byte) (fleet.Snapshot, error) {
+	generation, err := h.fleet.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
 	}, func(generation uint64) bool {
 		return found.acceptsResume(o) && h.knowsPrice(found.PricedModel) && h.waitUntilGone(id, generation)
 	})
 	switch {
-	case errors.Is(err, fleet.ErrUnavailable):
+	case errors.Is(err, cluster.ErrUnavailable):
 		return nil, errStoreUnavailable
 	case err != nil || generation == 0:
 		return nil, err
@@ -133,7 +133,7 @@ func (h *Host) restoreSession(id string, n *snapshot, o SessionRequest) (*Sessio
 	o.Agent, o.Override, o.Config, o.AgentLocked, o.AgentNamed, o.FarewellPrompt = n.OperatorAgent, n.WebhookAgent, n.Config,
 		n.AgentLocked, n.AgentNamed, n.FarewellPrompt
 	o.GreetingPrompt = "" // it was said where the conversation began
-	steering := *newSteeringAt(n.Config, steps.ResumeFlow(o.MergedAgent().Steps, n.Step))
+	steering := *newSteeringAt(n.Config, flow.ResumeFlow(o.MergedAgent().Steps, n.Step))
 	if err := steering.applyUpdate(BackendUpdate{Agent: n.BackendAgent, Functions: n.BackendFunctions}); err != nil {
 		return nil, err
 	}

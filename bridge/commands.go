@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/flow"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/steps"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
@@ -64,14 +64,14 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 	case UpdateConfig:
 		s.updateConfig(ctx, c)
 	case BackendUpdate:
-		return s.applySteering(func(t *steering) error { return t.applyUpdate(c) }, func(config setup.Config) {
+		return s.applySteering(func(t *steering) error { return t.applyUpdate(c) }, func(config liveconfig.Config) {
 			s.keeper.UpdateConfig(ctx,
 				config, nil)
 		})
 	case advanceStep:
-		return s.applySteering(func(t *steering) error { return t.advanceStep(c) }, func(config setup.Config) {
+		return s.applySteering(func(t *steering) error { return t.advanceStep(c) }, func(config liveconfig.Config) {
 			if s.keeper.AdjustConfig(ctx, config, s.steering.flow.Step) {
-				delete(*c.answer, steps.InstructionKey) // the model has it before the answer
+				delete(*c.answer, flow.InstructionKey) // the model has it before the answer
 			}
 		})
 	case drainCommand:
@@ -254,13 +254,13 @@ func (s *Session) setHold(ctx context.Context, p Pause) {
 }
 
 // applySteering changes the agent, its functions or its step, and configures the model accordingly.
-func (s *Session) applySteering(change func(*steering) error, configure func(setup.Config)) error {
+func (s *Session) applySteering(change func(*steering) error, configure func(liveconfig.Config)) error {
 	before := s.steering
 	err := change(&s.steering)
 	if errors.Is(err, errSameStep) {
 		return nil
 	}
-	var config setup.Config
+	var config liveconfig.Config
 	if err == nil {
 		config, err = s.parseConfig(before.callerConfig)
 	}
@@ -341,7 +341,7 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 
 // reportConfigWarnings informs the client about dropped or changed parts of its config, and about functions that the
 // model does not have as declared.
-func (s *Session) reportConfigWarnings(config setup.Config) {
+func (s *Session) reportConfigWarnings(config liveconfig.Config) {
 	for _, w := range config.Warnings {
 		s.warnDeveloper(w)
 	}

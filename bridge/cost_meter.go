@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 	"voxgate/bridge/uplink"
 )
 
@@ -25,7 +25,7 @@ type costMeter struct {
 	key            string // see [Origin]
 	cap            Cost   // of this conversation: [Options].MaxTokens and SessionRequest.MaxDollars
 	isMoneyLimited bool   // a money limit applies
-	prices         price.Table
+	prices         pricing.Table
 	uplink         *uplink.Uplink
 
 	model         string
@@ -59,7 +59,7 @@ func (p *costMeter) setDollarLimit(dollars float64) {
 }
 
 // applyConfig applies the configuration in force.
-func (p *costMeter) applyConfig(c setup.Config) {
+func (p *costMeter) applyConfig(c liveconfig.Config) {
 	p.estimate.applyConfig(c)
 	if c.Model == p.model {
 		return

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/gemini/writer"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 )
 
 // Code is the kind of an error, for programs.
@@ -118,13 +118,13 @@ func AsError(err error) *Error {
 	if e := (*toolcalls.Error)(nil); errors.As(err, &e) {
 		return &Error{Code: callCodes[e.Problem], Message: e.Message}
 	}
-	if e := (*setup.FieldError)(nil); errors.As(err, &e) {
+	if e := (*liveconfig.FieldError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeBadConfig, Message: e.Error(), Field: e.Field, Status: http.StatusBadRequest}
 	}
 	if errors.Is(err, api.ErrNoProject) {
 		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
-	if e := keeper.Refusal(nil); errors.As(err, &e) {
+	if e := upstream.Refusal(nil); errors.As(err, &e) {
 		refusal := refusalError(e)
 		if errors.Is(err, api.ErrNoKey) {
 			refusal.Code, refusal.Message = CodeAPIKeyMissing, noKeyMessage
@@ -186,7 +186,7 @@ const noKeyMessage = "Gemini requires an API key, and the gateway has none: GEMI
 
 const quotaMessage = "Google's quota for this key and model is exhausted."
 
-func refusalError(err keeper.Refusal) *Error {
+func refusalError(err upstream.Refusal) *Error {
 	e := &Error{Err: err}
 	reason := ""
 	switch err := err.(type) {
@@ -199,7 +199,7 @@ func refusalError(err keeper.Refusal) *Error {
 	}
 	switch err.Cause() {
 	case wire.Quota:
-		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, keeper.QuotaDelay(err)
+		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, upstream.QuotaDelay(err)
 	case wire.Auth:
 		e.Code, e.Message = CodeAuthenticationFailed, "Gemini does not accept the gateway's key or token."
 	case wire.Fatal, wire.StaleHandle:

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -193,7 +193,7 @@ type Tool struct {
 }
 
 // ToolLoss describes what was lost of a function that a client declares.
-type ToolLoss = setup.Loss
+type ToolLoss = liveconfig.Loss
 
 // Latency is the response time of one answer, from the end of the question to the first audio sent to the person.
 type Latency struct {

@@ -11,8 +11,8 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/price"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/pricing"
 )
 
 // heardAndSeen is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
@@ -227,7 +227,7 @@ func TestMissedTurnsAreTold(t *testing.T) {
 // Where a report has found that the server's handles forget nothing, and that it ends a turn at audioStreamEnd, the gateway goes by that.
 func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
-		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
+		o.Findings = map[string]liveconfig.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
 	}
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
@@ -247,7 +247,7 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 // A model that was found to forget the conversation at a resume with a long instruction gets a fresh session with the transcript.
 func TestLongInstructionsAreNotResumed(t *testing.T) {
 	found := func(o *bridge.Options) {
-		o.Findings = map[string]setup.Findings{"gemini-3.1-flash-live-preview": {ForgetfulWithLongInstruction: new(true)}}
+		o.Findings = map[string]liveconfig.Findings{"gemini-3.1-flash-live-preview": {ForgetfulWithLongInstruction: new(true)}}
 	}
 	for length, handle := range map[int]string{100: "h", 4000: ""} {
 		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))
@@ -513,7 +513,7 @@ func TestUsageOfALostConnection(t *testing.T) {
 }
 
 // priced is a gateway that knows what models cost.
-func priced(o *bridge.Options) { o.Prices = price.Default }
+func priced(o *bridge.Options) { o.Prices = pricing.Default }
 
 // Each turn costs what its model does. One whose price is not known makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {

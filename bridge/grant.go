@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/tools"
 )
 
@@ -92,7 +92,7 @@ func (g *Grant) AllowsModel(model string) bool {
 }
 
 // checkModel rejects a model that is not granted.
-func (g *Grant) checkModel(config setup.Config, at string) error {
+func (g *Grant) checkModel(config liveconfig.Config, at string) error {
 	if g.AllowsModel(config.Model) {
 		return nil
 	}

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/bridge/fleet"
+	"voxgate/bridge/cluster"
+	"voxgate/bridge/flow"
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/keeper"
-	"voxgate/bridge/steps"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/upstream"
 	"voxgate/media/playout"
 	"voxgate/media/record"
 	"voxgate/tools"
@@ -27,7 +27,7 @@ type Host struct {
 	ticker   *playout.Ticker
 	wg       sync.WaitGroup // session loops
 	closing  sync.Once
-	breakers keeper.Breakers
+	breakers upstream.Breakers
 
 	mu       sync.Mutex
 	draining bool // no new conversations begin
@@ -57,7 +57,7 @@ func NewHost(o Options) *Host {
 		sessions: map[string]*hostedSession{}, resuming: map[string]chan struct{}{}, work: map[*workItem]struct{}{},
 	}
 	h.breakers.Default = api.DefaultModel
-	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
+	h.fleet = cluster.New(cluster.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
 	h.checkTools()
 	return h
 }
@@ -68,7 +68,7 @@ func (h *Host) checkTools() {
 	if len(operatorTools) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.configScope(operatorTools, &SessionRequest{Origin: Origin{HasScreen: true}}, steps.Flow{}))
+	config, err := liveconfig.Parse(nil, "config", h.configScope(operatorTools, &SessionRequest{Origin: Origin{HasScreen: true}}, flow.Flow{}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}
@@ -90,7 +90,7 @@ func (h *Host) configuredTools() []tools.Tool {
 func (h *Host) Backend() string { return h.options.Backend }
 
 // Models returns the names of the models of the Live API, the default first.
-func (h *Host) Models() []string { return setup.Models(h.options.Client.Vertex != nil) }
+func (h *Host) Models() []string { return liveconfig.Models(h.options.Client.Vertex != nil) }
 
 // Serve opens or resumes a conversation and serves c. It returns when c has left (nil), when another caller took over
 // ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains failures.
@@ -131,9 +131,9 @@ func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 }
 
 // prepareConfig parses a conversation's configuration, and selects the tools that run in the gateway.
-func (h *Host) prepareConfig(o SessionRequest, backend *steering) (config setup.Config, gatewayTools []tools.Tool, err error) {
+func (h *Host) prepareConfig(o SessionRequest, backend *steering) (config liveconfig.Config, gatewayTools []tools.Tool, err error) {
 	gatewayTools = slices.Concat(o.Grant.filterTools(h.configuredTools()), o.Tools) // not append: the operator's list is shared
-	config, err = setup.Parse(o.buildConfig(o.Config, backend), "initialConfig", h.configScope(gatewayTools, &o, backend.flow))
+	config, err = liveconfig.Parse(o.buildConfig(o.Config, backend), "initialConfig", h.configScope(gatewayTools, &o, backend.flow))
 	if err == nil {
 		err = o.Grant.checkModel(config, "initialConfig")
 	}
@@ -141,7 +141,7 @@ func (h *Host) prepareConfig(o SessionRequest, backend *steering) (config setup.
 }
 
 // beginSession creates a session and starts its loop.
-func (h *Host) beginSession(ctx context.Context, o SessionRequest, config setup.Config, gatewayTools []tools.Tool) (*Session, error) {
+func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveconfig.Config, gatewayTools []tools.Tool) (*Session, error) {
 	id := rand.Text()[:idLength]
 	if h.options.Admit != nil {
 		if err := h.options.Admit(ctx, id, &o); err != nil {
@@ -250,8 +250,8 @@ func (h *Host) startSession(s *Session, generation uint64) {
 
 // configScope returns the scope for parsing a config. Of the gateway's tools, an agent has those that its file lists;
 // tools of the request are always included.
-func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow steps.Flow) setup.Scope {
-	scope := setup.Scope{
+func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow flow.Flow) liveconfig.Scope {
+	scope := liveconfig.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.HasScreen, MaxPreRoll: o.MaxPreRoll,
 		Hides:      flow.HidesTool,
 		TextModels: o.Generate != nil, Findings: h.options.Findings,

@@ -6,23 +6,23 @@ import (
 	"time"
 
 	"voxgate/bridge/alarm"
-	"voxgate/bridge/fleet"
+	"voxgate/bridge/cluster"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/gemini/writer"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
-	"voxgate/crash"
+	"voxgate/bridge/upstream"
+	"voxgate/internal/crash"
 	"voxgate/media/playout"
 	"voxgate/tools"
 )
 
 func newSession(
-	h *Host, id string, config setup.Config, o SessionRequest, own []tools.Tool, probe bool,
+	h *Host, id string, config liveconfig.Config, o SessionRequest, own []tools.Tool, probe bool,
 ) *Session {
 	log := h.options.Logger.With("call", id)
 	s := &Session{
@@ -38,7 +38,7 @@ func newSession(
 	s.voice.OnCrash, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.agentName = alarm.New(numAlarms), *newSteering(o), o.Origin.Agent
 	s.transcript.LoadHistory(historyEntries(config.Options.History))
-	s.keeper = keeper.New(keeper.Options{
+	s.keeper = upstream.New(upstream.Options{
 		Dial: newDialer(h.options.Client, s.textModel), Breakers: &h.breakers, Caller: o.callerID(), IsProbe: probe,
 		StallTimeout: h.options.Stall, Uplink: s.uplink, Logger: log, OnCrash: s.Crash,
 		Notify:       s.onKeeperEvent,
@@ -78,8 +78,8 @@ func newSession(
 }
 
 // newDialer returns a function that opens connections to the model.
-func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (keeper.Conn, error) {
-	return func(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
+func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (upstream.Conn, error) {
+	return func(ctx context.Context, o gemini.Setup) (upstream.Conn, error) {
 		if o.IsTextModel {
 			return w.Dial(o)
 		}
@@ -92,7 +92,7 @@ func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemin
 }
 
 // historyEntries converts the history from before the conversation to transcript entries.
-func historyEntries(history []setup.HistoryTurn) (entries []Entry) {
+func historyEntries(history []liveconfig.HistoryTurn) (entries []Entry) {
 	for _, h := range history {
 		entries = append(entries, Entry{Role: h.Role, Content: h.Content})
 	}
@@ -183,7 +183,7 @@ func (s *Session) afterEvent(ctx context.Context) {
 // close releases everything the conversation has. Each part is contained by itself, so that a panic does not keep the
 // others open.
 func (s *Session) close(cancel context.CancelFunc) {
-	var last fleet.Snapshot // nil: no gateway continues it, or one does already
+	var last cluster.Snapshot // nil: no gateway continues it, or one does already
 	elsewhere := s.endReason == ErrMoved || s.endReason == ErrReplaced
 	for _, part := range []func(){
 		func() {
@@ -232,7 +232,7 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.endWith(s.pendingReason)
 		case alarmGoodbye:
 			s.awaitsGoodbye = false
-			if what, _ := s.keeper.ExpectedReply(); what == keeper.ForTool {
+			if what, _ := s.keeper.ExpectedReply(); what == upstream.ForTool {
 				s.keeper.DiscardReply(ctx)
 			}
 			s.endIfPlayed()

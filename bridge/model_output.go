@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 	"voxgate/media"
 )
 
@@ -44,7 +44,7 @@ type outputOptions struct {
 	voice       *voice
 	transcript  *transcript.Transcript
 	uplink      *uplink.Uplink
-	keeper      *keeper.Keeper
+	keeper      *upstream.Keeper
 	calls       *toolcalls.Calls
 
 	noCues          bool                     // no sounds of the gateway for the caller

@@ -15,7 +15,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 	"voxgate/store"
 	"voxgate/tools"
 )
@@ -304,7 +304,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 func TestNoMoveWithoutAPrice(t *testing.T) {
 	o := resumable
 	o.Agent.MaxDollars = 1
-	known := price.Default
+	known := pricing.Default
 	runTwoGateways(t, o, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		time.Sleep(time.Second)

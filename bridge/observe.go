@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/upstream"
 	"voxgate/media/playout"
 )
 
@@ -43,8 +43,8 @@ type (
 	}
 
 	// DialOutcome reports a dial, ConnectionEnd the end of a connection to the model.
-	DialOutcome   = keeper.DialOutcome
-	ConnectionEnd = keeper.ConnectionEnd
+	DialOutcome   = upstream.DialOutcome
+	ConnectionEnd = upstream.ConnectionEnd
 
 	// StepStarted reports a step of the agent, except the first.
 	StepStarted struct{ Name string }
@@ -112,7 +112,7 @@ const ByEnd Cause = "end"
 // Counts holds the statistics of a conversation.
 type Counts struct {
 	Tokens      wire.Tokens
-	Connections keeper.Counts
+	Connections upstream.Counts
 	Voice       playout.Stats // the model's voice
 	Up          struct {      // the person's audio, in chunks of 20 ms
 		Sent, Replayed uint64

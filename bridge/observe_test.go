@@ -25,7 +25,7 @@ type watched struct {
 func (w *watched) observe(id string, o bridge.Observation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	word := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", o), "bridge."), "keeper.")
+	word := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", o), "bridge."), "upstream.")
 	switch o := o.(type) {
 	case bridge.TurnEnd:
 		word += fmt.Sprintf(" %d %s", o.Number, o.InterruptedBy)

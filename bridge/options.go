@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/bridge/fleet"
+	"voxgate/bridge/cluster"
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/price"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/pricing"
 	"voxgate/store"
 	"voxgate/tools"
 )
@@ -24,10 +24,10 @@ type Options struct {
 	// MaxTokens ends a conversation that has used so many; 0 means no limit.
 	MaxTokens int
 	// Findings hold observed deviations of Google's servers from the assumed behaviour, by model; may be nil.
-	Findings map[string]setup.Findings
+	Findings map[string]liveconfig.Findings
 
 	// Prices of the models' tokens; nil means all unknown.
-	Prices price.Table
+	Prices pricing.Table
 	// Observe receives the observations of the conversation with this ID; nil means no observer, at no cost. It is called by
 	// several goroutines and must not block.
 	Observe func(id string, o Observation)
@@ -51,14 +51,14 @@ type Options struct {
 }
 
 // PriceOf returns the prices of a model; ok is false if they are unknown.
-func (h *hostState) PriceOf(model string) (m price.ModelPrices, ok bool) {
+func (h *hostState) PriceOf(model string) (m pricing.ModelPrices, ok bool) {
 	return h.options.Prices.PricesOf(model)
 }
 
 // hostState is shared by the conversations of a host.
 type hostState struct {
 	options Options
-	fleet   *fleet.Cluster // nil without a cluster
+	fleet   *cluster.Cluster // nil without a cluster
 	tokens  *resumeTokens
 	writing sync.WaitGroup // recordings being finished
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/media/playout"
 	"voxgate/media/record"
 )

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"voxgate/bridge/alarm"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/gemini/writer"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 	"voxgate/tools"
 )
 
@@ -43,7 +43,7 @@ type Session struct {
 	request      SessionRequest // of the first caller; the loop may change its Agent
 	gatewayTools []tools.Tool   // tools that run in the gateway
 	transcript   *transcript.Transcript
-	keeper       *keeper.Keeper
+	keeper       *upstream.Keeper
 	textModel    *writer.Writer // for text models
 	calls        *toolcalls.Calls
 	output       *modelOutput
@@ -228,8 +228,8 @@ func (s *Session) setupComplete() SetupComplete {
 		EffectiveConfig: config.Effective(), Step: s.steering.flow.Step, Recording: s.recording.isRunning(), Tools: []Tool{},
 	}
 	for _, f := range config.Functions {
-		where := setup.InClient
-		if f.Where == setup.InGateway {
+		where := liveconfig.InClient
+		if f.Where == liveconfig.InGateway {
 			where = f.Where
 		}
 		done.Tools = append(done.Tools, Tool{
@@ -245,8 +245,8 @@ func (s *Session) isResumable() bool {
 }
 
 // parseConfig parses a configuration of the caller, with the fixed settings.
-func (s *Session) parseConfig(raw json.RawMessage) (setup.Config, error) {
-	config, err := setup.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
+func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
+	config, err := liveconfig.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
 		s.steering.flow))
 	if err == nil {
 		err = s.request.Grant.checkModel(config, "payload")
@@ -266,7 +266,7 @@ func (s *Session) expectTextReply(by Cause) {
 	s.status.setApology(false)
 	s.output.recordQuestion(time.Now())
 	s.output.prompts.addPrompt(by)
-	s.keeper.ExpectReply(keeper.ForText)
+	s.keeper.ExpectReply(upstream.ForText)
 }
 
 // goodbyeInSilence is the instruction to say goodbye to a person who no longer answers.
@@ -307,13 +307,13 @@ func (s *Session) currentState() State {
 		return StateParked
 	}
 	switch s.keeper.Phase() {
-	case keeper.Dialing:
+	case upstream.Dialing:
 		return StateDialing
-	case keeper.SettingUp:
+	case upstream.SettingUp:
 		return StateSetup
-	case keeper.Resuming:
+	case upstream.Resuming:
 		return StateResuming
-	case keeper.Reseeding:
+	case upstream.Reseeding:
 		return StateReseeding
 	}
 	switch {

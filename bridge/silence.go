@@ -3,7 +3,7 @@ package bridge
 import (
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 )
 
 // setSilenceAlarm runs the timer of the person's silence while it is the person's turn: an answer was played, nothing
@@ -41,7 +41,7 @@ const slowToolTime = 2 * time.Second
 // setToolAlarm runs the timer of a slow tool while nobody speaks, and a caller is there. The loop calls it after every
 // event.
 func (s *Session) setToolAlarm() {
-	if s.keeper.Config().Options.Waiting == (setup.Waiting{}) {
+	if s.keeper.Config().Options.Waiting == (liveconfig.Waiting{}) {
 		return
 	}
 	running, set := s.calls.HasRunningCall(), s.clock.IsSet(alarmTool)

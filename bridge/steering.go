@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"voxgate/bridge/steps"
+	"voxgate/bridge/flow"
 	"voxgate/tools"
 )
 
@@ -13,7 +13,7 @@ import (
 // caller's configuration.
 type steering struct {
 	callerConfig  json.RawMessage // configuration of the caller
-	flow          steps.Flow      // state of the agent's steps
+	flow          flow.Flow       // state of the agent's steps
 	appliedStep   string          // newest step whose configuration the model has accepted
 	agent         Agent
 	functions     json.RawMessage
@@ -22,10 +22,10 @@ type steering struct {
 
 // newSteering returns the steering of a new conversation.
 func newSteering(o SessionRequest) *steering {
-	return newSteeringAt(o.Config, steps.NewFlow(o.MergedAgent().Steps))
+	return newSteeringAt(o.Config, flow.NewFlow(o.MergedAgent().Steps))
 }
 
-func newSteeringAt(raw json.RawMessage, flow steps.Flow) *steering {
+func newSteeringAt(raw json.RawMessage, flow flow.Flow) *steering {
 	return &steering{callerConfig: raw, flow: flow, appliedStep: flow.Step}
 }
 
@@ -70,7 +70,7 @@ func (advanceStep) command() {}
 // newStepTool returns the tool with which the model moves to the next step.
 func newStepTool(do func(Command) error) tools.Tool {
 	return tools.Tool{
-		Declaration: tools.Declaration{Name: steps.FunctionName},
+		Declaration: tools.Declaration{Name: flow.FunctionName},
 		Run: func(_ context.Context, raw json.RawMessage) (json.RawMessage, error) {
 			decoded, err := tools.Decode(raw)
 			if err != nil {

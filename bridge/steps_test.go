@@ -12,18 +12,18 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/flow"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/steps"
 	"voxgate/tools"
 )
 
 // desk is an agent with steps and a resumable caller; every tool that it has answers at once.
 func desk() bridge.SessionRequest {
-	return bridge.SessionRequest{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: steps.Plan{
+	return bridge.SessionRequest{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: flow.Plan{
 		{Name: "greet", Next: []string{"identify"}},
 		{
 			Name: "identify", Instruction: "Ask for the name.", Tools: []string{"find_room"}, Next: []string{"book", "greet"},
-			Fields: []steps.Field{{Name: "name", Kind: "text"}, {Name: "guests", Kind: "number 1 to 4"}},
+			Fields: []flow.Field{{Name: "name", Kind: "text"}, {Name: "guests", Kind: "number 1 to 4"}},
 		},
 		{Name: "book", Tools: []string{"book_room"}, Next: []string{"identify"}},
 	}}}
@@ -72,7 +72,7 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		l.CallTool("a", "find_room", "{}")
-		l.CallTool("b", steps.FunctionName, `{}`)
+		l.CallTool("b", flow.FunctionName, `{}`)
 		called := time.Now()
 		l.ToolResponses() // waits for them
 		inputs := l.Inputs()
@@ -90,12 +90,12 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		}
 		l.CallTool("c", "find_room", "{}")
 		l.CallTool("d", "book_room", "{}")
-		l.CallTool("e", steps.FunctionName, `{"step":"book","name":"Ada","guests":7}`)
-		l.CallTool("f", steps.FunctionName, `{"step":"book","guests":2}`)
+		l.CallTool("e", flow.FunctionName, `{"step":"book","name":"Ada","guests":7}`)
+		l.CallTool("f", flow.FunctionName, `{"step":"book","guests":2}`)
 		l.CallTool("g", "book_room", "{}")
 		var got []string
 		for _, answer := range l.ToolResponses() {
-			if !strings.Contains(answer, steps.FunctionName) || strings.Contains(answer, `"error"`) {
+			if !strings.Contains(answer, flow.FunctionName) || strings.Contains(answer, `"error"`) {
 				got = append(got, answer)
 			}
 		}
@@ -128,9 +128,9 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 func TestAStepThatGeminiRefuses(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
-		l.CallTool("a", steps.FunctionName, `{}`)
+		l.CallTool("a", flow.FunctionName, `{}`)
 		time.Sleep(time.Second)
-		l.CallTool("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
+		l.CallTool("b", flow.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
 		l.CloseWith(1007, "Invalid JSON payload received.")
 		l = r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		if !strings.Contains(l.Raw, `You are in the step \"identify\" now.`) || !strings.Contains(l.Raw, "find_room") {
@@ -157,7 +157,7 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 			!strings.Contains(got, `d book_room {"error"`) {
 			t.Errorf("the model got %s", got)
 		}
-		l.CallTool("e", steps.FunctionName, `{"step":"book"}`)
+		l.CallTool("e", flow.FunctionName, `{"step":"book"}`)
 		time.Sleep(time.Second)
 		if list := r.host.Sessions(); list[0].Step != "book" {
 			t.Errorf("it does not go on: %+v", list)
@@ -171,7 +171,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
 	converse(t, o, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
-		l.CallTool("a", steps.FunctionName, `{}`)
+		l.CallTool("a", flow.FunctionName, `{}`)
 		if got := l.ToolResponses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
 			t.Errorf("the model got %s", got)
 		}
@@ -182,9 +182,9 @@ func TestAStepAtTheNextPause(t *testing.T) {
 		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
 			t.Errorf("the next connection has %s", m.Raw)
 		}
-		m.CallTool("b", steps.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
+		m.CallTool("b", flow.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
 		m.CallTool("c", "find_room", "{}")
-		m.CallTool("d", steps.FunctionName, `{"step":"book"}`)
+		m.CallTool("d", flow.FunctionName, `{"step":"book"}`)
 		m.CallTool("e", "find_room", "{}")
 		if got := strings.Join(m.ToolResponses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
 			!strings.Contains(got, `e find_room {"error"`) {
@@ -204,8 +204,8 @@ func TestAStepIsKept(t *testing.T) {
 			}
 		}
 		l.SendHandle("h1")
-		l.CallTool("a", steps.FunctionName, `{}`)
-		l.CallTool("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
+		l.CallTool("a", flow.FunctionName, `{}`)
+		l.CallTool("b", flow.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		l.SendHandle("h2")
@@ -226,7 +226,7 @@ func TestAStepIsKept(t *testing.T) {
 		if list := b.host.Sessions(); len(list) != 1 || list[0].Step != "book" {
 			t.Errorf("%+v", list)
 		}
-		l.CallTool("c", steps.FunctionName, `{}`)
+		l.CallTool("c", flow.FunctionName, `{}`)
 		if got := d.stepNames(); got != "identify" {
 			t.Errorf("the caller learns of %q", got)
 		}
@@ -237,7 +237,7 @@ func TestAStepIsKept(t *testing.T) {
 // stays where it is.
 func TestStepsOfAnotherAgent(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
-		l.CallTool("a", steps.FunctionName, `{}`)
+		l.CallTool("a", flow.FunctionName, `{}`)
 		c.updateConfig(`{"systemInstruction":"Speak like a pirate."}`)
 		time.Sleep(time.Second)
 		if s := lastEvent[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
@@ -250,7 +250,7 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 			!strings.Contains(c.functionNames(), "book_room") {
 			t.Errorf("%s, %s", s.EffectiveConfig, c.functionNames())
 		}
-		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "third"})
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: flow.Plan{{Name: "only"}}}, Name: "third"})
 		time.Sleep(time.Second)
 		if got := c.stepNames(); got != "identify  only" {
 			t.Errorf("the caller learns of %q", got)
@@ -261,11 +261,11 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 // If Gemini refuses another agent, the one before goes on where it was, with what was found out.
 func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
-		l.CallTool("a", steps.FunctionName, `{}`)
-		l.CallTool("b", steps.FunctionName, `{"name":"Ada"}`) // not yet
+		l.CallTool("a", flow.FunctionName, `{}`)
+		l.CallTool("b", flow.FunctionName, `{"name":"Ada"}`) // not yet
 		time.Sleep(time.Second)
 		l.SendHandle("h1")
-		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
+		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: flow.Plan{{Name: "only"}}}, Name: "other"})
 		l.CloseWith(1007, "Invalid JSON payload received.")
 		l = r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		synctest.Wait()
@@ -275,7 +275,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 		if list := r.host.Sessions(); list[0].Agent != "" || list[0].Step != "identify" {
 			t.Errorf("%+v", list)
 		}
-		l.CallTool("c", steps.FunctionName, `{"step":"book","guests":2}`)
+		l.CallTool("c", flow.FunctionName, `{"step":"book","guests":2}`)
 		if s := lastEvent[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
@@ -299,8 +299,8 @@ func TestAnAgentThatIsNamed(t *testing.T) {
 func TestAThousandSteps(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
-		plan := steps.Plan{
-			{Name: "even", Instruction: "Say an even number.", Next: []string{"odd"}, Fields: []steps.Field{{Name: "n", Kind: "number"}}},
+		plan := flow.Plan{
+			{Name: "even", Instruction: "Say an even number.", Next: []string{"odd"}, Fields: []flow.Field{{Name: "n", Kind: "number"}}},
 			{Name: "odd", Instruction: "Say an odd number.", Next: []string{"even"}},
 		}
 		for range 2 {

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/media/record"
 )
 
@@ -32,7 +32,7 @@ func (d *stuck) Close() error { return nil }
 func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
-		s := newSession(h, "id", setup.Config{}, SessionRequest{Account: Unlimited}, nil, false)
+		s := newSession(h, "id", liveconfig.Config{}, SessionRequest{Account: Unlimited}, nil, false)
 		disk := &stuck{let: make(chan struct{})}
 		f, err := record.New(disk, time.Now())
 		if err != nil {
@@ -61,7 +61,7 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 // A gateway that is alone makes no snapshots.
 func TestNoSnapshotsWithoutAStore(t *testing.T) {
 	h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
-	s := newSession(h, "id", setup.Config{}, SessionRequest{Account: Unlimited, Resumable: true}, nil, false)
+	s := newSession(h, "id", liveconfig.Config{}, SessionRequest{Account: Unlimited, Resumable: true}, nil, false)
 	made := testing.AllocsPerRun(100, func() {
 		s.cluster.markChanged()
 		s.cluster.saveSnapshot(s.isMovable(), s.buildSnapshot)

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // turnEstimate is an upper bound for the cost of the current or next turn: the context, which the model has reported
 // and reads again; what was sent since; and a question and an answer of a minute.
 type turnEstimate struct {
-	prices                  price.ModelPrices
+	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn
 	configBytes             int         // size of the configuration, as counted in context
 	sentBefore              uint64      // see uplink.Uplink.MilliTokens, at the start of the turn
@@ -34,7 +34,7 @@ type turnEstimate struct {
 }
 
 // applyConfig adds the configuration in force to the context.
-func (b *turnEstimate) applyConfig(c setup.Config) {
+func (b *turnEstimate) applyConfig(c liveconfig.Config) {
 	text := c.Effective()
 	if len(text) == b.configBytes {
 		return
@@ -93,7 +93,7 @@ func (b *turnEstimate) maxMicros() int {
 }
 
 // checkBudget returns the estimate for the first turn of a conversation, or an error if its cost cannot be limited.
-func (h *hostState) checkBudget(o SessionRequest, c setup.Config, at string) (first Cost, err error) {
+func (h *hostState) checkBudget(o SessionRequest, c liveconfig.Config, at string) (first Cost, err error) {
 	m, ok := h.options.Prices.PricesOf(c.Model)
 	most := o.MaxDollars()
 	money := most > 0

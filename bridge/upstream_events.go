@@ -9,37 +9,37 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 	"voxgate/media"
 	"voxgate/tools"
 )
 
 // onKeeperEvent handles an event of the connection to the model.
-func (s *Session) onKeeperEvent(ctx context.Context, e keeper.Event) {
-	if _, message := e.(keeper.Message); !message { // onMessage decides for messages
+func (s *Session) onKeeperEvent(ctx context.Context, e upstream.Event) {
+	if _, message := e.(upstream.Message); !message { // onMessage decides for messages
 		s.cluster.markChanged()
 	}
 	switch e := e.(type) {
-	case keeper.DialOutcome, keeper.ConnectionEnd:
+	case upstream.DialOutcome, upstream.ConnectionEnd:
 		s.observer.report(e)
-	case keeper.Message:
+	case upstream.Message:
 		s.onMessage(ctx, e.ServerMessage)
-	case keeper.Connected:
+	case upstream.Connected:
 		s.onConnected(e)
-	case keeper.ResendPending:
+	case upstream.ResendPending:
 		s.recording.applyConfig(s.keeper.Config().Options.Record)
 		s.calls.ResendAnswers()
-	case keeper.SetupComplete:
+	case upstream.SetupComplete:
 		done := s.setupComplete()
 		if s.isResumable() {
 			done.ResumeToken = s.host.tokens.issueToken(s.id, "")
 		}
 		s.notify(done)
-	case keeper.Replayed:
+	case upstream.Replayed:
 		if e.Speech > 0 && !e.Partial {
 			s.transcript.RemoveTranscription(s.output.questionTurn())
 		}
@@ -47,29 +47,29 @@ func (s *Session) onKeeperEvent(ctx context.Context, e keeper.Event) {
 			s.reportError(CodeAudioStream, fmt.Sprintf(
 				"The connection to Gemini was lost during a long sentence: its first %.0f s cannot be replayed.", e.Lost.Seconds()))
 		}
-	case keeper.Disconnected:
+	case upstream.Disconnected:
 		s.holdToolResponses(false)
 		s.noSpeech = noSpeechFilter{} // the rest of the turn will not come
 		s.output.abortTurn()
 		s.calls.CancelOrphans()
-	case keeper.HandleChanged:
+	case upstream.HandleChanged:
 		s.output.coveredTurn = s.output.turnNumber - 1
 		s.calls.OnHandleChanged()
 		s.calls.CancelOrphans()
-	case keeper.ConfigChanged:
+	case upstream.ConfigChanged:
 		s.onConfigChanged()
-	case keeper.UpdateResult:
+	case upstream.UpdateResult:
 		s.onUpdateResult(e)
-	case keeper.ContextCleared:
+	case upstream.ContextCleared:
 		s.notify(History{[]Entry{}})
-	case keeper.WaitNotice:
+	case upstream.WaitNotice:
 		s.onWaitNotice(e)
-	case keeper.WaitOver:
+	case upstream.WaitOver:
 		s.hasReassured = false
 		s.status.endWait()
-	case keeper.ModelStalled:
+	case upstream.ModelStalled:
 		s.notify(Log{Level: "warn", Message: stallMessages[e.Remedy], Details: map[string]any{"stall": string(e.Remedy)}})
-	case keeper.AnswerAbandoned:
+	case upstream.AnswerAbandoned:
 		s.output.questions = questionEnds{}
 		if e.GaveUp && !e.Aside {
 			s.status.setApology(true)
@@ -77,27 +77,27 @@ func (s *Session) onKeeperEvent(ctx context.Context, e keeper.Event) {
 				s.output.playCue(media.AppendSamples(nil, sayAgain))
 			}
 		}
-	case keeper.InputDropped:
+	case upstream.InputDropped:
 		s.reportError(CodeResumptionFailed, "Gemini ends the session whenever it receives the last input; that input was dropped.")
-	case keeper.FieldsRejected:
+	case upstream.FieldsRejected:
 		for _, w := range e.Fields {
 			s.warnDeveloper(w)
 		}
-	case keeper.ConversationFailed:
+	case upstream.ConversationFailed:
 		s.endWith(dialError(e.Err, e.WasConnected))
 	}
 }
 
-var stallMessages = map[keeper.Remedy]string{
-	keeper.Nudge:   "Gemini has not reacted to the speech; the gateway marks its end.",
-	keeper.Resume:  "Gemini does not answer; the session continues on a new connection.",
-	keeper.Restart: "Gemini does not answer; a fresh session gets the transcript.",
-	keeper.Repeat:  "Gemini ended its turn without an answer; the input is repeated.",
-	keeper.GiveUp:  "Gemini did not answer, despite all remedies.",
+var stallMessages = map[upstream.Remedy]string{
+	upstream.Nudge:   "Gemini has not reacted to the speech; the gateway marks its end.",
+	upstream.Resume:  "Gemini does not answer; the session continues on a new connection.",
+	upstream.Restart: "Gemini does not answer; a fresh session gets the transcript.",
+	upstream.Repeat:  "Gemini ended its turn without an answer; the input is repeated.",
+	upstream.GiveUp:  "Gemini did not answer, despite all remedies.",
 }
 
 // onConnected handles a new connection to the model.
-func (s *Session) onConnected(e keeper.Connected) {
+func (s *Session) onConnected(e upstream.Connected) {
 	s.costs.settleTurn() // also for a resumed session: it does not continue counting from the lost part of an answer
 	if !e.Fresh {
 		return
@@ -305,13 +305,13 @@ func (s *Session) onUserTranscript() {
 		return
 	}
 	a.recordQuestion(time.Now())
-	s.keeper.ExpectReply(keeper.ForSpeech)
+	s.keeper.ExpectReply(upstream.ForSpeech)
 }
 
 // gatewayAnswersAll reports whether the gateway answers all of these calls, and the client none.
 func (s *Session) gatewayAnswersAll(calls []wire.FunctionCall) bool {
 	for _, call := range calls {
-		if f, ok := s.keeper.Config().Functions.FindCalled(call.Name); ok && f.Where != setup.InGateway {
+		if f, ok := s.keeper.Config().Functions.FindCalled(call.Name); ok && f.Where != liveconfig.InGateway {
 			return false
 		}
 	}
@@ -359,7 +359,7 @@ func (s *Session) onTurnOverdue() {
 }
 
 // onUpdateResult handles the result of a configuration change.
-func (s *Session) onUpdateResult(e keeper.UpdateResult) {
+func (s *Session) onUpdateResult(e upstream.UpdateResult) {
 	before := s.pendingConfigs[0]
 	s.pendingConfigs = s.pendingConfigs[1:]
 	switch {
@@ -388,9 +388,9 @@ func (s *Session) onUpdateResult(e keeper.UpdateResult) {
 // updateError returns the error of a rejected configuration change.
 func updateError(err error) *Error {
 	switch {
-	case errors.Is(err, keeper.ErrTooManyUpdates):
+	case errors.Is(err, upstream.ErrTooManyUpdates):
 		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many configuration changes are queued for Gemini."}
-	case errors.Is(err, keeper.ErrTooManyMessages):
+	case errors.Is(err, upstream.ErrTooManyMessages):
 		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages are queued for Gemini."}
 	}
 	e := *AsError(err)
@@ -434,7 +434,7 @@ func (c toolClient) CanShowCanvas() bool {
 		return c.s.request.Origin.HasScreen
 	}
 	for _, f := range config.Functions {
-		if f.Where == setup.OnCanvas {
+		if f.Where == liveconfig.OnCanvas {
 			return c.s.request.Origin.HasScreen
 		}
 	}
@@ -443,24 +443,24 @@ func (c toolClient) CanShowCanvas() bool {
 
 // toolModel adapts the model for the tool calls.
 type toolModel struct {
-	*keeper.Keeper
+	*upstream.Keeper
 	s *Session
 }
 
 // FindFunction returns a function that can be called now.
-func (m toolModel) FindFunction(name string) (setup.Function, bool) {
+func (m toolModel) FindFunction(name string) (liveconfig.Function, bool) {
 	f, declared := m.Config().Functions.Find(name)
 	return f, declared && !m.s.steering.flow.HidesTool(name) // the model may learn of that only at the next pause
 }
 
 // ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
-func (m toolModel) ResolveFunction(name string) (setup.Function, bool) {
+func (m toolModel) ResolveFunction(name string) (liveconfig.Function, bool) {
 	return m.Config().Functions.FindCalled(name)
 }
 
 // ExpectReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.
 func (m toolModel) ExpectReply() {
-	m.Keeper.ExpectReply(keeper.ForTool)
+	m.Keeper.ExpectReply(upstream.ForTool)
 	s := m.s
 	switch {
 	case !s.awaitsGoodbye:

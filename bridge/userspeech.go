@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
 	"voxgate/media"
 )
 
@@ -57,7 +57,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 			end := s.uplink.LastLoudAt()
 			s.output.recordQuestion(end)
 			if !s.output.hasRepliedSince(end) { // the model has detected the end sooner
-				s.keeper.ExpectReply(keeper.ForSpeech)
+				s.keeper.ExpectReply(upstream.ForSpeech)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (s *Session) watchMicrophone() {
 
 // onWaitNotice informs a waiting person: by a soft tone and a message on the page, and after a while by a spoken
 // sentence.
-func (s *Session) onWaitNotice(e keeper.WaitNotice) {
+func (s *Session) onWaitNotice(e upstream.WaitNotice) {
 	if s.onHold {
 		return
 	}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/signaling/access"
-	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc/rtctest"
 )
 
@@ -48,8 +48,8 @@ func beeps(t *testing.T) (url string, seen chan string) {
 			if !said && media.RMS(media.AppendSamples(nil, m.RealtimeInput.Audio.Data)) > 1000 {
 				said = true
 				_ = ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, `{"serverContent":{"modelTurn":{"parts":[{"inlineData":`+
-					`{"mimeType":"audio/pcm;rate=24000","data":%q}}]},"turnComplete":true}}`, doortest.Base64PCM(
-					doortest.MakeTone(beep, time.Second, 24000),
+					`{"mimeType":"audio/pcm;rate=24000","data":%q}}]},"turnComplete":true}}`, testkit.Base64PCM(
+					testkit.MakeTone(beep, time.Second, 24000),
 				)))
 			}
 			if m.Setup != nil || m.ContextUpdate != nil {
@@ -338,7 +338,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 		},
 		"OpenAI's, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
 			return p.callByWebRTC(func(sdp string) string {
-				kind, body := doortest.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
+				kind, body := testkit.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
 				raw, _ := io.ReadAll(body)
 				_, answer := p.post("/v1/realtime/calls", kind, string(raw))
 				return answer
@@ -477,7 +477,7 @@ func TestPrecedenceOfAgents(t *testing.T) {
 		},
 		"OpenAI's": func(token, prompt string) {
 			session := filled(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
-			kind, body := doortest.FormRequest(string(session))(p.buildOffer())
+			kind, body := testkit.FormRequest(string(session))(p.buildOffer())
 			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
 			r.Header.Set("Content-Type", kind)
 			r.Header.Set("Authorization", "Bearer "+token)

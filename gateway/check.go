@@ -9,12 +9,12 @@ import (
 
 	"voxgate/agents"
 	"voxgate/signaling/access"
-	"voxgate/signaling/rest"
-	"voxgate/signaling/sip"
-	"voxgate/signaling/telephony"
+	"voxgate/signaling/compat/geminirest"
+	"voxgate/signaling/phone/mediastream"
+	"voxgate/signaling/phone/sip"
 	"voxgate/store"
 	"voxgate/tools/catalogue"
-	desk "voxgate/tools/vox"
+	desk "voxgate/vox/assistant"
 )
 
 // checkConfig implements gateway check-config: it reads every file that serve would read and reports all errors. It opens no port,
@@ -65,14 +65,14 @@ func checkConfig(s settings, stdout io.Writer) error {
 		return withFileName(s.sip, c.CheckFiles(answers))
 	})
 	check("telephony", s.telephony, func() error {
-		c, err := telephony.LoadConfig(s.telephony)
+		c, err := mediastream.LoadConfig(s.telephony)
 		if err != nil {
 			return err
 		}
 		return withFileName(s.telephony, c.CheckAgents(answers))
 	})
 	check("models", s.models, func() error {
-		_, err := rest.ReadRoutes(s.models)
+		_, err := geminirest.ReadRoutes(s.models)
 		return err
 	})
 	check("tls-cert", s.tls.cert, func() error {

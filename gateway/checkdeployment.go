@@ -10,7 +10,7 @@ import (
 	"io"
 	"time"
 
-	"voxgate/gateway/deployment"
+	"voxgate/gateway/check"
 )
 
 const deploymentHelp = `
@@ -21,7 +21,7 @@ The model is asked once to count to twenty. The exit status is 1 if a check fail
 
 // checkDeployment implements gateway check deployment: it checks a gateway from the network of its users.
 func checkDeployment(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
-	o := deployment.Options{Token: environ["VOXGATE_CHECK_TOKEN"], Key: environ["VOXGATE_CHECK_KEY"]}
+	o := check.Options{Token: environ["VOXGATE_CHECK_TOKEN"], Key: environ["VOXGATE_CHECK_KEY"]}
 	f := flag.NewFlagSet("gateway check deployment", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Func("origins", "`origins` of pages that must be accepted, comma separated", parseList(&o.Origins, parseText))
@@ -47,7 +47,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 		return errors.New("check deployment needs the URL of a gateway, like https://voice.example.com")
 	}
 	if !*asJSON {
-		o.Done = func(l deployment.Result) {
+		o.Done = func(l check.Result) {
 			sign := "well "
 			if !l.Passed {
 				sign = "WRONG"
@@ -58,7 +58,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 			}
 		}
 	}
-	lines, err := deployment.CheckGateway(ctx, o)
+	lines, err := check.CheckGateway(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/pion/turn/v5"
 
-	"voxgate/gateway/deployment"
+	"voxgate/gateway/check"
 	"voxgate/signaling/access"
 )
 
@@ -167,27 +167,27 @@ func TestCheckDeployment(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		open  func(t *testing.T, o *deployment.Options)
+		open  func(t *testing.T, o *check.Options)
 		wrong string // name of the check; empty: all is well
 		mend  string
 	}{
-		{"good", func(t *testing.T, o *deployment.Options) {
+		{"good", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t, "VOXGATE_KEYS", keys, "VOXGATE_AUTH", "token", "VOXGATE_ORIGINS", "https://app.example.com")
 			o.Key, o.Origins = key, []string{"https://app.example.com"}
 		}, "", ""},
-		{"no token", func(t *testing.T, o *deployment.Options) {
+		{"no token", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t, "VOXGATE_KEYS", keys, "VOXGATE_AUTH", "token")
 		}, "conversation", "VOXGATE_CHECK_KEY"},
-		{"no UDP", func(t *testing.T, o *deployment.Options) {
+		{"no UDP", func(t *testing.T, o *check.Options) {
 			o.URL, o.From = gateway(t), func(net.IP) bool { return false }
 		}, "WebRTC by UDP", "VOXGATE_UDP_PORT"},
-		{"another TURN secret", func(t *testing.T, o *deployment.Options) {
+		{"another TURN secret", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, "another one", loopback))
 		}, "relay", "static-auth-secret"},
-		{"a relay to anywhere", func(t *testing.T, o *deployment.Options) {
+		{"a relay to anywhere", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, turnSecret, toAnywhere))
 		}, "relay", "denied-peer-ip"},
-		{"a proxy that buffers", func(t *testing.T, o *deployment.Options) {
+		{"a proxy that buffers", func(t *testing.T, o *check.Options) {
 			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				head := make([]byte, 2)
 				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // of the answer's head, which passes
@@ -202,7 +202,7 @@ func TestCheckDeployment(t *testing.T) {
 				io.Copy(client, gateway)
 			})
 		}, "conversation", "proxy_buffering"},
-		{"a proxy that cuts", func(t *testing.T, o *deployment.Options) {
+		{"a proxy that cuts", func(t *testing.T, o *check.Options) {
 			o.Stay = 3 * time.Second
 			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				cut := time.AfterFunc(o.Stay/3, func() { client.(io.Closer).Close() })
@@ -210,55 +210,55 @@ func TestCheckDeployment(t *testing.T) {
 				io.Copy(client, gateway)
 			})
 		}, "long connections", "proxy_read_timeout"},
-		{"a proxy without upgrades", func(t *testing.T, o *deployment.Options) {
+		{"a proxy without upgrades", func(t *testing.T, o *check.Options) {
 			o.URL = startProxy(t, gateway(t), func(r *http.Request) { r.Header.Del("Upgrade"); r.Header.Del("Connection") }, nil)
 		}, "WebSocket", "proxy_set_header Upgrade"},
-		{"telephone lines", func(t *testing.T, o *deployment.Options) { o.URL, o.SIP = lines(t, "127.0.0.1") }, "", ""},
-		{"a line for others", func(t *testing.T, o *deployment.Options) {
+		{"telephone lines", func(t *testing.T, o *check.Options) { o.URL, o.SIP = lines(t, "127.0.0.1") }, "", ""},
+		{"a line for others", func(t *testing.T, o *check.Options) {
 			o.URL, o.SIP = lines(t, "192.0.2.1")
 		}, "SIP sip:127.0.0.1", `"from"`},
-		{"no line", func(t *testing.T, o *deployment.Options) {
+		{"no line", func(t *testing.T, o *check.Options) {
 			o.URL, o.SIP = gateway(t), []string{"sip:127.0.0.1:1;transport=tcp"}
 		}, "SIP sip:127.0.0.1:1", "VOXGATE_SIP"},
-		{"a line that is a page", func(t *testing.T, o *deployment.Options) {
+		{"a line that is a page", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t)
 			o.SIP = []string{strings.Replace(o.URL, "http://", "sip:", 1) + ";transport=tcp"}
 		}, "SIP sip:localhost", "listen"},
-		{"a line with an expired certificate", func(t *testing.T, o *deployment.Options) {
+		{"a line with an expired certificate", func(t *testing.T, o *check.Options) {
 			o.URL = gateway(t)
 			at, roots := startExpiredTLSProxy(t, o.URL)
 			o.SIP, o.Roots = []string{strings.Replace(at, "https://", "sips:", 1)}, roots
 		}, "SIP sips:", "Renew the certificate"},
-		{"a relay with an expired certificate", func(t *testing.T, o *deployment.Options) {
+		{"a relay with an expired certificate", func(t *testing.T, o *check.Options) {
 			at, roots := startExpiredTLSProxy(t, "http://127.0.0.1:1")
 			relay := strings.Replace(at, "https://", "turns:", 1) + "?transport=tcp"
 			o.URL, o.Roots = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relay), roots
 		}, "relay turns:", "Renew the certificate"},
-		{"an expired certificate", func(t *testing.T, o *deployment.Options) {
+		{"an expired certificate", func(t *testing.T, o *check.Options) {
 			o.URL, o.Roots = startExpiredTLSProxy(t, gateway(t))
 		}, "TLS", "Renew the certificate"},
-		{"another host", func(t *testing.T, o *deployment.Options) {
+		{"another host", func(t *testing.T, o *check.Options) {
 			o.URL = startProxy(t, gateway(t), func(r *http.Request) { r.Host = "backend" }, nil)
 		}, "host", "VOXGATE_HOSTS"},
-		{"an origin that is not listed", func(t *testing.T, o *deployment.Options) {
+		{"an origin that is not listed", func(t *testing.T, o *check.Options) {
 			o.URL, o.Origins = gateway(t), []string{"https://app.example.com"}
 		}, "origin https://app.example.com", "VOXGATE_ORIGINS"},
-		{"a clock an hour off", func(t *testing.T, o *deployment.Options) {
+		{"a clock an hour off", func(t *testing.T, o *check.Options) {
 			o.URL = startProxy(t, gateway(t), nil, func(r *http.Response) {
 				r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			})
 		}, "clock", "NTP"},
-		{"nothing there", func(_ *testing.T, o *deployment.Options) { o.URL = "http://127.0.0.1:1" }, "TCP", "VOXGATE_ADDR"},
+		{"nothing there", func(_ *testing.T, o *check.Options) { o.URL = "http://127.0.0.1:1" }, "TCP", "VOXGATE_ADDR"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			o := deployment.Options{Talk: time.Second}
+			o := check.Options{Talk: time.Second}
 			test.open(t, &o)
-			lines, err := deployment.CheckGateway(t.Context(), o)
+			lines, err := check.CheckGateway(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(lines, func(l deployment.Result) bool { return !l.Passed })
+			i := slices.IndexFunc(lines, func(l check.Result) bool { return !l.Passed })
 			switch {
 			case test.wrong == "" && i >= 0, test.wrong == "" && len(lines) < 9:
 				t.Errorf("%+v", lines)
@@ -277,7 +277,7 @@ func TestCheckDeployment(t *testing.T) {
 		if runCheck() == nil || runCheck("ftp://x") == nil {
 			t.Error("checked nothing")
 		}
-		var lines []deployment.Result
+		var lines []check.Result
 		if err := runCheck("http://127.0.0.1:1", "--json"); err == nil || json.Unmarshal(out.Bytes(), &lines) != nil || len(lines) != 2 {
 			t.Errorf("%v\n%s", err, out.String())
 		}

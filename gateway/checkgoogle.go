@@ -16,9 +16,9 @@ import (
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/probe"
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 	"voxgate/tools"
 )
 
@@ -51,7 +51,7 @@ func runCheck(ctx context.Context, args []string, environ variables, stdout, std
 
 // checkGoogle holds short conversations with the Live API, and prints where it differs from what this gateway assumes.
 func checkGoogle(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
-	o := probe.Options{Prices: price.Default}
+	o := probe.Options{Prices: pricing.Default}
 	f := flag.NewFlagSet("gateway check google", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Float64Var(&o.Dollars, "budget", 0.5, "`dollars` to spend at most; probes that could exceed them are skipped")
@@ -177,7 +177,7 @@ func readReport(path string) (probe.Report, error) {
 }
 
 // readFindings reads a report of check google and returns its findings by model, or nil if path is empty.
-func readFindings(path string) (map[string]setup.Findings, error) {
+func readFindings(path string) (map[string]liveconfig.Findings, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -204,7 +204,7 @@ func replayReport(ctx context.Context, file string, stdout io.Writer) error {
 	}
 	defer stop()
 	client.BaseURL = url
-	here := probe.Run(ctx, probe.Options{Client: client, Models: report.Models(), Dollars: 1e6, Prices: price.Default, Parallel: 8})
+	here := probe.Run(ctx, probe.Options{Client: client, Models: report.Models(), Dollars: 1e6, Prices: pricing.Default, Parallel: 8})
 	different, compared := probe.Compare(report.Results, here)
 	for _, d := range different {
 		fmt.Fprintln(stdout, d)

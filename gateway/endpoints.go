@@ -13,31 +13,31 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/live"
-	"voxgate/signaling/openai"
-	"voxgate/signaling/rest"
+	"voxgate/signaling/backend"
+	"voxgate/signaling/client"
+	"voxgate/signaling/compat/geminilive"
+	"voxgate/signaling/compat/geminirest"
+	"voxgate/signaling/compat/openai"
+	"voxgate/signaling/compat/rtvi"
+	"voxgate/signaling/compat/whip"
+	"voxgate/signaling/phone/mediastream"
+	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
-	"voxgate/signaling/rtvi"
-	"voxgate/signaling/sideband"
-	"voxgate/signaling/sip"
-	"voxgate/signaling/telephony"
-	"voxgate/signaling/vox"
-	"voxgate/signaling/web"
-	"voxgate/signaling/whip"
 	"voxgate/store"
-	desk "voxgate/tools/vox"
+	"voxgate/vox"
+	desk "voxgate/vox/assistant"
 	files "voxgate/web"
 )
 
 // The embedded files are parsed once per process, because tests start a gateway a hundred times.
 var (
-	npmPackage   = sync.OnceValues(func() ([]byte, error) { return web.BuildPackage(files.LibraryFiles(), packageVersion()) })
-	pageSite     = sync.OnceValues(func() (*web.Site, error) { return web.ReadSite(files.ScriptBundles(), files.SiteFolders()...) })
-	operatorSite = sync.OnceValues(func() (*web.Site, error) { return web.ReadSite(nil, files.OperatorFolders()...) })
+	npmPackage   = sync.OnceValues(func() ([]byte, error) { return client.BuildPackage(files.LibraryFiles(), packageVersion()) })
+	pageSite     = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(files.ScriptBundles(), files.SiteFolders()...) })
+	operatorSite = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(nil, files.OperatorFolders()...) })
 )
 
 // openEndpoints opens the endpoints that start conversations.
-func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Server, gate *access.Gate,
+func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *geminirest.Server, gate *access.Gate,
 	shared store.Store, tell func(sip.CallStatus), stopping *shutdown, log *slog.Logger,
 ) (endpoints []signaling.Endpoint, err error) {
 	library, err := npmPackage()
@@ -48,7 +48,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	if err != nil {
 		return nil, err
 	}
-	page := site.Handler(web.Status{Backend: host.Backend(), Models: host.Models()}, library)
+	page := site.Handler(client.Status{Backend: host.Backend(), Models: host.Models()}, library)
 	assistant, err := openVOX(s, host, generate, stopping, log)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	if err != nil {
 		return nil, err
 	}
-	streams, err := telephony.New(s.telephony, telephony.Options{
+	streams, err := mediastream.New(s.telephony, mediastream.Options{
 		Host: host, Agents: s.access.Agents, Gate: gate, OnRefused: s.access.OnRefused, Logger: log,
 	})
 	if err != nil {
@@ -65,10 +65,12 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	}
 	stopping.onCloseFunc("telephony", streams.Close)
 	ice := func() []signaling.ICEServer { return signaling.ICEServersFor(s.iceServers, s.turnSecret, time.Now()) }
-	client := &web.Server{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	beside := sideband.Server{Host: host, Logger: log}
+	client := &client.Server{
+		Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log,
+	}
+	beside := backend.Server{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
-	google := live.Server{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
+	google := geminilive.Server{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
 	realtime := openai.Server{Host: host, Agents: s.access.Agents, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
 	pipecat := rtvi.Server{
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
@@ -128,20 +130,20 @@ func refuseCalls(w http.ResponseWriter, _ *http.Request) {
 // openREST opens the REST API, and its separate listener if one is configured.
 func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *shutdown,
 	log *slog.Logger,
-) (server *rest.Server, err error) {
-	var routes []rest.Route
+) (server *geminirest.Server, err error) {
+	var routes []geminirest.Route
 	if s.models != "" {
-		if routes, err = rest.ReadRoutes(s.models); err != nil {
+		if routes, err = geminirest.ReadRoutes(s.models); err != nil {
 			return nil, fmt.Errorf("models: %w", err)
 		}
 	}
-	server = rest.New(host, gemini, routes, log)
+	server = geminirest.New(host, gemini, routes, log)
 	stopping.onCloseFunc("connections to models", server.Close)
 	return server, serveREST(s.restAddr, admission, server, stopping, log)
 }
 
 // serveREST serves the REST API alone at addr, unless addr is empty.
-func serveREST(addr string, admission signaling.Options, models *rest.Server, stopping *shutdown, log *slog.Logger) error {
+func serveREST(addr string, admission signaling.Options, models *geminirest.Server, stopping *shutdown, log *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
@@ -163,7 +165,9 @@ func serveREST(addr string, admission signaling.Options, models *rest.Server, st
 }
 
 // openVOX opens the endpoint of the VOX assistant. Its typed messages and generated apps use the models of the REST API.
-func openVOX(s settings, host *bridge.Host, models *rest.Server, stopping *shutdown, log *slog.Logger) (server *vox.Server, err error) {
+func openVOX(s settings, host *bridge.Host, models *geminirest.Server, stopping *shutdown, log *slog.Logger) (
+	server *vox.Server, err error,
+) {
 	server = &vox.Server{
 		Host: host, Generate: models.GenerateContent, CheckModel: models.CheckModel, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log,
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"voxgate/environment"
+	"voxgate/internal/environment"
 )
 
 // variables holds environment variables by name.

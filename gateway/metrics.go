@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/bridge"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/signaling"
+	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
-	"voxgate/signaling/sip"
 )
 
 // metrics holds the Prometheus metrics (docs/operating.md). Labels are endpoints, states, kinds and names of server keys, never callers or

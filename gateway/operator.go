@@ -18,12 +18,12 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/sideband"
-	"voxgate/signaling/web"
+	"voxgate/signaling/backend"
+	"voxgate/signaling/client"
 )
 
 // operatorPage is the operator's page at the private address. It shows and controls conversations through the endpoints of
-// signaling/sideband, with their keys. GET /status serves the rest, without names of callers.
+// signaling/backend, with their keys. GET /status serves the rest, without names of callers.
 type operatorPage struct {
 	settings    settings
 	registry    *prometheus.Registry
@@ -51,11 +51,11 @@ func (o *operatorPage) newHandler(admission signaling.Options, log *slog.Logger)
 	if at, _, err := net.SplitHostPort(o.settings.privateAddr); err == nil && isLoopback(at) && o.settings.access.Keys == "" {
 		admission.Access, o.requiresKey = nil, false // there are no keys, and only this machine reaches the page
 	}
-	beside := sideband.Server{Host: o.host, Logger: log}
+	beside := backend.Server{Host: o.host, Logger: log}
 	doors := signaling.NewServer(admission, append(beside.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(o.serveStatus)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
-		signaling.Endpoint{Pattern: "/", Handler: site.Handler(web.Status{}, nil)})...)
+		signaling.Endpoint{Pattern: "/", Handler: site.Handler(client.Status{}, nil)})...)
 	mux := http.NewServeMux()
 	mux.Handle("/", doors)
 	mux.Handle("GET /listen/{ticket}", tickets.redeemTicket(doors))

@@ -14,7 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/tools"
 )
 
@@ -31,7 +31,7 @@ const (
 	maxOutcomeTokens = 8192
 )
 
-// textGenerator sends a request to a text model and passes on its answer piece by piece: see rest.Server.GenerateContent.
+// textGenerator sends a request to a text model and passes on its answer piece by piece: see geminirest.Server.GenerateContent.
 type textGenerator func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (

@@ -25,7 +25,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
-	"voxgate/reread"
+	"voxgate/internal/filewatch"
 	"voxgate/signaling/access"
 )
 
@@ -184,7 +184,7 @@ func certificates(t *testing.T) func(version int) []byte {
 // certificateFile has certificate and key in one file, as some write it.
 func certificateFile(t *testing.T) rereadFile {
 	return rereadFile{"cert.pem", certificates(t), func(t *testing.T, file string, log *slog.Logger) func(int) bool {
-		pair, err := reread.NewCertificate(file, file, log)
+		pair, err := filewatch.NewCertificate(file, file, log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func authoritiesFile(t *testing.T) rereadFile {
 	return rereadFile{
 		"ca.pem", func(version int) []byte { return append(certificate(2), certificate(version)...) },
 		func(t *testing.T, file string, log *slog.Logger) func(int) bool {
-			authorities, err := reread.NewAuthorities(file, nil, log)
+			authorities, err := filewatch.NewAuthorities(file, nil, log)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
-	"voxgate/signaling/sip"
+	"voxgate/signaling/phone/sip"
 	"voxgate/tools/webhook"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/price"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/pricing"
 	"voxgate/media/opus"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -58,8 +58,8 @@ type settings struct {
 	nodeURL     string // at which other gateways reach this one, or ""
 	log         logFormat
 	models      string // a file
-	prices      price.Table
-	findings    map[string]setup.Findings
+	prices      pricing.Table
+	findings    map[string]liveconfig.Findings
 	restAddr    string
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
@@ -171,7 +171,7 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 		},
 	)
 	f.Func("prices", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release", func(v string) (err error) {
-		s.prices, err = price.ReadFile(v)
+		s.prices, err = pricing.ReadFile(v)
 		return err
 	})
 	f.StringVar(&s.workspace, "workspace", "",
@@ -287,7 +287,7 @@ func envName(flagName string) string {
 
 // parseSettings reads the environment and then the flags, which win.
 func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
-	s := settings{prices: price.Default}
+	s := settings{prices: pricing.Default}
 	environ, err := environ.readKnown()
 	if err != nil {
 		return s, err

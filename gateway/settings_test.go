@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 	"voxgate/signaling"
 )
 
@@ -23,7 +23,7 @@ func env(pairs ...string) variables {
 func TestSettings(t *testing.T) {
 	defaults := settings{
 		addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second,
-		appModel: "gemini-3.8-flash", prices: price.Default,
+		appModel: "gemini-3.8-flash", prices: pricing.Default,
 	}
 	with := func(change func(*settings)) settings {
 		s := defaults

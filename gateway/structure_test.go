@@ -19,47 +19,48 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"agents": {"bridge", "bridge/steps", "reread", "tools"},
-	"crash":  {},
-	"reread": {}, "environment": {}, "internal/wordlint": {},
+	"agents":             {"bridge", "bridge/flow", "internal/filewatch", "tools"},
+	"internal/crash":     {},
+	"internal/filewatch": {}, "internal/environment": {}, "internal/wordlint": {},
 	"gateway": {
 		"agents",
 		"signaling",
 		"signaling/access",
-		"signaling/live",
-		"signaling/openai",
-		"signaling/rest",
+		"signaling/compat/geminilive",
+		"signaling/compat/openai",
+		"signaling/compat/geminirest",
 		"signaling/rtc",
-		"signaling/rtvi",
-		"signaling/sideband",
-		"signaling/sip",
-		"signaling/telephony",
-		"signaling/vox",
-		"signaling/web",
-		"signaling/whip",
+		"signaling/compat/rtvi",
+		"signaling/backend",
+		"signaling/phone/sip",
+		"signaling/phone/mediastream",
+		"vox",
+		"vox/assistant",
+		"signaling/client",
+		"signaling/compat/whip",
 		"bridge",
 		"bridge/gemini/api",
 		"bridge/gemini/emulator",
 		"bridge/gemini/probe",
-		"bridge/gemini/setup",
+		"bridge/gemini/liveconfig",
 		"bridge/gemini/traces",
 		"bridge/gemini/wire",
-		"bridge/price",
-		"environment",
-		"gateway/deployment",
+		"bridge/pricing",
+		"internal/environment",
+		"gateway/check",
 		"gateway/tracing",
 		"media/opus",
 		"media/record",
-		"reread",
+		"internal/filewatch",
 		"store",
 		"tools",
 		"tools/*",
 		"web",
 	},
-	"gateway/deployment": {}, // stands where users are, and knows the protocol alone
-	"gateway/tracing":    {"bridge", "tools"},
-	"deploy":             {},                     // files, and what checks them
-	"examples/minimal":   {"media/opus/libopus"}, // a client's program, which needs an encoder
+	"gateway/check":    {}, // stands where users are, and knows the protocol alone
+	"gateway/tracing":  {"bridge", "tools"},
+	"deploy":           {},                     // files, and what checks them
+	"examples/minimal": {"media/opus/libopus"}, // a client's program, which needs an encoder
 	"bench": {
 		"media",
 		"media/g711",
@@ -68,10 +69,10 @@ var arrows = map[string][]string{
 		"media/mediatest",
 		"signaling/rtc/rtctest",
 	}, // a program of its own
-	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc", "tools"},
-	"signaling/access": {"agents", "bridge", "environment", "reread", "store", "tools"},
-	"signaling/live":   {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
-	"signaling/openai": {
+	"signaling":                   {"bridge", "media", "signaling/access", "signaling/client/protocol", "signaling/rtc", "tools"},
+	"signaling/access":            {"agents", "bridge", "internal/environment", "internal/filewatch", "store", "tools"},
+	"signaling/compat/geminilive": {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/client/protocol", "tools"},
+	"signaling/compat/openai": {
 		"agents",
 		"bridge",
 		"media",
@@ -83,32 +84,37 @@ var arrows = map[string][]string{
 		"signaling/rtc",
 		"tools",
 	},
-	"signaling/rest": {
-		"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "environment", "signaling", "signaling/access", "tools",
+	"signaling/compat/geminirest": {
+		"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/pricing", "internal/environment", "signaling", "signaling/access", "tools",
 	},
-	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
-	"signaling/telephony": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
-	"signaling/vox":       {"bridge", "bridge/gemini/wire", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
-	"signaling/web":       {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/protocol", "signaling/rtc"},
-	"signaling/doortest": {
+	"signaling/backend":           {"bridge", "signaling", "signaling/access", "signaling/client/protocol"},
+	"signaling/phone/mediastream": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
+	"vox": {
+		"bridge", "bridge/gemini/wire", "media", "signaling", "signaling/access", "tools", "tools/canvas", "vox/assistant",
+	},
+	"signaling/client": {
+		"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/client/protocol", "signaling/rtc",
+	},
+	"internal/testkit": {
 		"agents",
 		"bridge",
 		"bridge/gemini/*",
-		"bridge/price",
+		"bridge/pricing",
 		"media",
 		"media/*",
 		"signaling",
 		"signaling/*",
 		"store",
-		"tools/vox",
+		"vox",
+		"vox/assistant",
 	}, // imported by tests only
-	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
-	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/rtc/rtctest": {}, // imported by tests and bench only
-	"signaling/phone":       {"agents", "bridge", "environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
-	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
-	"signaling/whip":        {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
-	"signaling/sip": {
+	"signaling/client/protocol": {"bridge", "bridge/gemini/wire", "media", "tools"},
+	"signaling/rtc":             {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
+	"signaling/rtc/rtctest":     {}, // imported by tests and bench only
+	"signaling/phone":           {"agents", "bridge", "internal/environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
+	"signaling/compat/rtvi":     {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
+	"signaling/compat/whip":     {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
+	"signaling/phone/sip": {
 		"agents",
 		"bridge",
 		"signaling",
@@ -120,7 +126,7 @@ var arrows = map[string][]string{
 		"media/g722",
 		"media/opus",
 		"media/rtpaudio",
-		"reread",
+		"internal/filewatch",
 		"tools",
 		"tools/webhook",
 	},
@@ -140,10 +146,10 @@ var arrows = map[string][]string{
 		"tools",
 		"tools/canvas",
 		"bridge/alarm",
-		"bridge/fleet",
-		"bridge/keeper",
-		"bridge/price",
-		"bridge/steps",
+		"bridge/cluster",
+		"bridge/upstream",
+		"bridge/pricing",
+		"bridge/flow",
 		"bridge/toolcalls",
 		"bridge/transcript",
 		"bridge/uplink",
@@ -151,23 +157,23 @@ var arrows = map[string][]string{
 		"bridge/gemini/api",
 		"bridge/gemini/wire",
 		"bridge/gemini/writer",
-		"bridge/gemini/setup",
+		"bridge/gemini/liveconfig",
 	},
 	"bridge/alarm":      {},
 	"bridge/bridgetest": {}, // imported by tests only
-	"bridge/fleet":      {"store"},
-	"bridge/keeper": {
+	"bridge/cluster":    {"store"},
+	"bridge/upstream": {
 		"bridge/alarm",
 		"bridge/uplink",
 		"media",
 		"bridge/gemini",
 		"bridge/gemini/api",
-		"bridge/gemini/setup",
+		"bridge/gemini/liveconfig",
 		"bridge/gemini/wire",
 	},
-	"bridge/price":         {"bridge/gemini/wire", "tools"},
-	"bridge/steps":         {"tools", "tools/digits"},
-	"bridge/toolcalls":     {"bridge/uplink", "bridge/gemini/setup", "bridge/gemini/wire", "tools", "tools/canvas"},
+	"bridge/pricing":       {"bridge/gemini/wire", "tools"},
+	"bridge/flow":          {"tools", "tools/digits"},
+	"bridge/toolcalls":     {"bridge/uplink", "bridge/gemini/liveconfig", "bridge/gemini/wire", "tools", "tools/canvas"},
 	"bridge/transcript":    {"bridge/gemini/wire"},
 	"bridge/uplink":        {"media", "media/vad", "bridge/gemini/wire"},
 	"bridge/gemini":        {"bridge/gemini/api", "bridge/gemini/wire"},
@@ -176,10 +182,10 @@ var arrows = map[string][]string{
 	"bridge/gemini/traces": {},
 	"bridge/gemini/writer": {"bridge/gemini", "bridge/gemini/wire"},
 	"bridge/gemini/probe": {
-		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/price",
+		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/liveconfig", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/pricing",
 		"media/g711",
 	},
-	"bridge/gemini/setup":         {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
+	"bridge/gemini/liveconfig":    {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
@@ -198,12 +204,12 @@ var arrows = map[string][]string{
 	"store/redistest":             {}, // imported by tests only
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
-	"tools/catalogue":             {"environment", "tools", "tools/canvas", "tools/mcp", "tools/webhook"},
+	"tools/catalogue":             {"internal/environment", "tools", "tools/canvas", "tools/mcp", "tools/webhook"},
 	"tools/digits":                {},
 	"tools/guard":                 {},
 	"tools/mcp":                   {"tools"},
-	"tools/vox":                   {"tools"},
-	"tools/vox/check":             {"tools/vox"}, // a program of its own
+	"vox/assistant":               {"tools"},
+	"vox/assistant/check":         {"vox/assistant"}, // a program of its own
 	"tools/webhook":               {"tools", "tools/guard"},
 	"tools/*":                     {"tools"},
 	"web":                         {},
@@ -212,10 +218,10 @@ var arrows = map[string][]string{
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4": {
-		"signaling/rtc", "signaling/doortest", "signaling/rtc/rtctest", "bench", "examples/minimal", "gateway/deployment",
+		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "bench", "examples/minimal", "gateway/check",
 	},
 	"github.com/pion/opus":                     {"media/opus"},
-	"github.com/emiago/sipgo":                  {"signaling/sip"},
+	"github.com/emiago/sipgo":                  {"signaling/phone/sip"},
 	"github.com/gotranspile/g722":              {"media/g722"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
@@ -227,22 +233,22 @@ var owners = map[string][]string{
 	"github.com/redis/go-redis/v9":             {"store"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
-	"github.com/kljensen/snowball":             {"tools/vox"},
+	"github.com/kljensen/snowball":             {"vox/assistant"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
-	"github.com/tdewolff/minify/v2":            {"signaling/web"},
+	"github.com/tdewolff/minify/v2":            {"signaling/client"},
 	"github.com/gorilla/websocket": {
 		"signaling",
-		"signaling/doortest",
-		"signaling/openai",
+		"internal/testkit",
+		"signaling/compat/openai",
 		"bridge/bridgetest",
 		"bridge/gemini",
 		"bridge/gemini/emulator",
 		"bridge/gemini/emulator/live",
 		"bench",
 		"examples/minimal",
-		"gateway/deployment",
+		"gateway/check",
 	},
 }
 
@@ -260,7 +266,7 @@ func TestImportsFollowTheMap(t *testing.T) {
 			continue
 		}
 		for _, imported := range fields[1:] {
-			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok && ours != "crash" && // which is for whatever starts goroutines
+			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok && ours != "internal/crash" && // which is for whatever starts goroutines
 				!slices.ContainsFunc(allowed, func(a string) bool { return matches(a, ours) }) {
 				t.Errorf("%s imports %s", pkg, ours)
 			}
@@ -292,7 +298,7 @@ func matches(pattern, pkg string) bool {
 
 // TestTheSameMessagesEverywhere compares the message types of the Go code, of PROTOCOL.md and of the page.
 func TestTheSameMessagesEverywhere(t *testing.T) {
-	code := messageTypes(t, "../signaling/protocol/protocol.go")
+	code := messageTypes(t, "../signaling/client/protocol/protocol.go")
 	protocol := readFile(t, "../signaling/PROTOCOL.md")
 	inProtocol := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 	"golang.org/x/time/rate"
 
-	"voxgate/reread"
+	"voxgate/internal/filewatch"
 	"voxgate/signaling"
 )
 
@@ -83,7 +83,7 @@ func (s *tlsSettings) pageURL(host string, port int) string {
 // newConfig returns the TLS configuration of the page's port, or nil without TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
 func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
-		files, err := reread.NewCertificate(s.cert, s.key, log)
+		files, err := filewatch.NewCertificate(s.cert, s.key, log)
 		if err != nil {
 			return nil, err
 		}

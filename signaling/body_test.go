@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit"
 	"voxgate/signaling"
-	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc"
 )
 
@@ -44,12 +44,12 @@ func TestBodiesThatNeverCome(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) {
+	g := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(*bridge.Host, *rtc.API) []signaling.Endpoint {
 			return []signaling.Endpoint{{Pattern: "POST /stream", Handler: http.HandlerFunc(streamer)}}
 		})
 	})
-	c := doortest.OpenConversation(t, g, `{}`)
+	c := testkit.OpenConversation(t, g, `{}`)
 	long := make(chan string)
 	go func() {
 		resp, err := http.Post(g.HTTP+"/stream", "text/plain", strings.NewReader("all of it"))

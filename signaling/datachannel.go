@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/signaling/rtc"
 )
 

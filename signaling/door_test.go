@@ -22,10 +22,10 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
-	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc"
 )
 
@@ -36,20 +36,20 @@ var lookUpConfig = json.RawMessage(
 
 // pcmClient is a client of [pcmDoor].
 type pcmClient struct {
-	*doortest.Client
+	*testkit.Client
 	ear sync.Mutex
 	pcm []int16 // what was heard
 }
 
-func dialPCM(t *testing.T, g *doortest.Gateway, first string) *pcmClient {
+func dialPCM(t *testing.T, g *testkit.Gateway, first string) *pcmClient {
 	t.Helper()
 	c := &pcmClient{}
-	c.Client = doortest.DialProtocol(t, strings.TrimSuffix(g.URL, "/")+"/pcm", nil, func(kind int, raw []byte) doortest.Message {
+	c.Client = testkit.DialProtocol(t, strings.TrimSuffix(g.URL, "/")+"/pcm", nil, func(kind int, raw []byte) testkit.Message {
 		if kind == websocket.BinaryMessage {
 			c.ear.Lock()
 			defer c.ear.Unlock()
 			c.pcm = media.AppendSamples(c.pcm, raw)
-			return doortest.Message{}
+			return testkit.Message{}
 		}
 		var m struct {
 			Event string
@@ -58,7 +58,7 @@ func dialPCM(t *testing.T, g *doortest.Gateway, first string) *pcmClient {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Errorf("not JSON: %s", raw)
 		}
-		return doortest.Message{Type: m.Event, Payload: m.Is}
+		return testkit.Message{Type: m.Event, Payload: m.Is}
 	})
 	c.send(first)
 	return c
@@ -83,7 +83,7 @@ func (c *pcmClient) expect(kind string, is any) {
 	}
 }
 
-func withPCM(d *doortest.Endpoints, _ *bridge.Options) {
+func withPCM(d *testkit.Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		return []signaling.Endpoint{
 			{Pattern: "/pcm", Socket: &pcmDoor{host: host}},
@@ -153,24 +153,24 @@ func TestADoorIsSmall(t *testing.T) {
 	if lines := strings.Count(door, "\n"); err != nil || lines >= 95 {
 		t.Errorf("the door has %d lines, %v", lines, err)
 	}
-	c := dialPCM(t, doortest.StartGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
+	c := dialPCM(t, testkit.StartGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
 	var complete bridge.SetupComplete
 	c.expect("SetupComplete", &complete)
 	if config := string(complete.EffectiveConfig); !strings.Contains(config, "Be brief.") || !strings.Contains(config, "Puck") {
 		t.Errorf("the agent became %s", config)
 	}
-	c.say(doortest.MakeSentence(440, time.Second, pcmRate))
+	c.say(testkit.MakeSentence(440, time.Second, pcmRate))
 	var turn bridge.TurnComplete
 	var text bridge.AssistantText
 	c.expect("Speaking", &struct{}{})
 	c.expect("TurnComplete", &turn)
 	c.ear.Lock()
-	voice := doortest.TrimSilence(c.pcm)
+	voice := testkit.TrimSilence(c.pcm)
 	c.ear.Unlock()
 	if level := mediatest.ToneLevel(voice, pcmRate, 440); turn.Turn != 1 || len(voice) < pcmRate*9/10 || level < 0.5 {
 		t.Errorf("turn %d is %d samples, share of 440 Hz %.2f", turn.Turn, len(voice), level)
 	}
-	c.say(doortest.MakeSentence(300, 6*time.Second, pcmRate))
+	c.say(testkit.MakeSentence(300, 6*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"interrupt"}`)
 	var cut bridge.Interrupted
@@ -193,10 +193,10 @@ func TestADoorIsSmall(t *testing.T) {
 	}
 	c.expect("TurnComplete", &turn)
 	c.send(`{"command":"sing"}`)
-	c.AwaitMatch(0, "error", func(m doortest.Message) bool {
+	c.AwaitMatch(0, "error", func(m testkit.Message) bool {
 		return m.Type == "ErrorEvent" && strings.Contains(string(m.Payload), "sing")
 	})
-	c.say(doortest.MakeSentence(440, 2*time.Second, pcmRate))
+	c.say(testkit.MakeSentence(440, 2*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"hang up"}`)
 	c.expect("AssistantText", &text)
@@ -210,8 +210,8 @@ func TestADoorIsSmall(t *testing.T) {
 // directions.
 func TestADoorOfOneRequest(t *testing.T) {
 	t.Parallel()
-	g := doortest.StartGateway(t, withPCM)
-	p := doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, doortest.PhoneOptions{})
+	g := testkit.StartGateway(t, withPCM)
+	p := testkit.NewPhone(t, &testkit.Client{Inbox: testkit.NewInbox(t)}, testkit.PhoneOptions{})
 	offer, err := p.PC.CreateOffer(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -234,8 +234,8 @@ func TestADoorOfOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.AwaitConnected()
-	p.Talk <- doortest.MakeSentence(440, time.Second, 48000)
-	doortest.Eventually(p.T, "the answer", func() bool { return p.VoiceLevel(440) > 0.5 })
+	p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
+	testkit.Eventually(p.T, "the answer", func() bool { return p.VoiceLevel(440) > 0.5 })
 	resp, err = http.Post(g.HTTP+"/offer", "application/sdp", strings.NewReader("v=0"))
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 // A page of a listed origin may send requests, and others may not.
 func TestRequestsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	g := doortest.StartGateway(t, withPCM, func(d *doortest.Endpoints, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
+	g := testkit.StartGateway(t, withPCM, func(d *testkit.Endpoints, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
 	for _, test := range []struct {
 		method, origin, allows string
 		status                 int

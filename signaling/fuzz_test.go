@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"voxgate/internal/testkit"
 	"voxgate/signaling"
-	"voxgate/signaling/doortest"
 )
 
 // FuzzHost sends requests with arbitrary host names and origins. Unknown hosts and origins are rejected.
@@ -24,7 +24,7 @@ func FuzzHost(f *testing.F) {
 	}
 	served := false
 	server := signaling.NewServer(signaling.Options{
-		Hosts: []string{"voice.example"}, Origins: []signaling.Origin{doortest.Must(signaling.ParseOrigin("https://app.example"))},
+		Hosts: []string{"voice.example"}, Origins: []signaling.Origin{testkit.Must(signaling.ParseOrigin("https://app.example"))},
 		Logger: slog.New(slog.DiscardHandler),
 	}, signaling.Endpoint{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })})
 	f.Fuzz(func(t *testing.T, host, origin string) {

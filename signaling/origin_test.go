@@ -7,25 +7,25 @@ import (
 	"net/netip"
 	"testing"
 
+	"voxgate/internal/testkit"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/doortest"
 )
 
 // Host, Origin and the headers of a reverse proxy have many forms. Each pair that means the same host is accepted,
 // and no other.
 func TestOriginsBehindProxies(t *testing.T) {
 	t.Parallel()
-	gate := doortest.Must(access.New(access.Options{
+	gate := testkit.Must(access.New(access.Options{
 		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Logger: slog.New(slog.DiscardHandler),
 	}))
 	defer gate.Close()
 	o := signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}
 	for _, text := range []string{"https://app.example:443/", "http://[2001:DB8:0::1]:80", "capacitor://localhost", "file://", "app://."} {
-		o.Origins = append(o.Origins, doortest.Must(signaling.ParseOrigin(text)))
+		o.Origins = append(o.Origins, testkit.Must(signaling.ParseOrigin(text)))
 	}
 	for _, text := range []string{"Voice.Example.", "2001:db8::2"} {
-		o.Hosts = append(o.Hosts, doortest.Must(signaling.ParseHost(text)))
+		o.Hosts = append(o.Hosts, testkit.Must(signaling.ParseHost(text)))
 	}
 	server := signaling.NewServer(o, signaling.Endpoint{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	const direct, proxy = "192.0.2.1:5000", "10.0.0.1:5000"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/media"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"

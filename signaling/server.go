@@ -20,9 +20,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/signaling/access"
-	"voxgate/signaling/protocol"
+	"voxgate/signaling/client/protocol"
 	"voxgate/tools"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 )
 
 // Message is a message of a client.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -58,8 +58,8 @@ func (c *Calls) isWaiting(id string) bool {
 // reuseAnswer answers a call from an equal one (same name and arguments) that is open, or was answered but not yet
 // mentioned by the model: models call twice for one thing. It reports whether the call has its answer already (done),
 // and whether it need not run (ok).
-func (c *Calls) reuseAnswer(event int, call tools.Call, f setup.Function) (done, ok bool) {
-	if f.Repeats || f.Where == setup.OnCanvas {
+func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
+	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false
 	}
 	for _, o := range c.openCalls {

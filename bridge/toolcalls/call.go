@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/tools"
 )
 
@@ -76,7 +76,7 @@ func newDenial(model error, problem Problem, format string, args ...any) *denial
 }
 
 // checkCall checks whether a call may run.
-func (c *Calls) checkCall(call tools.Call) (setup.Function, *denial) {
+func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	function, declared := c.Model.FindFunction(call.Name)
 	running, withPeople := int(c.abandoned.Load()), 0
 	for _, o := range c.openCalls {
@@ -106,12 +106,12 @@ func (c *Calls) checkCall(call tools.Call) (setup.Function, *denial) {
 
 // startCall starts a call where its function runs. It returns the question for the client, if any, and whether the call
 // has its answer already.
-func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f setup.Function) (q *question, answered bool) {
+func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f liveconfig.Function) (q *question, answered bool) {
 	o := &call{Call: request, function: f, startedAt: time.Now(), event: event}
 	switch f.Where {
-	case setup.OnCanvas:
+	case liveconfig.OnCanvas:
 		return c.showCanvas(o)
-	case setup.InGateway:
+	case liveconfig.InGateway:
 		timeout := callTimeout(f)
 		c.addCall(o, timeout)
 		c.reportStatus(o, Running, nil, "")
@@ -122,7 +122,7 @@ func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f 
 }
 
 // callTimeout returns the time limit of a call.
-func callTimeout(f setup.Function) time.Duration {
+func callTimeout(f liveconfig.Function) time.Duration {
 	switch {
 	case f.Timeout > 0:
 		return f.Timeout
@@ -399,7 +399,7 @@ func (c *Calls) Finish(connected bool) {
 	}
 	for _, o := range pending {
 		last := tools.BuildOutcome(nil, errors.New("the conversation has ended"))
-		if o.function.Where == setup.OnCanvas {
+		if o.function.Where == liveconfig.OnCanvas {
 			last.Response = dismissedResponse
 		}
 		for _, w := range o.waitingCalls() {

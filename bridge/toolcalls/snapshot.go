@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/tools"
 )
 
@@ -45,7 +45,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 		switch {
 		case !k.IsCovered: // the model will call again
 			withdrawn = append(withdrawn, k.QuestionIDs...)
-		case declared && function.Where == setup.InClient:
+		case declared && function.Where == liveconfig.InClient:
 			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}
 			asked = append(asked, c.askClient(o).Call)
 		default:

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/uplink"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -68,16 +68,16 @@ type Client interface {
 // Model is the calling model. No method blocks.
 type Model interface {
 	// FindFunction returns a declared function; ResolveFunction the one that the model means by a name: see
-	// [setup.FunctionList.FindCalled].
-	FindFunction(name string) (setup.Function, bool)
-	ResolveFunction(name string) (setup.Function, bool)
+	// [liveconfig.FunctionList.FindCalled].
+	FindFunction(name string) (liveconfig.Function, bool)
+	ResolveFunction(name string) (liveconfig.Function, bool)
 	// ExpectReply starts waiting for the model's reaction.
 	ExpectReply()
 	// SendText sends real-time text, SendPictures an array of Part in a turn without an answer. False: too much is
 	// queued.
 	SendText(string) bool
 	SendPictures(parts json.RawMessage) bool
-	// RecordEvent and HandleCovers tell what the newest handle covers: see keeper.Keeper.
+	// RecordEvent and HandleCovers tell what the newest handle covers: see upstream.Keeper.
 	RecordEvent() (when int)
 	HandleCovers(when int) bool
 }
@@ -172,7 +172,7 @@ type Calls struct {
 // call is an unanswered function call.
 type call struct {
 	tools.Call
-	function     setup.Function
+	function     liveconfig.Function
 	cancel       context.CancelCauseFunc // of its goroutine, or nil
 	timers       []*time.Timer
 	startedAt    time.Time
@@ -319,7 +319,7 @@ func (c *Calls) isCurrent(o *call) bool { return c.openCalls[o.ID] == o }
 
 // reportStatus reports a call that runs in the gateway to the client.
 func (c *Calls) reportStatus(o *call, status string, result json.RawMessage, message string) {
-	if o.function.Where == setup.InGateway {
+	if o.function.Where == liveconfig.InGateway {
 		c.Client.ReportStatus(Status{
 			ID: o.ID, Name: o.Name, Title: o.Title, Status: status, Args: o.Args, Result: result,
 			Took: time.Since(o.startedAt), Message: message,

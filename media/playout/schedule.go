@@ -3,7 +3,7 @@ package playout
 import (
 	"time"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/media"
 )
 

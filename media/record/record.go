@@ -19,7 +19,7 @@ import (
 
 	"voxgate/media/opus/libopus"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 )
 
 const (

@@ -30,14 +30,14 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit"
 	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
-	"voxgate/signaling/doortest"
 	"voxgate/tools"
 )
 
 // isRefused tries to open a conversation, and returns the message of its rejection.
-func isRefused(t *testing.T, c *doortest.Client, payload, code string, closeCode int) string {
+func isRefused(t *testing.T, c *testkit.Client, payload, code string, closeCode int) string {
 	t.Helper()
 	c.Send("CONNECT_GEMINI", payload)
 	m := c.AwaitEvent("SETUP_COMPLETE")
@@ -60,17 +60,17 @@ const policy = websocket.ClosePolicyViolation
 // A token is accepted wherever a client can send it, except in the URL, which is logged.
 func TestWhereATokenTravels(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
-	isRefused(t, doortest.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
-	isRefused(t, doortest.DialWebSocket(t, l.URL+"?token="+l.MintToken(`{}`)), `{}`, "unauthorized", policy)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	l := testkit.StartLockedGateway(t, nil)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
+	isRefused(t, testkit.DialWebSocket(t, l.URL+"?token="+l.MintToken(`{}`)), `{}`, "unauthorized", policy)
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{}`), ""))
 	for name, prefix := range map[string]string{
 		"Authorization":          "Bearer ",
 		"X-Goog-Api-Key":         "",
 		"Sec-Websocket-Protocol": "voxgate, voxgate.token.",
 	} {
-		c := doortest.DialWebSocketWith(t, l.URL, http.Header{name: {prefix + l.MintToken(`{}`)}})
-		doortest.EnterConversation(t, c, `{}`)
+		c := testkit.DialWebSocketWith(t, l.URL, http.Header{name: {prefix + l.MintToken(`{}`)}})
+		testkit.EnterConversation(t, c, `{}`)
 		if name == "Sec-Websocket-Protocol" && c.Conn.Subprotocol() != "voxgate" {
 			t.Errorf("the gateway chose %q", c.Conn.Subprotocol())
 		}
@@ -79,24 +79,24 @@ func TestWhereATokenTravels(t *testing.T) {
 
 func TestATokenForOneConversation(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	token := l.MintToken(`{"identity":"ada"}`)
-	c := doortest.DialWebSocket(t, l.URL)
-	session, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(token, `,"resumable":true`))
-	thief := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
+	c := testkit.DialWebSocket(t, l.URL)
+	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(token, `,"resumable":true`))
+	thief := isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, ""), "unauthorized", policy)
 	if !strings.Contains(thief, "one conversation and has been used") {
 		t.Error(thief)
 	}
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, `,"resumeToken":"made up"`), "unauthorized", policy)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, `,"resumeToken":"made up"`), "unauthorized", policy)
 	c.Conn.Close()
-	again := doortest.DialWebSocket(t, l.URL)
-	hello := doortest.ConnectPayload(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))
-	if resumed, _ := doortest.EnterConversation(t, again, hello); resumed != session {
+	again := testkit.DialWebSocket(t, l.URL)
+	hello := testkit.ConnectPayload(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))
+	if resumed, _ := testkit.EnterConversation(t, again, hello); resumed != session {
 		t.Errorf("went on with %s, want %s", resumed, session)
 	}
 	twice := l.MintToken(`{"once":false}`)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(twice, ""))
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(twice, ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(twice, ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(twice, ""))
 }
 
 // A gateway that cannot start a conversation does not consume the token: its owner can retry with it, here or at
@@ -104,37 +104,37 @@ func TestATokenForOneConversation(t *testing.T) {
 func TestATokenThatBeganNothing(t *testing.T) {
 	t.Parallel()
 	var gate *access.Gate
-	l := doortest.StartLockedGateway(t, nil, func(d *doortest.Endpoints, _ *bridge.Options) { gate = d.Access })
-	hooked := doortest.StartGateway(t, func(d *doortest.Endpoints, o *bridge.Options) {
+	l := testkit.StartLockedGateway(t, nil, func(d *testkit.Endpoints, _ *bridge.Options) { gate = d.Access })
+	hooked := testkit.StartGateway(t, func(d *testkit.Endpoints, o *bridge.Options) {
 		d.Access = gate
 		o.Admit = func(context.Context, string, *bridge.SessionRequest) error { // like a session webhook that does not answer
 			return &bridge.Error{Code: bridge.CodeBusy, Message: "Nobody answers."}
 		}
 	})
-	other := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate })
+	other := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate })
 	token := l.MintToken(`{}`)
 	l.Host.BeginDrain()
-	for _, g := range []*doortest.Gateway{l.Gateway, hooked} {
-		isRefused(t, doortest.DialWebSocket(t, g.URL), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
+	for _, g := range []*testkit.Gateway{l.Gateway, hooked} {
+		isRefused(t, testkit.DialWebSocket(t, g.URL), testkit.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
 	}
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, other.URL), doortest.ConnectPayload(token, ""))
-	isRefused(t, doortest.DialWebSocket(t, other.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, other.URL), testkit.ConnectPayload(token, ""))
+	isRefused(t, testkit.DialWebSocket(t, other.URL), testkit.ConnectPayload(token, ""), "unauthorized", policy)
 }
 
 // A conversation outlives its token. With the expired token its person may resume it, but not begin another one, and
 // other people may not resume it.
 func TestATokenExpires(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
-	c := doortest.DialWebSocket(t, l.URL)
+	l := testkit.StartLockedGateway(t, nil)
+	c := testkit.DialWebSocket(t, l.URL)
 	token := l.MintToken(`{"identity":"ada","expiresIn":60}`)
-	session, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(token, `,"resumable":true`))
+	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(token, `,"resumable":true`))
 	l.AdvanceClock(2 * time.Minute)
 	c.AskText("Is anybody there?")
 	c.Conn.Close()
 	back := fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)
 	for _, resume := range []string{"", `,"resumeToken":"made up"`} {
-		why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, resume), "unauthorized", policy)
+		why := isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, resume), "unauthorized", policy)
 		if !strings.Contains(
 			why,
 			"expired",
@@ -142,12 +142,12 @@ func TestATokenExpires(t *testing.T) {
 			t.Errorf("refused with %s", why)
 		}
 	}
-	eve := doortest.ConnectPayload(l.MintToken(`{"identity":"eve"}`), back)
-	if other, _ := doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), eve); other == session {
+	eve := testkit.ConnectPayload(l.MintToken(`{"identity":"eve"}`), back)
+	if other, _ := testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), eve); other == session {
 		t.Error("somebody else goes on with the conversation")
 	}
 	for _, hers := range []string{token, l.MintToken(`{"identity":"ada"}`)} {
-		same, next := doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(hers, back))
+		same, next := testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(hers, back))
 		if same != session {
 			t.Error("the conversation does not go on")
 		}
@@ -166,11 +166,11 @@ func TestBadTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	var secret []byte
 	l.EditKeys(func(file map[string]any) {
 		secret, _ = base64.RawURLEncoding.DecodeString(file["secret"].(string))
-		doortest.SetGrants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
+		testkit.SetGrants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
 		file["issuers"] = []any{
 			map[string]any{"name": "backend", "algorithm": "RS256", "key": public, "audience": "voxgate", "issuer": "us", "grant": map[string]any{}},
 		}
@@ -188,9 +188,9 @@ func TestBadTokens(t *testing.T) {
 		return c
 	}
 	ours := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c) }
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(ours(good()), ""))
-	doortest.EnterConversation(
-		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""),
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(ours(good()), ""))
+	testkit.EnterConversation(
+		t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""),
 	)
 	half := ours(good())
 	for name, token := range map[string]string{
@@ -223,7 +223,7 @@ func TestBadTokens(t *testing.T) {
 		if name == "a server key" {
 			code = "forbidden" // it may mint, not open conversations
 		}
-		if why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), code, policy); strings.Contains(why, token) {
+		if why := isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, ""), code, policy); strings.Contains(why, token) {
 			t.Errorf("%s: it is reported again: %s", name, why)
 		}
 	}
@@ -232,7 +232,7 @@ func TestBadTokens(t *testing.T) {
 // The limits of a grant also apply to a token without "jti", whatever the encoding of its signature.
 func TestATokenWithoutAnID(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	secret := strings.Repeat("s", 32)
 	l.EditKeys(func(file map[string]any) {
 		file["issuers"] = []any{
@@ -245,15 +245,15 @@ func TestATokenWithoutAnID(t *testing.T) {
 		})
 	}
 	hers := token("ada")
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(hers, ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(hers, ""))
 	last := len(hers) - 1
 	for _, again := range []string{hers, hers[:last] + string(hers[last]+1)} { // the last two bits belong to no byte
-		why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(again, ""), "busy", websocket.CloseTryAgainLater)
+		why := isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(again, ""), "busy", websocket.CloseTryAgainLater)
 		if !strings.Contains(why, "of this token") {
 			t.Error(why)
 		}
 	}
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token("bob"), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token("bob"), ""))
 }
 
 func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
@@ -296,7 +296,7 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 		}}})
 	}))
 	defer jwks.Close()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	l.EditKeys(func(file map[string]any) {
 		file["issuers"] = []any{map[string]any{
 			"name": "auth", "algorithm": "ES256", "jwks": jwks.URL, "audience": "voxgate", "once": true, "grant": map[string]any{"maxSeconds": 60},
@@ -315,20 +315,20 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 		return text
 	}
 	first := signed(current)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(first, ""))
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(first, ""), "unauthorized", policy)
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(first, ""))
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(first, ""), "unauthorized", policy)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
 	mu.Lock()
 	current = newPair("second")
 	mu.Unlock()
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(signed(current), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(signed(current), ""))
 }
 
 // A tool of the operator runs only for callers with a grant for it, and receives their identity.
 func TestAGrantHasTools(t *testing.T) {
 	t.Parallel()
 	who := make(chan tools.Who, 4)
-	l := doortest.StartLockedGateway(t, nil, func(_ *doortest.Endpoints, o *bridge.Options) {
+	l := testkit.StartLockedGateway(t, nil, func(_ *testkit.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
@@ -339,14 +339,14 @@ func TestAGrantHasTools(t *testing.T) {
 			}}
 		}
 	})
-	l.EditKeys(doortest.SetGrants(map[string]any{"tools": []string{"find_*"}}))
+	l.EditKeys(testkit.SetGrants(map[string]any{"tools": []string{"find_*"}}))
 	for grant, runs := range map[string]bool{`{}`: false, `{"tools":["find_customer"]}`: false, `{"tools":["find_order"]}`: true, ``: true} {
-		c := doortest.DialWebSocket(t, l.URL)
+		c := testkit.DialWebSocket(t, l.URL)
 		want := `{"identity":"ada"}` // and the maximum of the key
 		if grant != "" {
 			want = `{"identity":"ada","grant":` + grant + `}`
 		}
-		doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(want), ""))
+		testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(want), ""))
 		c.AskText("/tool find_order {}")
 		if !runs {
 			continue
@@ -356,7 +356,7 @@ func TestAGrantHasTools(t *testing.T) {
 			if w.Caller != "ada" || w.Protocol != "web" || !strings.Contains(string(w.Grant), "find_") {
 				t.Errorf("grant %s: it ran for %+v", grant, w)
 			}
-		case <-time.After(doortest.Patience):
+		case <-time.After(testkit.Patience):
 			t.Errorf("grant %s: it did not run", grant)
 		}
 	}
@@ -368,14 +368,14 @@ func TestAGrantHasTools(t *testing.T) {
 // The grant determines the model, whatever the client requests at first or later.
 func TestAGrantHasAnAgent(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
-	c := doortest.DialWebSocket(t, l.URL)
+	l := testkit.StartLockedGateway(t, nil)
+	c := testkit.DialWebSocket(t, l.URL)
 	token := l.MintToken(`{"grant":{"models":["gemini-3.8*"],"agent":{"prompt":"You sell shoes.","voice":"Puck"}}}`)
 	c.Send(
 		"CONNECT_GEMINI",
 		fmt.Sprintf(`{"token":%q,"initialConfig":{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}}`, token),
 	)
-	fixed := func(m doortest.Message) {
+	fixed := func(m testkit.Message) {
 		t.Helper()
 		config := string(m.Payload)
 		if !strings.Contains(config, "sell shoes") || !strings.Contains(config, "Puck") || strings.Contains(config, "homework") ||
@@ -391,10 +391,10 @@ func TestAGrantHasAnAgent(t *testing.T) {
 	c.AskText("Still there?")
 	other := l.MintToken(`{"grant":{"models":["gemini-2*"]}}`)
 	isRefused(
-		t, doortest.DialWebSocket(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy,
+		t, testkit.DialWebSocket(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy,
 	)
 	isRefused(
-		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"grant":{"doors":["vox"]}}`), ""), "forbidden", policy,
+		t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{"grant":{"doors":["vox"]}}`), ""), "forbidden", policy,
 	)
 }
 
@@ -403,9 +403,9 @@ func TestAGrantHasAnEnd(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
-	c := doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{"grant":{"maxSeconds":5}}`), ""))
+	l := testkit.StartLockedGateway(t, nil)
+	c := testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{"grant":{"maxSeconds":5}}`), ""))
 	if m := c.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
 		t.Errorf("%v", m)
 	}
@@ -435,9 +435,9 @@ func TestLimits(t *testing.T) {
 		{name: "of a token", rule: "this token", mint: `{"once":false,"grant":{"sessions":2}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
+			l := testkit.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
 			if test.key != nil {
-				l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
+				l.EditKeys(testkit.EditFirstKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
 			}
 			token := ""
 			if test.mint != "" {
@@ -445,112 +445,112 @@ func TestLimits(t *testing.T) {
 			}
 			show := func() string {
 				if token != "" {
-					return doortest.ConnectPayload(token, "")
+					return testkit.ConnectPayload(token, "")
 				}
-				return doortest.ConnectPayload(l.MintToken(`{}`), "")
+				return testkit.ConnectPayload(l.MintToken(`{}`), "")
 			}
 			addresses := []string{"198.51.100.7", "198.51.100.7", "198.51.100.7"}
 			if test.name == "of a /64" {
 				addresses = []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::3"}
 			}
-			var in []*doortest.Client
+			var in []*testkit.Client
 			for _, address := range addresses[:2] {
-				c := doortest.DialWebSocketWith(t, l.URL, from(address))
-				doortest.EnterConversation(t, c, show())
+				c := testkit.DialWebSocketWith(t, l.URL, from(address))
+				testkit.EnterConversation(t, c, show())
 				in = append(in, c)
 			}
-			why := isRefused(t, doortest.DialWebSocketWith(t, l.URL, from(addresses[2])), show(), "busy", tryLater)
+			why := isRefused(t, testkit.DialWebSocketWith(t, l.URL, from(addresses[2])), show(), "busy", tryLater)
 			if !strings.Contains(why, test.rule) || !strings.Contains(why, `"retryAfterMs":`) {
 				t.Errorf("refused with %s", why)
 			}
 			if test.other != nil {
-				doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, test.other), show())
+				testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, test.other), show())
 			}
 			in[0].Send("DISCONNECT_GEMINI", "")
 			in[0].CloseCode()
-			doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from(addresses[2])), show())
+			testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, from(addresses[2])), show())
 		})
 	}
 }
 
 func TestConversationsBeginTooFast(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
+	l := testkit.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
 	me := from("198.51.100.7")
 	for range 2 {
-		c := doortest.DialWebSocketWith(t, l.URL, me)
-		doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
+		c := testkit.DialWebSocketWith(t, l.URL, me)
+		testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), ""))
 		c.Send("DISCONNECT_GEMINI", "")
 		c.CloseCode()
 	}
 	why := isRefused(
-		t, doortest.DialWebSocketWith(t, l.URL, me), doortest.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater,
+		t, testkit.DialWebSocketWith(t, l.URL, me), testkit.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater,
 	)
 	if !regexp.MustCompile(`"retryAfter":(2\d|30)\b`).MatchString(why) { // minus the tokens of the first two
 		t.Error(why)
 	}
 	l.AdvanceClock(31 * time.Second)
-	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, me), doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, me), testkit.ConnectPayload(l.MintToken(`{}`), ""))
 }
 
 // A caller that begins conversations too fast is rejected by its own limit, and does not consume shared limits.
 func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) {
+	l := testkit.StartLockedGateway(t, func(o *access.Options) {
 		behindProxy(o)
 		o.Limits = access.Limits{NewPerSecond: 3, NewPerMinute: 1}
 	})
 	token := l.MintToken(`{"once":false}`)
-	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7")), doortest.ConnectPayload(token, ""))
+	testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, from("198.51.100.7")), testkit.ConnectPayload(token, ""))
 	for range 10 {
 		isRefused(
-			t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7")), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater,
+			t, testkit.DialWebSocketWith(t, l.URL, from("198.51.100.7")), testkit.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater,
 		)
 	}
-	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.8")), doortest.ConnectPayload(token, ""))
+	testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, from("198.51.100.8")), testkit.ConnectPayload(token, ""))
 }
 
 // A server key can open conversations only with the privilege, whatever its form.
 func TestAKeyOfTheOperatorsOwn(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	digest := sha256.Sum256([]byte("a key that somebody has thought of"))
-	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload("a key that somebody has thought of", ""), "forbidden", policy)
+	l.EditKeys(testkit.EditFirstKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload("a key that somebody has thought of", ""), "forbidden", policy)
 }
 
 // Sockets without a first message count only for their own address.
 func TestSocketsThatSayNothing(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
+	l := testkit.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
 	for range 3 {
-		doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7"))
+		testkit.DialWebSocketWith(t, l.URL, from("198.51.100.7"))
 	}
 	_, resp, err := websocket.DefaultDialer.Dial(l.URL, from("198.51.100.7"))
 	if err == nil || resp == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("the fourth got %v, %v", resp, err)
 	}
-	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.8")), doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, from("198.51.100.8")), testkit.ConnectPayload(l.MintToken(`{}`), ""))
 }
 
 func TestParkedConversations(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
+	l := testkit.StartLockedGateway(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
 	var tokens []string
 	for range 2 {
-		c := doortest.DialWebSocket(t, l.URL)
-		_, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), `,"resumable":true`))
+		c := testkit.DialWebSocket(t, l.URL)
+		_, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), `,"resumable":true`))
 		tokens = append(tokens, resume)
 		c.Conn.Close()
 	}
-	doortest.Eventually(t, "end of the one for which there is no room", func() bool {
+	testkit.Eventually(t, "end of the one for which there is no room", func() bool {
 		logs := l.Logs.String()
 		return strings.Contains(logs, "conversation parked") && strings.Contains(logs, "conversation ended")
 	})
 	resumed := 0
 	for _, token := range tokens {
-		c := doortest.DialWebSocket(t, l.URL)
-		c.Send("CONNECT_GEMINI", doortest.ConnectPayload(l.MintToken(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
+		c := testkit.DialWebSocket(t, l.URL)
+		c.Send("CONNECT_GEMINI", testkit.ConnectPayload(l.MintToken(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
 		if strings.Contains(string(c.AwaitEvent("SETUP_COMPLETE").Payload), `"resumed":true`) {
 			resumed++
 		}
@@ -572,15 +572,15 @@ func TestBudgets(t *testing.T) {
 }
 
 func keepsTo(t *testing.T, unit string, most float64) {
-	spend := func(c *doortest.Client) {
+	spend := func(c *testkit.Client) {
 		t.Helper()
 		for range 100 {
 			// fails if it has ended
-			c.Conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More.")))
+			c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More.")))
 			m, at := c.AwaitMatch(
 				c.At,
 				"a turn's end",
-				func(m doortest.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
+				func(m testkit.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
 			)
 			if c.At = at; m.Type == "GEMINI_DISCONNECTED" {
 				if !strings.Contains(string(m.Payload), "used up") || c.CountWarnings("Of a budget of") != 1 {
@@ -591,57 +591,57 @@ func keepsTo(t *testing.T, unit string, most float64) {
 		}
 		t.Error("a hundred turns cost nothing")
 	}
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	token := l.MintToken(fmt.Sprintf(`{"once":false,"grant":{%q:%g}}`, unit, most))
-	c := doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
+	c := testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(token, ""))
 	spend(c)
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
 	// another token has its own limit
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{}`), ""))
 
-	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
-	c = doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	l.EditKeys(testkit.EditFirstKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
+	c = testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), ""))
 	spend(c)
-	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater)
 	l.AdvanceClock(24 * time.Hour)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{}`), ""))
 
-	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) {
+	l.EditKeys(testkit.EditFirstKey(func(key map[string]any) {
 		delete(key, unit+"PerDay")
 		key["perPerson"] = map[string]any{unit + "PerDay": most}
 	}))
-	c = doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
+	c = testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
 	spend(c)
 	isRefused(
-		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""), "busy", websocket.CloseTryAgainLater,
+		t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""), "busy", websocket.CloseTryAgainLater,
 	)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"bob"}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{"identity":"bob"}`), ""))
 	l.AdvanceClock(24 * time.Hour)
-	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
+	testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
 }
 
 // The operator can change the keys file during conversations.
 func TestTheKeysChange(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	token := l.MintToken(`{"once":false}`)
-	c := doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
+	c := testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(token, ""))
 	if err := os.WriteFile(l.File, []byte(`{"secret":`), 0o600); err == nil {
 		l.AdvanceClock(2 * time.Second)
-		doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, "")) // an invalid file is ignored
+		testkit.EnterConversation(t, testkit.DialWebSocket(t, l.URL), testkit.ConnectPayload(token, "")) // an invalid file is ignored
 	}
 	other, err := access.NewKey(filepath.Join(t.TempDir(), "k"), "other", []string{"sing"})
 	if err == nil {
 		t.Errorf("a key may sing: %s", other)
 	}
-	l2 := doortest.StartLockedGateway(t, nil)
+	l2 := testkit.StartLockedGateway(t, nil)
 	token = l2.MintToken(`{"once":false}`)
 	l2.EditKeys(func(file map[string]any) { file["keys"] = []any{} })
-	why := isRefused(t, doortest.DialWebSocket(t, l2.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
+	why := isRefused(t, testkit.DialWebSocket(t, l2.URL), testkit.ConnectPayload(token, ""), "unauthorized", policy)
 	if !strings.Contains(why, "was removed") {
 		t.Error(why)
 	}
@@ -650,32 +650,32 @@ func TestTheKeysChange(t *testing.T) {
 
 func TestBehindALogin(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
+	l := testkit.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
 	l.EditKeys(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
-	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
-	isRefused(t, doortest.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
+	testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
+	isRefused(t, testkit.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
 	twice := isRefused(
 		t,
-		doortest.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"evil", "ada"}}),
-		doortest.ConnectPayload(l.MintToken(`{}`), ""),
+		testkit.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"evil", "ada"}}),
+		testkit.ConnectPayload(l.MintToken(`{}`), ""),
 		"unauthorized",
 		policy,
 	)
 	if !strings.Contains(twice, "more than once") { // a proxy adds its own header to the client's
 		t.Error(twice)
 	}
-	open := doortest.StartLockedGateway(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
-	isRefused(t, doortest.DialWebSocketWith(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
+	open := testkit.StartLockedGateway(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
+	isRefused(t, testkit.DialWebSocketWith(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
 }
 
 func TestMinting(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, nil)
+	l := testkit.StartLockedGateway(t, nil)
 	watcher, err := access.NewKey(l.File, "watcher", []string{access.MayWatch})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.EditKeys(doortest.SetGrants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600, "dollars": 2}))
+	l.EditKeys(testkit.SetGrants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600, "dollars": 2}))
 	for _, test := range []struct {
 		key, body string
 		status    int
@@ -752,19 +752,19 @@ func TestBadKeysFiles(t *testing.T) {
 // Fifty rejected clients at a limit do not affect a running conversation.
 func TestStrangersAtTheLimit(t *testing.T) {
 	t.Parallel()
-	l := doortest.StartLockedGateway(t, func(o *access.Options) {
+	l := testkit.StartLockedGateway(t, func(o *access.Options) {
 		behindProxy(o)
 		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1, NewPerSecondPerKey: -1}
 	})
-	heldUp := func(m doortest.Message) float64 { // delay that the gateway has added to the answer, in ms
+	heldUp := func(m testkit.Message) float64 { // delay that the gateway has added to the answer, in ms
 		var p struct{ GatewayMs float64 }
 		if err := json.Unmarshal(m.Payload, &p); err != nil {
 			t.Error(err)
 		}
 		return p.GatewayMs
 	}
-	c := doortest.DialWebSocket(t, l.URL)
-	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	c := testkit.DialWebSocket(t, l.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), ""))
 	token := l.MintToken(`{"once":false}`)
 	ctx, stop := context.WithCancel(t.Context())
 	var strangers sync.WaitGroup
@@ -777,7 +777,7 @@ func TestStrangersAtTheLimit(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				hello := doortest.EncodeMessage("CONNECT_GEMINI", doortest.ConnectPayload(token, ""))
+				hello := testkit.EncodeMessage("CONNECT_GEMINI", testkit.ConnectPayload(token, ""))
 				if err := conn.WriteMessage(websocket.TextMessage, hello); err != nil {
 					t.Error(err)
 				}
@@ -798,7 +798,7 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	}
 	before := len(c.ReceivedVoice())
 	machine := mediatest.MeasureLateness(t)
-	c.SendAudio(doortest.MakeSentence(440, time.Second, 16000), 16000)
+	c.SendAudio(testkit.MakeSentence(440, time.Second, 16000), 16000)
 	if took := heldUp(c.AwaitEvent("TURN_LATENCY")); took > 50 && machine.CanJudge(t, 50*time.Millisecond) {
 		t.Errorf("the answer was held up by %v ms", took)
 	}
@@ -806,10 +806,10 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	stop()
 	strangers.Wait()
 	answer := c.ReceivedVoice()[before:]
-	if got := len(doortest.TrimSilence(answer)); got < bridge.VoiceRate*8/10 {
+	if got := len(testkit.TrimSilence(answer)); got < bridge.VoiceRate*8/10 {
 		t.Errorf("of the answer %d samples were heard", got)
 	}
-	if share := mediatest.ToneLevel(doortest.TrimSilence(answer), bridge.VoiceRate, 440); share < 0.3 {
+	if share := mediatest.ToneLevel(testkit.TrimSilence(answer), bridge.VoiceRate, 440); share < 0.3 {
 		t.Errorf("%.2f of the answer is what was said", share)
 	}
 	c.Send("DISCONNECT_GEMINI", "")

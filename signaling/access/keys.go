@@ -21,8 +21,8 @@ import (
 	"unicode"
 
 	"voxgate/bridge"
-	"voxgate/environment"
-	"voxgate/reread"
+	"voxgate/internal/environment"
+	"voxgate/internal/filewatch"
 	"voxgate/tools"
 )
 
@@ -107,7 +107,7 @@ type keyring struct {
 	now  func() time.Time
 	log  *slog.Logger
 
-	watch *reread.Watch
+	watch *filewatch.Watch
 
 	mu      sync.Mutex
 	reads   int // number of reads begun
@@ -126,7 +126,7 @@ func openKeyring(o Options) (*keyring, error) {
 		}
 		return k, nil
 	}
-	k.watch = reread.NewWatch(o.Logger, k.now, k.watchedFiles())
+	k.watch = filewatch.NewWatch(o.Logger, k.now, k.watchedFiles())
 	if err := k.reload(); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
@@ -150,11 +150,11 @@ func (k *keyring) reloadIfChanged() {
 	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
 		return
 	}
-	if reread.IsStale(k.path) {
+	if filewatch.IsStale(k.path) {
 		k.dropKeys()
 		return
 	}
-	err := reread.CheckFile(k.path)
+	err := filewatch.CheckFile(k.path)
 	if err == nil {
 		err = k.reload()
 	}

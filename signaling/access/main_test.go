@@ -3,7 +3,7 @@ package access_test
 import (
 	"testing"
 
-	"voxgate/signaling/doortest"
+	"voxgate/internal/testkit"
 )
 
-func TestMain(m *testing.M) { doortest.RunTests(m) }
+func TestMain(m *testing.M) { testkit.RunTests(m) }

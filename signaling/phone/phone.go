@@ -11,7 +11,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
-	"voxgate/environment"
+	"voxgate/internal/environment"
 	"voxgate/tools"
 )
 

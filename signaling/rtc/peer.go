@@ -17,7 +17,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/crash"
+	"voxgate/internal/crash"
 	"voxgate/media"
 	"voxgate/media/opus"
 )

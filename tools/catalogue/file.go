@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/environment"
+	"voxgate/internal/environment"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/mcp"

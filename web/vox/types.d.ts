@@ -120,7 +120,7 @@ export interface Snapshot {
   isRecorded: boolean;
 }
 
-/** A message of the gateway; signaling/vox/PROTOCOL.md has them all. */
+/** A message of the gateway; vox/PROTOCOL.md has them all. */
 export interface VoxMessage {
   type: string;
   [field: string]: any;

@@ -16,7 +16,7 @@ import (
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -59,7 +59,7 @@ func parrot(t *testing.T, config string, f func(*testing.T, *peer)) {
 
 func resume(t testing.TB, client *api.Client, config, handle string) *peer {
 	t.Helper()
-	parsed, err := setup.Parse(json.RawMessage(config), "config", setup.Scope{Screen: true})
+	parsed, err := liveconfig.Parse(json.RawMessage(config), "config", liveconfig.Scope{Screen: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/probe"
-	"voxgate/bridge/gemini/setup"
 )
 
 // TestFindings checks which findings the gateway takes from the results of a report.
@@ -25,7 +25,7 @@ func TestFindings(t *testing.T) {
 		{Model: "b", Name: long, Verdict: probe.Learned, Found: []string{"gives a handle", "resumes", "does not say plum"}},
 		{Model: "d", Name: resumes, Verdict: probe.Unavailable, Found: []string{"says plum"}},
 	}}.Findings()
-	want := map[string]setup.Findings{
+	want := map[string]liveconfig.Findings{
 		"a": {ForgetfulHandles: new(false), SilenceRequired: new(true)},
 		"b": {ForgetfulHandles: new(true), ForgetfulWithLongInstruction: new(true), SilenceRequired: new(false)},
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -126,7 +126,7 @@ func probesOf(model string, o Options) []probe {
 	return list
 }
 
-func setupProbes(plain setup.Config, o Options) []probe {
+func setupProbes(plain liveconfig.Config, o Options) []probe {
 	list := []probe{
 		{name: "a field that does not exist", raw: object{"nonsense": true}, do: greet, assumed: refusedSetup},
 		{name: "a function with an empty object", do: greet, assumed: refusedSetup, raw: functions(object{
@@ -172,7 +172,7 @@ func assumption(model, path string, value any, o Options) (assumed []string, unk
 	return nil, true
 }
 
-func setupFields(c setup.Config) (fields map[string]any) {
+func setupFields(c liveconfig.Config) (fields map[string]any) {
 	_ = json.Unmarshal(c.Effective(), &fields) // it was encoded
 	return fields
 }
@@ -251,7 +251,7 @@ func endPause(ms int) object {
 }
 
 // sessionProbes returns the probes of behaviour within a session.
-func sessionProbes(plain setup.Config) []probe {
+func sessionProbes(plain liveconfig.Config) []probe {
 	list := slices.Concat(inputProbes(plain), interruptionProbes(), resumptionProbes(plain))
 	if plain.Profile.Appends {
 		list = append(list, probe{name: "text that wants no answer", maxVoice: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
@@ -270,7 +270,7 @@ func sessionProbes(plain setup.Config) []probe {
 }
 
 // inputProbes returns the probes of audio and video input, and of the end of turns.
-func inputProbes(plain setup.Config) []probe {
+func inputProbes(plain liveconfig.Config) []probe {
 	return []probe{
 		{name: "hears and writes down what it heard", maxVoice: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
 			if !t.open("") {
@@ -314,7 +314,7 @@ const (
 )
 
 // probeStreamEnd tests whether audioStreamEnd ends a turn, or only silence does.
-func probeStreamEnd(plain setup.Config) probe {
+func probeStreamEnd(plain liveconfig.Config) probe {
 	p := probe{name: endsAtStreamEnd, config: endPause(4000), maxVoice: 4, assumed: answersFacts, do: func(t *talk) {
 		if !t.open("") {
 			return
@@ -348,7 +348,7 @@ func (t *talk) noteAnswer() {
 
 // probeMarks tests the effect of activityStart and activityEnd while the server detects speech. The extended-thinking model was
 // recorded to ignore them, others close.
-func probeMarks(plain setup.Config) probe {
+func probeMarks(plain liveconfig.Config) probe {
 	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
 		p.assumed, p.unknown = nil, true
@@ -381,7 +381,7 @@ func interruptionProbes() []probe {
 }
 
 // resumptionProbes returns the probes of what a later session knows of an earlier one.
-func resumptionProbes(plain setup.Config) []probe {
+func resumptionProbes(plain liveconfig.Config) []probe {
 	return []probe{
 		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 0) }},
 		{name: "resumes with another voice", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) {
@@ -509,7 +509,7 @@ func resume(t *talk, config object, later time.Duration) {
 }
 
 // probeSecondResume resumes twice, with a turn in between, and asks for what was said first.
-func probeSecondResume(plain setup.Config) probe {
+func probeSecondResume(plain liveconfig.Config) probe {
 	p := probe{name: remembersResumes, maxVoice: 8, do: func(t *talk) {
 		if !remember(t) {
 			return
@@ -578,7 +578,7 @@ func waitForEnd(t *talk) {
 }
 
 // callProbes returns the probes of function calls.
-func callProbes(plain setup.Config, o Options) []probe {
+func callProbes(plain liveconfig.Config, o Options) []probe {
 	if !slices.Contains(slices.Collect(maps.Keys(setupFields(with(plain, functions(lookupFunction("lookup", "")), o)))), "tools") {
 		return nil // it supports none
 	}
@@ -664,7 +664,7 @@ func answerCall(t *talk, scheduling string, more bool) {
 }
 
 // with returns a model's config with additional fields.
-func with(plain setup.Config, more object, o Options) setup.Config {
+func with(plain liveconfig.Config, more object, o Options) liveconfig.Config {
 	config := maps.Clone(more)
 	config["model"] = plain.Model
 	c, _ := parseConfig(config, o.Client.Vertex)

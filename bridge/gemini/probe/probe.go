@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 )
 
 // Verdict compares the findings with the assumptions.
@@ -66,7 +66,7 @@ type Options struct {
 
 	// Dollars limits the total cost of the conversations, by Prices. A probe that could exceed it is not run.
 	Dollars float64
-	Prices  price.Table
+	Prices  pricing.Table
 
 	// Parallel is the number of simultaneous conversations, at least 1. Google's free tier allows three.
 	Parallel int
@@ -105,7 +105,7 @@ type run struct {
 
 	ctx        context.Context
 	client     *api.Client
-	prices     price.Table
+	prices     pricing.Table
 	trace      trace
 	facts      []string
 	notes      []string
@@ -169,7 +169,7 @@ func (o Options) probes() (lists [][]probe) {
 	models := o.Models
 	if models == nil {
 		vertex := o.Client.Vertex != nil
-		models = append(setup.Models(vertex), restModels(vertex)...)
+		models = append(liveconfig.Models(vertex), restModels(vertex)...)
 	}
 	for _, m := range models {
 		lists = append(lists, probesOf(m, o))
@@ -179,7 +179,7 @@ func (o Options) probes() (lists [][]probe) {
 
 // maxCost returns a generous upper bound of a probe's cost in dollars: the model's voice, 25 tokens a second
 // (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
-func (p probe) maxCost(prices price.Table) float64 {
+func (p probe) maxCost(prices pricing.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
 	if !ok || p.maxVoice == 0 {
 		return 0
@@ -305,8 +305,8 @@ func (t *talk) buildSetup() error {
 	return nil
 }
 
-func parseConfig(config map[string]any, vertex *api.Vertex) (setup.Config, error) {
-	return setup.Parse(encode(config), "config", setup.Scope{Vertex: vertex})
+func parseConfig(config map[string]any, vertex *api.Vertex) (liveconfig.Config, error) {
+	return liveconfig.Parse(encode(config), "config", liveconfig.Scope{Vertex: vertex})
 }
 
 // mergeTree merges a tree into another one.

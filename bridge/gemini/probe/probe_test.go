@@ -18,7 +18,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/probe"
-	"voxgate/bridge/price"
+	"voxgate/bridge/pricing"
 )
 
 const key = "AIza-do-not-print-this"
@@ -36,7 +36,7 @@ func ask(t *testing.T, url string, models ...string) []probe.Result {
 
 func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 	return probe.Run(t.Context(), probe.Options{
-		Client: client, Models: models, Dollars: 100, Prices: price.Default, Parallel: 12,
+		Client: client, Models: models, Dollars: 100, Prices: pricing.Default, Parallel: 12,
 	})
 }
 
@@ -249,7 +249,7 @@ func TestUnavailableModels(t *testing.T) {
 		}
 	}
 	for _, r := range probe.Run(t.Context(), probe.Options{
-		Client: &api.Client{APIKey: key, BaseURL: "http://127.0.0.1:1"}, Models: []string{"gemini-3.8-live"}, Prices: price.Default,
+		Client: &api.Client{APIKey: key, BaseURL: "http://127.0.0.1:1"}, Models: []string{"gemini-3.8-live"}, Prices: pricing.Default,
 	}) {
 		if r.Verdict == probe.AsAssumed && r.Found[0] == "answers" || r.Dollars != 0 {
 			t.Errorf("%+v", r)

@@ -12,7 +12,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/traces"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media/g711"
@@ -56,7 +56,7 @@ func Record(ctx context.Context, o Recording) error {
 	if config == nil {
 		config = json.RawMessage(`{}`)
 	}
-	c, err := setup.Parse(config, "config", setup.Scope{Vertex: o.Client.Vertex})
+	c, err := liveconfig.Parse(config, "config", liveconfig.Scope{Vertex: o.Client.Vertex})
 	if err != nil {
 		return err
 	}

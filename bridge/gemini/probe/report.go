@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/traces"
 )
 
@@ -134,8 +134,8 @@ func (r Result) wasRun() bool {
 }
 
 // Findings returns the results that replace assumptions of the gateway, by model.
-func (r Report) Findings() map[string]setup.Findings {
-	all := make(map[string]setup.Findings)
+func (r Report) Findings() map[string]liveconfig.Findings {
+	all := make(map[string]liveconfig.Findings)
 	for _, result := range r.Results {
 		if !result.wasRun() || len(result.Found) == 0 {
 			continue
@@ -155,7 +155,7 @@ func (r Report) Findings() map[string]setup.Findings {
 				f.SilenceRequired = new(!answered)
 			}
 		}
-		if f != (setup.Findings{}) {
+		if f != (liveconfig.Findings{}) {
 			all[result.Model] = f
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media/g711"
 )
@@ -42,8 +42,8 @@ const (
 type talk struct {
 	*run
 
-	config setup.Config    // the client's config as processed by our own code
-	object json.RawMessage // the setup that is sent
+	config liveconfig.Config // the client's config as processed by our own code
+	object json.RawMessage   // the setup that is sent
 	alpha  bool
 
 	conn         *gemini.Conn

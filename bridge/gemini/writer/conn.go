@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"voxgate/bridge/gemini/wire"
-	"voxgate/crash"
+	"voxgate/internal/crash"
 )
 
 // Conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.

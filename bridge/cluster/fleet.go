@@ -1,0 +1,552 @@
+// Package cluster shares conversations between several gateways through a store. The gateway that runs a conversation has
+// its authoritative state. It writes a snapshot after each relevant change, and notices when another gateway has taken
+// the conversation over. Only the goroutine of the [Cluster] and the callers of TakeOver wait for the store.
+//
+// A nil [Cluster] and a nil [Entry] belong to a gateway without a store: their methods do nothing.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"voxgate/store"
+)
+
+const (
+	// leaseEvery is how often a gateway renews its entries in the store, and leaseTime how long they last. A gateway
+	// that has lost a conversation to another one finds out at the next renewal at the latest.
+	leaseEvery = 5 * time.Second
+	leaseTime  = 15 * time.Second
+
+	// noticeEvery is how often a gateway looks for notices that others have taken over its conversations. Until it has
+	// seen the notice, its connection is open and Gemini rejects that of the other gateway.
+	noticeEvery = 250 * time.Millisecond
+
+	// quotaEvery is how often gateways exchange whether the quota of their key is exhausted: each attempt counts
+	// against the quota, too.
+	quotaEvery = time.Second
+
+	// writers is the number of concurrent writes: with a store latency of 200 ms a gateway renews 400 conversations in
+	// time.
+	writers = 16
+
+	// releaseTime is how long TakeOver waits for a gateway that is about to release a conversation. It polls every
+	// releaseEvery.
+	releaseTime  = time.Second
+	releaseEvery = 10 * time.Millisecond
+
+	// maxTakeTries limits the attempts of TakeOver while others take the same conversation.
+	maxTakeTries = 3
+)
+
+// Keys in the store. Members of allNodesKey are the gateways, each with the number of its conversations plus one.
+// Members of leavingNodesKey accept no more conversations and still have some. Gateways of several versions share a
+// store, so the keys must not change.
+const (
+	allNodesKey     = "nodes/all"
+	leavingNodesKey = "nodes/leaving"
+	quotaKey        = "quota/models" // of the key that all gateways share; members are a model, a line break and a gateway
+)
+
+// snapshotKey returns the key of a conversation's snapshot.
+func snapshotKey(id string) string { return "session/" + id }
+
+// noticesKey returns the key under which other gateways leave notices that they have taken over conversations of this
+// one.
+func noticesKey(node string) string { return "taken/" + node }
+
+// ErrUnavailable reports that the store did not answer.
+var ErrUnavailable = errors.New("the store does not answer")
+
+// SnapshotHeader is the part of a snapshot that the cluster reads. A [Snapshot] embeds it.
+type SnapshotHeader struct {
+	Node     string // gateway that owns the conversation
+	Moving   bool   `json:",omitempty"` // its client was asked to move to another gateway
+	Released bool   `json:",omitempty"` // it has ended there, and so has its connection to the model
+}
+
+// Header implements [Snapshot].
+func (h *SnapshotHeader) Header() *SnapshotHeader { return h }
+
+// Snapshot holds what another gateway needs to continue a conversation. It is stored as JSON, and must not change once
+// it was passed on.
+type Snapshot interface{ Header() *SnapshotHeader }
+
+// QuotaExchange tells for which models the quota of the gateways' key is exhausted; see upstream.Breakers.
+type QuotaExchange interface {
+	RefusedModels() map[string]time.Duration
+	LearnRefusal(model string, left time.Duration)
+}
+
+// Options configure a [Cluster]. All fields are required.
+type Options struct {
+	Store       store.Store
+	Node        string        // this gateway: a name that no other has or had, then a space and its URL, if any
+	SnapshotTTL time.Duration // how long the store keeps a snapshot without a renewal; the lease is added
+	Quota       QuotaExchange
+	Logger      *slog.Logger
+}
+
+// Cluster connects this gateway with the others. Its methods are safe for concurrent use; those with a context wait for
+// the store.
+type Cluster struct {
+	Options
+	wake       chan struct{} // has a token when there is something to write
+	stop       chan struct{}
+	goroutines sync.WaitGroup
+
+	mu         sync.Mutex
+	entries    map[*Entry]struct{}
+	endedConvs map[string]*endedConv // by ID
+	countOrder uint64                // sequence number of the last call of SetUsage
+	isLeaving  bool                  // accepts no more conversations
+	isStopped  bool                  // has no more conversations
+	otherCount int                   // gateways that accept conversations
+}
+
+// Entry is the entry of a local conversation in the store.
+type Entry struct {
+	cluster    *Cluster
+	id         string
+	generation uint64
+	onTaken    func() // ends the conversation here
+
+	// Guarded by mu of the cluster.
+	pending  Snapshot // to be written, or nil
+	stored   Snapshot // last written, or nil
+	isStored bool     // the store has an entry, or may have one
+	hasEnded bool     // the conversation has ended here, and goes on elsewhere
+	isTaken  bool     // by another gateway
+}
+
+// endedConv is a conversation that has ended for good, although the store may still have it. It is kept until the store
+// has forgotten it, so that it cannot be resumed.
+type endedConv struct {
+	generation  uint64
+	expiresAt   time.Time // then it has expired in the store
+	deleteTried bool      // a deletion was tried; repeated with the renewal
+}
+
+// New returns the cluster connection of a gateway, or nil without a store. Close releases it.
+func New(o Options) *Cluster {
+	if o.Store == nil {
+		return nil
+	}
+	f := &Cluster{
+		Options: o, wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		entries: map[*Entry]struct{}{}, endedConvs: map[string]*endedConv{},
+	}
+	f.goroutines.Go(f.runLoop)
+	return f
+}
+
+// Close writes what is pending, and blocks until that is done.
+func (f *Cluster) Close() {
+	if f != nil {
+		close(f.stop)
+		f.goroutines.Wait()
+	}
+}
+
+func (f *Cluster) runLoop() {
+	ctx := context.Background() // each store call has its own timeout
+	renew, notices, quota := time.NewTicker(leaseEvery), time.NewTicker(noticeEvery), time.NewTicker(quotaEvery)
+	defer renew.Stop()
+	defer notices.Stop()
+	defer quota.Stop()
+	f.publishPresence(ctx)
+	for {
+		select {
+		case <-f.wake:
+			f.writeEntries(ctx, false)
+		case <-renew.C:
+			f.publishPresence(ctx)
+			f.writeEntries(ctx, true)
+		case <-notices.C:
+			f.endTakenEntries(ctx)
+		case <-quota.C:
+			f.exchangeQuota(ctx)
+		case <-f.stop:
+			f.StopAccepting() // if not done before
+			f.mu.Lock()
+			f.isStopped = true
+			f.mu.Unlock()
+			f.publishPresence(ctx)
+			f.writeEntries(ctx, true)
+			return
+		}
+	}
+}
+
+// AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken is called when
+// another gateway has taken it over, and ends it here; any goroutine may call it, more than once.
+func (f *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := &Entry{cluster: f, id: id, generation: generation, onTaken: onTaken}
+	r.isStored = generation > 1 // the store has what was taken
+	f.entries[r] = struct{}{}
+	return r
+}
+
+// QueueSnapshot queues a snapshot to be written, and replaces one that is still queued. It does not block.
+func (r *Entry) QueueSnapshot(next Snapshot) {
+	if r == nil {
+		return
+	}
+	r.cluster.mu.Lock()
+	defer r.cluster.mu.Unlock()
+	r.pending = next
+	r.cluster.wakeWriter()
+}
+
+// End deletes an ended conversation from the store, or stores its last snapshot, if any, for another gateway to
+// continue. It does not block, and is called once.
+func (r *Entry) End(last Snapshot) {
+	if r == nil {
+		return
+	}
+	f := r.cluster
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case r.isTaken || last == nil && !r.isStored:
+		delete(f.entries, r)
+		return
+	case last == nil:
+		delete(f.entries, r)
+		f.endedConvs[r.id] = &endedConv{generation: r.generation, expiresAt: time.Now().Add(f.SnapshotTTL + leaseTime + leaseEvery)}
+	default:
+		r.hasEnded, r.pending = true, last
+	}
+	f.wakeWriter()
+}
+
+// EndIfTaken reports whether another gateway has taken over the conversation, given the generation in the store. If so,
+// it ends the conversation here.
+func (r *Entry) EndIfTaken(generation uint64) bool {
+	f := r.cluster
+	f.mu.Lock()
+	_, known := f.entries[r]
+	r.isTaken = r.isTaken || generation > r.generation
+	hasEnded := !known || r.isTaken
+	f.mu.Unlock()
+	if hasEnded {
+		r.onTaken()
+	}
+	return hasEnded
+}
+
+// TakeOver takes over a conversation from its current or former gateway: it reads the snapshot with parse, and writes
+// it back as its own with the next generation. Before that, accept decides whether to take the conversation; it may
+// block. Generation 0: not found, or not accepted. The error is [ErrUnavailable] or that of ctx.
+func (f *Cluster) TakeOver(
+	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
+) (generation uint64, err error) {
+	if f == nil {
+		return 0, nil
+	}
+	for range maxTakeTries {
+		found, generation, err := f.findSnapshot(ctx, id, parse)
+		if err != nil || found == nil || !accept(generation) || f.hasEnded(id) {
+			return 0, err
+		}
+		head := found.Header()
+		was := *head
+		*head = SnapshotHeader{Node: f.Node}
+		now, err := f.swapSnapshot(ctx, id, generation, generation+1, found, f.SnapshotTTL+leaseTime)
+		if err != nil {
+			f.Logger.Warn("store: conversation not taken", "call", id, "err", err)
+			return 0, ErrUnavailable
+		}
+		if now != generation+1 { // another gateway was faster
+			continue
+		}
+		if !was.Released {
+			// If this fails, the other gateway finds out when it renews.
+			_, _, _ = f.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
+		}
+		f.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
+		return now, nil
+	}
+	return 0, ErrUnavailable
+}
+
+// findSnapshot reads the snapshot of a conversation, or returns nil. It waits for a gateway that is about to release
+// it.
+func (f *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte) (Snapshot, error)) (Snapshot, uint64, error) {
+	for start := time.Now(); ; {
+		value, generation, err := f.Store.Get(ctx, snapshotKey(id))
+		if err != nil {
+			f.Logger.Warn("store: conversation not read", "call", id, "err", err)
+			return nil, 0, ErrUnavailable
+		}
+		if generation == 0 {
+			return nil, 0, nil
+		}
+		found, err := parse(value)
+		if err != nil {
+			f.Logger.Error("invalid snapshot", "call", id, "err", err)
+			return nil, 0, nil
+		}
+		if head := found.Header(); !head.Moving || head.Released || time.Since(start) > releaseTime {
+			return found, generation, nil
+		}
+		select {
+		case <-time.After(releaseEvery):
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+// hasEnded reports whether a conversation has ended here, although the store may still have it.
+func (f *Cluster) hasEnded(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.endedConvs[id] != nil
+}
+
+func (f *Cluster) wakeWriter() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// writeEntries writes queued snapshots and deletes ended conversations. With all it also renews the other entries, and
+// retries failed deletions. It blocks until that is done.
+func (f *Cluster) writeEntries(ctx context.Context, all bool) {
+	f.mu.Lock()
+	var jobs []func()
+	for r := range f.entries {
+		if r.pending != nil || r.hasEnded || all && r.stored != nil {
+			jobs = append(jobs, func() { f.writeEntry(ctx, r) })
+		}
+	}
+	for id, e := range f.endedConvs {
+		if all || !e.deleteTried {
+			jobs = append(jobs, func() { f.deleteEnded(ctx, id, e) })
+		}
+	}
+	f.mu.Unlock()
+	var running errgroup.Group
+	running.SetLimit(writers)
+	for _, write := range jobs {
+		running.Go(func() error { write(); return nil })
+	}
+	running.Wait()
+}
+
+// writeEntry writes the queued snapshot of a conversation, or renews its entry.
+func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
+	f.mu.Lock()
+	if _, known := f.entries[r]; !known { // ended meanwhile
+		f.mu.Unlock()
+		return
+	}
+	next, over := r.pending, r.hasEnded
+	r.pending, r.isStored = nil, true
+	f.mu.Unlock()
+	now, err := f.renewEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+	if err == nil && now == 0 { // expired in the store
+		next = r.stored
+		now, err = f.renewEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+	}
+	f.mu.Lock()
+	switch {
+	case err != nil:
+		if r.pending == nil {
+			r.pending = next // retry with the renewal
+		}
+		if over {
+			delete(f.entries, r) // the stored entry will expire
+		}
+	case now > r.generation:
+		r.isTaken = true
+	case next != nil:
+		r.stored = next
+	}
+	isTaken := r.isTaken
+	if err == nil && (over || isTaken && r.hasEnded) {
+		delete(f.entries, r)
+	}
+	f.mu.Unlock()
+	if isTaken && !over {
+		r.onTaken()
+	}
+}
+
+// deleteEnded deletes an ended conversation from the store.
+func (f *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
+	_, err := f.renewEntry(ctx, id, e.generation, nil, 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.deleteTried = true; err == nil || time.Now().After(e.expiresAt) {
+		delete(f.endedConvs, id)
+	}
+}
+
+// renewEntry writes a snapshot of an own conversation, or with nil renews the stored one; with ttl 0 it deletes it. now
+// is the resulting generation in the store.
+func (f *Cluster) renewEntry(
+	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
+) (now uint64, err error) {
+	now, err = f.swapSnapshot(ctx, id, generation, generation, s, ttl)
+	if err == nil && now > 0 && now < generation { // a failover of the store has lost our takeover
+		now, err = f.swapSnapshot(ctx, id, now, generation, s, ttl)
+	}
+	return now, err
+}
+
+// swapSnapshot writes a snapshot; see [store.Store].CompareAndSwap.
+func (f *Cluster) swapSnapshot(
+	ctx context.Context, id string, was, generation uint64, s Snapshot, ttl time.Duration,
+) (now uint64, err error) {
+	var value []byte
+	if s != nil {
+		if value, err = json.Marshal(s); err != nil {
+			f.Logger.Error("snapshot not marshalled", "call", id, "err", err)
+			return 0, err
+		}
+	}
+	return f.Store.CompareAndSwap(ctx, snapshotKey(id), was, generation, value, ttl)
+}
+
+// endTakenEntries ends local conversations that others have taken over.
+func (f *Cluster) endTakenEntries(ctx context.Context) {
+	f.mu.Lock()
+	none := len(f.entries) == 0
+	f.mu.Unlock()
+	if none {
+		return
+	}
+	list, err := f.Store.Members(ctx, noticesKey(f.Node))
+	if err != nil || len(list) == 0 {
+		return
+	}
+	var lost []*Entry
+	f.mu.Lock()
+	for r := range f.entries {
+		if list[r.id] > int(r.generation) && !r.isTaken {
+			r.isTaken = true
+			lost = append(lost, r)
+		}
+	}
+	f.mu.Unlock()
+	for _, r := range lost {
+		r.onTaken()
+	}
+}
+
+// exchangeQuota publishes Google's refusals of this gateway for lack of quota, and learns those of the others.
+func (f *Cluster) exchangeQuota(ctx context.Context) {
+	for model, left := range f.Quota.RefusedModels() {
+		_, _, _ = f.Store.SetUsage(ctx, quotaKey, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
+	}
+	list, err := f.Store.Members(ctx, quotaKey)
+	if err != nil {
+		return
+	}
+	for member, left := range list {
+		if model, node, ok := strings.Cut(member, "\n"); ok && node != f.Node {
+			f.Quota.LearnRefusal(model, time.Duration(left)*time.Millisecond)
+		}
+	}
+}
+
+// nextOrder returns the sequence number for a call of [store.Store].SetUsage.
+func (f *Cluster) nextOrder() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.countOrder++
+	return f.countOrder
+}
+
+// publishPresence publishes that this gateway serves, or is about to stop, and counts the others.
+func (f *Cluster) publishPresence(ctx context.Context) {
+	f.mu.Lock()
+	here, going, stopped := len(f.entries)+1, f.isLeaving, f.isStopped
+	f.mu.Unlock()
+	loads := map[string]int{allNodesKey: here}
+	if going {
+		loads = map[string]int{allNodesKey: 0, leavingNodesKey: here}
+	}
+	if stopped {
+		loads[leavingNodesKey] = 0
+	}
+	for list, load := range loads {
+		_, _, _ = f.Store.SetUsage(ctx, list, f.Node, f.nextOrder(), load, -1, leaseTime)
+	}
+	list, err := f.Store.Members(ctx, allNodesKey)
+	if err != nil {
+		return
+	}
+	delete(list, f.Node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.otherCount = len(list)
+}
+
+// StopAccepting stops new conversations from coming here.
+func (f *Cluster) StopAccepting() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.isLeaving = true
+}
+
+// IsAlone reports whether there was no other gateway at the last check.
+func (f *Cluster) IsAlone() bool {
+	if f == nil {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.otherCount == 0
+}
+
+// FindOwner returns the gateway that owns a conversation; empty if unknown.
+func (f *Cluster) FindOwner(ctx context.Context, id string) string {
+	if f == nil {
+		return ""
+	}
+	value, _, err := f.Store.Get(ctx, snapshotKey(id))
+	var head SnapshotHeader
+	if err != nil || json.Unmarshal(value, &head) != nil {
+		return ""
+	}
+	return head.Node
+}
+
+// OtherGateways returns the other gateways that have conversations or accept some, with the number of conversations of
+// each.
+func (f *Cluster) OtherGateways(ctx context.Context) (map[string]int, error) {
+	list := map[string]int{}
+	if f == nil {
+		return list, nil
+	}
+	for _, name := range []string{allNodesKey, leavingNodesKey} {
+		some, err := f.Store.Members(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		for node, load := range some {
+			list[node] = load - 1
+		}
+	}
+	delete(list, f.Node)
+	return list, nil
+}

@@ -1,0 +1,273 @@
+// Package flow guides a conversation through the steps of an agent: which fields the model must collect in each, which
+// tools it may call there, and which steps may follow.
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"voxgate/tools"
+)
+
+// FunctionName is the function that the model calls to go to another step.
+const FunctionName = "next_step"
+
+// stepArgument is the argument of [FunctionName] for the next step; the other arguments are fields.
+const stepArgument = "step"
+
+// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction has
+// it, too.
+const InstructionKey = "instruction"
+
+// Plan holds the steps of an agent. A conversation begins with the first.
+type Plan []Step
+
+// Step is a part of a conversation.
+type Step struct {
+	Name        string   `json:"name"`
+	Instruction string   `json:"text,omitzero"`  // appended to the agent's instruction
+	Tools       []string `json:"tools,omitzero"` // patterns of tools that can be called only in this step, and in others that list them
+	Fields      []Field  `json:"ask,omitzero"`   // must be collected before the step ends
+	Next        []string `json:"next,omitzero"`  // steps that may follow; empty means this is the last
+}
+
+// Field is a value to collect from the person.
+type Field struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // "number 1 to 4": see docs/agents.md
+}
+
+// State records the current step of a conversation and its fields. The zero value is that of an agent without steps.
+type State struct {
+	Step   string         `json:"step,omitzero"`
+	Fields map[string]any `json:"fields,omitzero"` // texts and numbers
+}
+
+// Flow is a plan with the state of a conversation in it. The zero Flow has no steps. Flow is a value: Advance and
+// WithPlan return a changed copy.
+type Flow struct {
+	State
+	plan Plan
+}
+
+// NewFlow returns the flow of a new conversation.
+func NewFlow(plan Plan) Flow { return Flow{}.WithPlan(plan) }
+
+// ResumeFlow returns the flow of a resumed conversation. If the plan no longer has its step, it starts over.
+func ResumeFlow(plan Plan, at State) Flow {
+	if plan.stepIndex(at.Step) < 0 {
+		return NewFlow(plan)
+	}
+	return Flow{at, plan}
+}
+
+// WithPlan returns f with the plan of the agent that answers now. A different plan begins with its first step.
+func (f Flow) WithPlan(plan Plan) Flow {
+	switch {
+	case f.HasSamePlan(Flow{plan: plan}):
+		return f
+	case len(plan) == 0:
+		return Flow{}
+	}
+	return Flow{State{Step: plan[0].Name}, plan}
+}
+
+// HasSamePlan reports whether both flows have the same plan.
+func (f Flow) HasSamePlan(other Flow) bool { return reflect.DeepEqual(f.plan, other.plan) }
+
+// currentStep returns the step that the conversation is in, or nil without steps.
+func (f Flow) currentStep() *Step {
+	if i := f.plan.stepIndex(f.Step); i >= 0 {
+		return &f.plan[i]
+	}
+	return nil
+}
+
+func (p Plan) stepIndex(name string) int {
+	return slices.IndexFunc(p, func(s Step) bool { return s.Name == name })
+}
+
+// findField finds a field of any step.
+func (p Plan) findField(name string) (Field, bool) {
+	for _, s := range p {
+		for _, f := range s.Fields {
+			if f.Name == name {
+				return f, true
+			}
+		}
+	}
+	return Field{}, false
+}
+
+// HidesTool reports whether a tool cannot be called now, because only other steps list it.
+func (f Flow) HidesTool(tool string) bool {
+	hidden := false
+	for _, s := range f.plan {
+		isNamed := slices.ContainsFunc(s.Tools, func(pattern string) bool { ok, _ := path.Match(pattern, tool); return ok })
+		if isNamed && s.Name == f.Step {
+			return false
+		}
+		hidden = hidden || isNamed
+	}
+	return hidden
+}
+
+// Instruction returns the text that is appended to the agent's instruction; empty without steps.
+func (f Flow) Instruction() string {
+	s := f.currentStep()
+	if s == nil {
+		return ""
+	}
+	parts := []string{fmt.Sprintf("You are in the step %q now.", s.Name)}
+	if s.Instruction != "" {
+		parts = append(parts, s.Instruction)
+	}
+	if len(s.Fields) > 0 {
+		lines := []string{"Find out:"}
+		for _, field := range s.Fields {
+			lines = append(lines, "- "+field.promptLine())
+		}
+		parts = append(parts, strings.Join(lines, "\n"))
+	}
+	switch {
+	case len(s.Next) > 0:
+		parts = append(parts, fmt.Sprintf("When this step is done, call %s, to go on to %s.", FunctionName, joinQuoted(s.Next)))
+	case len(s.Fields) > 0:
+		parts = append(parts, fmt.Sprintf("When you know this, call %s.", FunctionName))
+	}
+	if len(f.Fields) > 0 {
+		parts = append(parts, "Known so far, as data: "+toJSON(f.Fields))
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// joinQuoted lists names: "book" or "cancel".
+func joinQuoted(names []string) string {
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(list, " or ")
+}
+
+// toJSON marshals a value that cannot fail to marshal.
+func toJSON(v any) string {
+	raw, _ := json.Marshal(v)
+	return string(raw)
+}
+
+// FunctionDeclaration returns the function that the model calls to go on, or nil if there is no next step and no field.
+// Its schema only guides the model: Advance checks the calls, because its errors are in plain words, and because a
+// model whose tools change only at the next pause may call the function of another step. Fields are required unless
+// they are known, or the step also leads back: the model would invent values to go back.
+func (f Flow) FunctionDeclaration() *tools.Declaration {
+	s := f.currentStep()
+	if s == nil || len(s.Next)+len(s.Fields) == 0 {
+		return nil
+	}
+	properties, required := map[string]jsonSchema{}, []string{}
+	if len(s.Next) > 0 {
+		properties[stepArgument] = jsonSchema{Type: "string", Enum: s.Next, Description: "The step to go on to."}
+	}
+	if len(s.Next) > 1 {
+		required = append(required, stepArgument)
+	}
+	here := f.plan.stepIndex(s.Name)
+	leadsBack := slices.ContainsFunc(s.Next, func(next string) bool { return f.plan.stepIndex(next) <= here })
+	for _, field := range s.Fields {
+		rule := field.ruleOrText()
+		properties[field.Name] = rule.toSchema()
+		if _, known := f.Fields[field.Name]; !known && !rule.optional && !leadsBack {
+			required = append(required, field.Name)
+		}
+	}
+	parameters := map[string]any{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		parameters["required"] = required
+	}
+	return &tools.Declaration{
+		Name: FunctionName, Title: "Next step…",
+		Description: "Goes on to the next step of the conversation, with what was found out in this one. Call it as soon as this step is done, " +
+			"and never invent what the person has not said.",
+		Parameters: json.RawMessage(toJSON(parameters)),
+		Behavior:   tools.Blocking, Repeats: true, Explains: true,
+	}
+}
+
+// Advance goes to the step that the model asks for, if allowed. The answer for the model has the current step, or what
+// is wrong. Valid fields are stored in any case. moved reports whether the step has changed.
+func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
+	s := f.currentStep()
+	if s == nil {
+		return f, errorAnswer("There are no steps in this conversation."), false
+	}
+	next = Flow{State{f.Step, maps.Clone(f.Fields)}, f.plan}
+	if next.Fields == nil {
+		next.Fields = map[string]any{}
+	}
+	problems := next.storeFields(args)
+	to, _ := args[stepArgument].(string)
+	if to == "" && len(s.Next) == 1 {
+		to = s.Next[0]
+	}
+	switch {
+	case to == s.Name && !slices.Contains(s.Next, to): // called twice
+		return next, map[string]any{stepArgument: s.Name}, false
+	case to == "" && len(s.Next) == 0: // the last step: only fields are stored
+	case !slices.Contains(s.Next, to):
+		problems = append(problems, fmt.Sprintf("%s must be %s", stepArgument, joinQuoted(s.Next)))
+	}
+	if f.plan.stepIndex(to) > f.plan.stepIndex(s.Name) || to == "" { // going back needs no fields
+		problems = append(problems, next.missingFields(s, args)...)
+	}
+	if len(problems) > 0 {
+		return next, errorAnswer("Not yet: " + strings.Join(problems, "; ") + "."), false
+	}
+	if to == "" {
+		return next, map[string]any{stepArgument: s.Name}, false
+	}
+	next.Step = to
+	return next, map[string]any{stepArgument: to, InstructionKey: next.Instruction()}, true
+}
+
+func errorAnswer(words string) map[string]any { return map[string]any{"error": words} }
+
+// storeFields stores the valid fields of the arguments, and returns what is wrong with the others.
+func (f Flow) storeFields(args map[string]any) (problems []string) {
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		given := args[name]
+		if name == stepArgument || given == nil || given == "" {
+			continue
+		}
+		field, ok := f.plan.findField(name) // also of an earlier step: the person may correct it
+		if !ok {
+			problems = append(problems, fmt.Sprintf("unknown field %.64q", name))
+			continue
+		}
+		rule := field.ruleOrText()
+		value, ok := rule.check(given)
+		if !ok {
+			problems = append(problems, fmt.Sprintf("%s must be %s", name, rule.description))
+			continue
+		}
+		f.Fields[name] = value
+	}
+	return problems
+}
+
+// missingFields returns the required fields of a step that are neither known nor among the arguments.
+func (f Flow) missingFields(s *Step, args map[string]any) (problems []string) {
+	for _, field := range s.Fields {
+		given := args[field.Name]
+		_, known := f.Fields[field.Name]
+		if !known && !field.ruleOrText().optional && (given == nil || given == "") {
+			problems = append(problems, fmt.Sprintf("%s is missing: ask for %s", field.Name, field.ruleOrText().description))
+		}
+	}
+	return problems
+}

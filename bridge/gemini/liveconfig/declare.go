@@ -1,0 +1,468 @@
+package liveconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"voxgate/tools"
+)
+
+// readTools rewrites a client's tools to the form of the Live API where the intention is clear, and adds those of the gateway.
+// Values of the wrong type are left for fit to report.
+func (p *parser) readTools(fields map[string]any) error {
+	list, ok := oneOrMore(fields["tools"])
+	if !ok && fields["tools"] != nil {
+		return nil // fit reports it
+	}
+	p.schemaParts = maxParts
+	out := p.gatewayTools()
+	for i, t := range list {
+		tool, ok := t.(map[string]any)
+		if !ok {
+			out = append(out, t)
+			continue
+		}
+		tool = camelKeys(tool)
+		if functions, ok := oneOrMore(tool["functionDeclarations"]); ok {
+			var kept []any
+			for j, f := range functions {
+				function, ok := f.(map[string]any)
+				if !ok {
+					kept = append(kept, f)
+					continue
+				}
+				declared, err := p.declareFunction(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j), InClient)
+				if err != nil {
+					return err
+				}
+				if declared != nil {
+					kept = append(kept, declared)
+				}
+			}
+			if tool["functionDeclarations"] = kept; kept == nil {
+				delete(tool, "functionDeclarations")
+			}
+		}
+		out = append(out, tool)
+	}
+	if canvas := p.canvasTools(); canvas != nil {
+		out = append(out, canvas)
+	}
+	if out != nil {
+		fields["tools"] = out
+	}
+	return nil
+}
+
+// oneOrMore returns a list, or a single object as a list.
+func oneOrMore(value any) ([]any, bool) {
+	if one, ok := value.(map[string]any); ok {
+		return []any{one}, true
+	}
+	list, ok := value.([]any)
+	return list, ok
+}
+
+// gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name: a page
+// must not take over a name of the operator.
+func (p *parser) gatewayTools() []any {
+	var functions []any
+	for _, t := range p.scope.Tools {
+		if declared := p.declareOwn(t, InGateway); declared != nil {
+			functions = append(functions, declared)
+		}
+	}
+	if functions == nil {
+		return nil
+	}
+	return []any{map[string]any{"functionDeclarations": functions}}
+}
+
+// canvasTools declares the canvas tools if the client has a canvas and has not declared them itself.
+func (p *parser) canvasTools() any {
+	if !p.Options.Canvas {
+		return nil
+	}
+	if !p.scope.Screen {
+		p.warnf("%s.voxgate.canvas was dropped: nothing can be shown here.", p.path)
+		return nil
+	}
+	var functions []any
+	for _, t := range p.scope.Canvas {
+		if _, declared := p.Functions.Find(t.Name); !declared {
+			functions = append(functions, p.declareOwn(t, OnCanvas))
+		}
+	}
+	if functions == nil {
+		return nil
+	}
+	return map[string]any{"functionDeclarations": functions}
+}
+
+// declareOwn declares a function of the gateway, or returns nil if it cannot be declared to the model.
+func (p *parser) declareOwn(t tools.Declaration, where Where) map[string]any {
+	at := fmt.Sprintf("The gateway's tool %q", t.Name)
+	f := map[string]any{
+		"name": t.Name, "title": t.Title, "description": t.Description, "behavior": string(t.Behavior), "scheduling": string(t.Scheduling),
+		"repeats": t.Repeats,
+	}
+	if len(t.Parameters) > 0 {
+		f["parametersJsonSchema"] = t.Parameters
+	}
+	if t.Timeout > 0 {
+		f["timeout"] = t.Timeout.String()
+	}
+	declared, err := p.declareFunction(f, at, where)
+	if err != nil {
+		p.warnf("%s was left out: %v.", at, err)
+	}
+	if i := slices.IndexFunc(p.Functions, func(f Function) bool { return f.Name == t.Name }); i >= 0 {
+		p.Functions[i].Explains = t.Explains
+	}
+	return declared
+}
+
+const (
+	// maxFunctions is Google's limit per session (genai v1.77, types.go, Tool).
+	maxFunctions = 512
+
+	// maxReason bounds the reason for a lost function, in bytes.
+	maxReason = 500
+
+	// maxParts bounds the schemas of a client's config: a hundred functions of MCP servers have 1,500.
+	maxParts = 5_000
+)
+
+// compiled caches the schemas of the gateway's own functions, which every conversation declares.
+var compiled schemas
+
+// schemas is a cache of schemas by their text.
+type schemas struct {
+	mu     sync.Mutex
+	parsed map[string]*tools.Schema
+}
+
+// maxKept is the size at which the cache is emptied: an MCP server may change its list again and again.
+const maxKept = 2_000
+
+func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.parsed[string(text)]; s != nil {
+		return s, nil
+	}
+	schema, err := tools.Decode(text)
+	if err != nil {
+		return nil, err
+	}
+	s, err := tools.ReadSchema(schema, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.parsed) >= maxKept || c.parsed == nil {
+		c.parsed = map[string]*tools.Schema{}
+	}
+	c.parsed[string(text)] = s
+	return s, nil
+}
+
+// anyArgs returns the schema of a function without a schema.
+var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
+
+// declareFunction rewrites one declaration and adds it to Functions. It returns nil if the function is unavailable here.
+func (p *parser) declareFunction(f map[string]any, at string, where Where) (map[string]any, error) {
+	if len(p.Functions) >= maxFunctions {
+		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
+	}
+	f = maps.Clone(camelKeys(f))
+	name, _ := f["name"].(string)
+	if strings.TrimSpace(name) == "" || len(name) > maxName {
+		return nil, &FieldError{Field: at + ".name", Problem: fmt.Sprintf("must be a text of %d bytes at most", maxName)}
+	}
+	if p.scope.Hides != nil && p.scope.Hides(name) {
+		return nil, nil
+	}
+	if one, declared := p.Functions.Find(name); declared {
+		if one.Where == InGateway {
+			p.leaveOut(where, name, at, "the gateway has a tool %q itself", name)
+			return nil, nil
+		}
+		return nil, &FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
+	}
+	if slices.ContainsFunc(p.scope.Canvas, func(t tools.Declaration) bool { return t.Name == name }) {
+		if where == InGateway {
+			return nil, &FieldError{Field: at, Problem: "has the name of a canvas tool"}
+		}
+		if where = OnCanvas; !p.scope.Screen {
+			p.leaveOut(where, name, at, "nothing can be shown here")
+			return nil, nil
+		}
+	}
+	function := Function{Where: where}
+	function.Name = name
+	function.Description, _ = f["description"].(string)
+	if err := p.readRules(f, at, &function); err != nil {
+		return nil, err
+	}
+	p.isLossy = false
+	before := len(p.warnings)
+	args, places, err := p.readParameters(f, "parameters", at)
+	if err != nil {
+		p.leaveOut(where, name, at, "the parameters of %q cannot be declared to Gemini: %v", name, err)
+		return nil, nil
+	}
+	if p.isLossy {
+		p.addLoss(where, Loss{Function: name, Reason: strings.Join(p.warnings[min(before, len(p.warnings)):], " ")})
+	}
+	function.args, function.places = args, places
+	if _, _, err := p.readParameters(f, "response", at); err != nil {
+		delete(f, "response")
+		p.warnf("%s.response was dropped: %v.", at, err)
+	}
+	function.WireName = p.Functions.newWireName(name)
+	if f["name"] = function.WireName; function.WireName != name {
+		p.warnf("%s.name: Gemini gets %q for %q.", at, function.WireName, name)
+	}
+	if p.row.calls != callsNothing {
+		p.Functions = append(p.Functions, function)
+	} else {
+		p.addLoss(where, Loss{name, fmt.Sprintf("%s calls no functions", p.Model), true})
+	}
+	return f, nil
+}
+
+// leaveOut records that a function is not declared to the model.
+func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	p.warnf("%s was left out: %s.", at, reason)
+	p.addLoss(where, Loss{name, reason, true})
+}
+
+// addLoss records a loss in a client's function.
+func (p *parser) addLoss(where Where, l Loss) {
+	if where != InGateway && len(p.Losses) < maxWarnings {
+		l.Reason = tools.Truncate(l.Reason, maxReason)
+		p.Losses = append(p.Losses, l)
+	}
+}
+
+// readRules reads the fields of a declaration outside its schema: behavior, scheduling, title, timeout and repeats.
+func (p *parser) readRules(f map[string]any, at string, function *Function) error {
+	word := func(name, other string, words ...string) (string, error) {
+		given := f[name]
+		if given == nil {
+			given = f[other]
+		}
+		delete(f, name)
+		delete(f, other)
+		if given == nil || given == "" {
+			return "", nil
+		}
+		text, ok := given.(string)
+		if number, is := given.(json.Number); is {
+			if text, ok = wordOfNumber(number, words), true; text == "" {
+				return "", nil
+			}
+		}
+		text = strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
+		switch {
+		case ok && slices.Contains(words, text):
+			return text, nil
+		case ok && strings.HasSuffix(text, "UNSPECIFIED"):
+			return "", nil
+		}
+		last := len(words) - 1
+		return "", &FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:last], ", ") + " or " + words[last]}
+	}
+	behavior, err := word("behavior", "defaultBehavior", string(tools.Blocking), string(tools.NonBlocking))
+	if err != nil {
+		return err
+	}
+	scheduling, err := word("scheduling", "defaultScheduling", string(tools.Silent), string(tools.WhenIdle), string(tools.Interrupt))
+	if err != nil {
+		return err
+	}
+	options := object{reader: &reader{warnings: &p.warnings}, path: at, fields: f}
+	if function.Timeout = options.duration("timeout"); function.Timeout > tools.MaxTimeout {
+		options.fail("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+	}
+	repeats := options.boolean("repeats")
+	if options.err != nil {
+		return options.err
+	}
+	function.Repeats = repeats != nil && *repeats
+	function.Title, _ = options.take("title").(string)
+	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
+	p.fitRules(f, at, function)
+	return nil
+}
+
+// fitRules adapts a declaration to the model. If a model supports only one value, the field is omitted: some models close the
+// session for it.
+func (p *parser) fitRules(f map[string]any, at string, function *Function) {
+	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
+	requested := function.Behavior
+	switch {
+	case only != "":
+		if function.Behavior = only; requested != "" && requested != only && function.Where == InClient {
+			p.warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, p.backend, p.Model, only)
+		}
+	case requested != "":
+		f["behavior"] = string(requested)
+	case p.row.calls == callsWaiting:
+		function.Behavior = tools.Blocking
+	default:
+		function.Behavior = tools.NonBlocking
+	}
+	function.Blocking = function.Behavior == tools.Blocking
+	function.Schedules = only == "" && !function.Blocking
+	function.Continues = !function.Blocking && !p.row.oneAnswer && p.backend != vertexAI
+	if function.Scheduling != "" && !function.Schedules {
+		if function.Where == InClient {
+			p.warnf("%s.scheduling was dropped: %s takes none with the answer of this function.", at, p.Model)
+		}
+		function.Scheduling = ""
+	}
+}
+
+// readParameters replaces the schema called name in a declaration, or its JSON Schema variant, by the form of the Live API. It
+// returns the original for validation, and the places where the model writes JSON as text.
+func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
+	value := f[name]
+	if value == nil {
+		value = f[name+"JsonSchema"] // the Live API ignores it
+	}
+	delete(f, name)
+	delete(f, name+"JsonSchema")
+	if value == nil || name == "parameters" && value == false {
+		schema, err := anyArgs()
+		return schema, nil, err
+	}
+	if name == "response" { // it may be of any type: an object containing it is checked instead
+		value = map[string]any{"type": "object", "properties": map[string]any{"response": value}}
+	}
+	var schema *tools.Schema
+	var err error
+	if text, own := value.(json.RawMessage); own {
+		schema, err = compiled.parse(text)
+	} else {
+		schema, err = tools.ReadSchema(value, &p.schemaParts)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, change := range schema.Changes() {
+		p.warnf("%s.%s was changed: %s.", at, name, change)
+		p.isLossy = true
+	}
+	object, places, err := p.declareSchema(schema.Tree(), at+"."+name)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case name == "response":
+		if response, ok := get(object, "properties.response").(map[string]any); ok && places == nil {
+			f[name] = fitted(response)
+		}
+	case emptyObject(object["properties"]): // omit the schema of such a function: an object without properties is refused
+		if schema.Check(nil) != nil {
+			return nil, nil, errors.New("it wants arguments and does not name them")
+		}
+	default:
+		f[name] = fitted(object)
+	}
+	return schema, places, nil
+}
+
+// declareSchema translates the schema of arguments, and checks the result against Google's rules. A property that violates them
+// becomes a string, described by its original schema.
+func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
+	translated := p.objectSchema(atRoot(tree), at)
+	if object, places, err = p.fitSchema(translated, at); err == nil {
+		return object, places, nil
+	}
+	scratch := &parser{} // its warnings are duplicates
+	translated = scratch.objectSchema(atRoot(tree), at)
+	properties, _ := translated["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		one := map[string]any{"type": "OBJECT", "properties": map[string]any{name: properties[name]}}
+		if _, _, bad := scratch.fitSchema(one, at); bad == nil {
+			again := scratch.objectSchema(atRoot(tree), at) // with the marks of its places
+			properties[name] = get(again, "properties").(map[string]any)[name]
+			continue
+		}
+		p.warnf("%s.properties.%s cannot be declared to Gemini as it is.", at, name)
+		p.isLossy = true
+		original, _ := get(tree, "properties").(map[string]any)
+		in, _ := original[name].(map[string]any)
+		properties[name] = p.textSchema(in, map[string]any{}, "A JSON value", at+".properties."+name)
+	}
+	return p.fitSchema(translated, at)
+}
+
+// fitSchema converts a translated schema to the form that is sent to Google.
+func (p *parser) fitSchema(translated map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
+	places = takePlaces(translated)
+	whole, err := p.fit(translated, "Schema", at)
+	if err != nil {
+		return nil, nil, err
+	}
+	object = whole.(map[string]any)
+	if emptyObject(object["properties"]) {
+		return object, nil, nil // it is not sent
+	}
+	return object, places, checkSchema(object, at)
+}
+
+// splitTools removes tools that the model does not support from a fitted setup, and moves functions to a tool of their own: search
+// and functions in one tool end the session with 1011.
+func (p *parser) splitTools(setup map[string]any) {
+	list, given := setup["tools"].([]any)
+	if !given {
+		return
+	}
+	var split []any
+	var all []any
+	for i, t := range list {
+		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", p.path, i)
+		if !p.filterTool(tool, at) {
+			continue
+		}
+		functions, _ := tool["functionDeclarations"].([]any)
+		all = append(all, functions...)
+		delete(tool, "functionDeclarations")
+		if len(tool) > 0 {
+			split = append(split, tool)
+		}
+	}
+	if len(all) > 0 {
+		split = append([]any{map[string]any{"functionDeclarations": all}}, split...)
+	}
+	if delete(setup, "tools"); split != nil {
+		setup["tools"] = split
+	}
+}
+
+// searchTool is the only tool besides functions that current Live models support. Maps, code execution, URL context and the rest
+// are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+const searchTool = "googleSearch"
+
+// filterTool removes what the model does not support from a fitted tool, and reports whether anything is left.
+func (p *parser) filterTool(tool map[string]any, at string) bool {
+	has := []string{"functionDeclarations", searchTool}
+	if p.row.calls == callsNothing {
+		has = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(tool)) {
+		if !slices.Contains(has, name) {
+			delete(tool, name)
+			p.warnf("%s.%s was dropped: %s does not have it.", at, name, p.Model)
+		}
+	}
+	return len(tool) > 0
+}

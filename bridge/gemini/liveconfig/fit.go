@@ -1,0 +1,307 @@
+package liveconfig
+
+import (
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+)
+
+// fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds. Capitalized kinds
+// are types or enumerations, [] are lists, maps have arbitrary names. A test compares it with the SDK, which would make up a tenth
+// of the program.
+//
+//go:embed fields.txt
+var fieldsText string
+
+// newerFields are in Google's SDKs for Python (3.4.0) and JavaScript (3.1.0), but not in the one for Go (1.77.0).
+const newerFields = `
+AudioTranscriptionConfig sourceText:string
+ProactivityConfig proactiveVideo:bool
+`
+
+// types maps each type to its fields and their kinds.
+var types = func() map[string]map[string]string {
+	types := map[string]map[string]string{}
+	for line := range strings.Lines(fieldsText + strings.TrimSpace(newerFields)) {
+		words := strings.Fields(line)
+		fields := types[words[0]]
+		if fields == nil {
+			fields = make(map[string]string, len(words)-1)
+		}
+		for _, word := range words[1:] {
+			name, kind, _ := strings.Cut(word, ":")
+			fields[name] = kind
+		}
+		types[words[0]] = fields
+	}
+	return types
+}()
+
+// fit returns the part of a JSON tree that a kind has fields for, in camelCase. Unknown fields are dropped with a warning, and
+// nulls silently; a value of the wrong type is a *FieldError. path names the tree in both.
+//
+// The tree itself is sent, not a Go value, which would lose zeros (temperature 0 stays, candidateCount 0 goes) and round durations.
+func (w *warnings) fit(value any, kind, path string) (any, error) {
+	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
+	if element, ok := strings.CutPrefix(kind, "[]"); ok {
+		return w.fitList(value, element, path)
+	}
+	if element, ok := strings.CutPrefix(kind, "map["); ok {
+		return w.fitMap(value, strings.TrimSuffix(element, "]"), path)
+	}
+	if words := enums[kind]; words != nil {
+		switch v := value.(type) {
+		case string:
+			return enum(v, words, wrong)
+		case json.Number: // allowed in proto3 JSON
+			if slices.Contains(numbered, kind) {
+				return enum(wordOfNumber(v, words), words, wrong)
+			}
+		}
+		return nil, wrong("a string")
+	}
+	switch kind {
+	case "any":
+		return value, nil
+	case "string":
+		switch v := value.(type) {
+		case string:
+			return v, nil
+		case json.Number:
+			return string(v), nil
+		}
+		return nil, wrong("a string")
+	case "bytes":
+		text, ok := value.(string)
+		data, err := wire.AppendBase64(nil, []byte(text))
+		if !ok || err != nil {
+			return nil, wrong("base64")
+		}
+		return base64.StdEncoding.EncodeToString(data), nil
+	case "bool":
+		if is, ok := tools.ParseBool(value); ok {
+			return is, nil
+		}
+		return nil, wrong("true or false")
+	case "int32", "int64":
+		return fitWhole(value, kind, wrong)
+	case "float32", "float64":
+		if number, ok := tools.ParseNumber(value); ok {
+			if _, err := number.Float64(); err == nil {
+				return number, nil
+			}
+		}
+		return nil, wrong("a number")
+	}
+	if done, ok := value.(fitted); ok {
+		return map[string]any(done), nil
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, wrong("an object")
+	}
+	return w.fitFields(fields, kind, path)
+}
+
+// fitWhole fits an integer. proto3 JSON encodes 64-bit integers as strings and accepts both.
+func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
+	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
+	number, ok := tools.WholeNumber(value)
+	n, err := strconv.ParseInt(string(number), 10, bits)
+	if err != nil || !ok {
+		return nil, wrong("a whole number")
+	}
+	if text := strconv.FormatInt(n, 10); bits == 32 {
+		return json.Number(text), nil
+	} else {
+		return text, nil
+	}
+}
+
+// fitted is a part of a tree that already fits.
+type fitted map[string]any
+
+// enums are the values of the SDK's enumerations: Google closes the session for any other. Modality and Behavior are handled
+// elsewhere.
+var enums = map[string][]string{
+	"ActivityHandling":             {"START_OF_ACTIVITY_INTERRUPTS", "NO_INTERRUPTION"},
+	"AudioTranscriptionConfigMode": {"VERBATIM", "SMART"},
+	"EndSensitivity":               {"END_SENSITIVITY_HIGH", "END_SENSITIVITY_LOW"},
+	"HarmBlockMethod":              {"SEVERITY", "PROBABILITY"},
+	"HarmBlockThreshold":           {"BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF"},
+	"MediaResolution":              {"MEDIA_RESOLUTION_LOW", "MEDIA_RESOLUTION_MEDIUM", "MEDIA_RESOLUTION_HIGH"},
+	"StartSensitivity":             {"START_SENSITIVITY_HIGH", "START_SENSITIVITY_LOW"},
+	"ThinkingLevel":                {"MINIMAL", "LOW", "MEDIUM", "HIGH"},
+	"TurnCoverage":                 {"TURN_INCLUDES_ONLY_ACTIVITY", "TURN_INCLUDES_ALL_INPUT", "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO"},
+	"Type":                         {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"},
+	"HarmCategory": {
+		"HARM_CATEGORY_HARASSMENT", "HARM_CATEGORY_HATE_SPEECH", "HARM_CATEGORY_SEXUALLY_EXPLICIT",
+		"HARM_CATEGORY_DANGEROUS_CONTENT", "HARM_CATEGORY_CIVIC_INTEGRITY", "HARM_CATEGORY_JAILBREAK",
+	},
+}
+
+// numbered are the enumerations whose values above are in the order of their numbers, from 1.
+var numbered = []string{
+	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
+	"StartSensitivity", "TurnCoverage", "Type",
+}
+
+// wordOfNumber returns the value for a number in an enumeration: "" for 0 (unspecified), an invalid one for unknown numbers.
+func wordOfNumber(number json.Number, words []string) string {
+	switch n, err := strconv.Atoi(string(number)); {
+	case err != nil, n < 0, n > len(words):
+		return "?"
+	case n == 0:
+		return ""
+	default:
+		return words[n-1]
+	}
+}
+
+// enum returns a value as the API spells it, or nil if it is unspecified.
+func enum(text string, words []string, wrong func(string) error) (any, error) {
+	word := strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
+	switch {
+	case slices.Contains(words, word):
+		return word, nil
+	case word == "" || strings.HasSuffix(word, "UNSPECIFIED"):
+		return nil, nil
+	}
+	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
+}
+
+// openTypes are the types whose fields may be newer than this gateway: unknown ones are forwarded unchanged. In other types an
+// unknown name is more likely one of another API.
+var openTypes = []string{
+	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
+	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
+}
+
+// fieldName matches names of Google's fields.
+var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
+
+// isNewer and isUnknown end the warnings about unknown fields.
+const (
+	isNewer   = " is newer than this gateway: it goes up as it is."
+	isUnknown = " was dropped: the Live API does not have it."
+)
+
+// WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about them, or none if there
+// are no such fields. It is for a server that closes the session for such fields.
+func (c Config) WithoutNewer() (pruned Config, dropped []string) {
+	tree, _ := tools.Decode(c.Effective()) // it was encoded
+	pruned = c
+	var ok bool
+	if pruned.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
+		return c, nil
+	}
+	pruned.Warnings, dropped = nil, []string{}
+	for _, warning := range c.Warnings {
+		if field, newer := strings.CutSuffix(warning, isNewer); newer {
+			warning = field + isUnknown
+			dropped = append(dropped, warning)
+		}
+		pruned.Warnings = append(pruned.Warnings, warning)
+	}
+	return pruned, dropped
+}
+
+// prune removes fields that a type and those below it do not have, and reports whether there were any.
+func prune(value any, kind string) (pruned bool) {
+	fields, ok := value.(map[string]any)
+	if !ok || types[kind] == nil {
+		return false
+	}
+	for name, field := range fields {
+		inner, known := types[kind][name]
+		if !known {
+			delete(fields, name)
+		}
+		pruned = prune(field, inner) || pruned || !known
+	}
+	return pruned
+}
+
+func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, error) {
+	kinds := types[kind]
+	fields = camelKeys(fields)
+	out := make(map[string]any, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if fields[name] == nil {
+			continue
+		}
+		at := path + "." + name
+		inner, known := kinds[name]
+		switch {
+		case !known && slices.Contains(openTypes, kind) && fieldName.MatchString(name):
+			w.warnf("%s", at+isNewer)
+			out[name] = fields[name]
+			continue
+		case !known:
+			w.warnf("%s", at+isUnknown)
+			continue
+		}
+		fitted, err := w.fit(fields[name], inner, at)
+		if err != nil {
+			return nil, err
+		}
+		if fitted != nil {
+			out[name] = fitted
+		}
+	}
+	return out, nil
+}
+
+func (w *warnings) fitMap(value any, kind, path string) (any, error) {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, &FieldError{Field: path, Problem: "must be an object"}
+	}
+	out := make(map[string]any, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if fields[name] == nil {
+			continue
+		}
+		fitted, err := w.fit(fields[name], kind, path+"."+name)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = fitted
+	}
+	return out, nil
+}
+
+func (w *warnings) fitList(value any, kind, path string) (any, error) {
+	list, ok := value.([]any)
+	if one, is := value.(map[string]any); is && types[kind] != nil { // a single object for a list, as proto3's readers accept it
+		list, ok = []any{one}, true
+	}
+	if text, is := value.(string); is && types[kind] == nil {
+		list, ok = []any{text}, true
+	}
+	if !ok {
+		return nil, &FieldError{Field: path, Problem: "must be an array"}
+	}
+	out := make([]any, 0, len(list))
+	for i, v := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if v == nil {
+			return nil, &FieldError{Field: at, Problem: "must not be null"}
+		}
+		fitted, err := w.fit(v, kind, at)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, fitted)
+	}
+	return out, nil
+}

@@ -1,0 +1,64 @@
+package liveconfig
+
+import (
+	"encoding/json"
+
+	"voxgate/tools"
+)
+
+// Function is a declared function with the rules for its calls.
+type Function struct {
+	tools.Declaration
+
+	// Where tells where it runs.
+	Where Where
+
+	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
+	Blocking bool
+
+	// Schedules is set if the model supports scheduling in the response, and Continues if it supports interim responses.
+	Schedules, Continues bool
+
+	// WireName is the name declared to the model: Name, unless Google rejects that.
+	WireName string
+
+	args   *tools.Schema
+	places *textPlaces
+}
+
+// Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is decoded. Text
+// that is not JSON stays.
+func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
+
+// Check validates a call's arguments by the original declaration, not by the one that the model got.
+func (f Function) Check(args json.RawMessage) error {
+	if f.Explains {
+		return nil
+	}
+	return f.args.Check(args)
+}
+
+// Where tells where a function runs.
+type Where string
+
+// The values of Where.
+const (
+	InClient  Where = "client"
+	InGateway Where = "gateway"
+	OnCanvas  Where = "canvas" // in the client, after validation by the gateway
+)
+
+// FunctionList is a list of declared functions.
+type FunctionList []Function
+
+// callMode is the way a model calls functions.
+type callMode int
+
+// The values of callMode.
+const (
+	callsOn      callMode = iota // continues talking unless the function is declared BLOCKING
+	callsWaiting                 // waits unless the function is declared NON_BLOCKING
+	callsSync                    // always waits, and supports no behavior
+	callsAsync                   // never waits
+	callsNothing                 // supports no tools
+)

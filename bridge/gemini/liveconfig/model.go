@@ -1,0 +1,141 @@
+package liveconfig
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"voxgate/bridge/gemini/api"
+)
+
+var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
+
+// chooseModel chooses the model.
+func (p *parser) chooseModel(fields map[string]any) error {
+	requested := api.DefaultModel
+	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
+	switch name := fields["model"].(type) {
+	case nil:
+	case string:
+		if name = shortName(name); name == "" {
+			break
+		}
+		if !modelName.MatchString(name) {
+			return wrong("is not the name of a model")
+		}
+		if p.scope.TextModels && !IsLive(name) {
+			p.row, p.Model, p.Profile = textModelRow, name, textModelRow.Profile
+			delete(fields, "model")
+			return nil
+		}
+		// A full name is that of a tuned model. With our credentials it could name a model of any project that trusts us.
+		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
+			return wrong("is not a model of the gateway's project")
+		}
+		if p.backend == geminiAPI && strings.HasPrefix(name, "projects/") {
+			return wrong("is not a model of the Gemini API")
+		}
+		requested = name
+	default:
+		return wrong("must be a string")
+	}
+	delete(fields, "model")
+	p.row, p.Model = rowOf(requested, p.backend)
+	switch {
+	case p.Model == "":
+		return wrong(fmt.Sprintf("%s is not a model of %s", requested, p.backend))
+	case p.Model == requested:
+	case isRetired(requested):
+		p.warnf("The model %s was shut down; %s is used in its place.", requested, p.Model)
+	default:
+		p.warnf("The model %s is called %s on %s.", requested, p.Model, p.backend)
+	}
+	p.Profile = p.row.Profile
+	p.scope.Findings[p.Model].apply(&p.Profile)
+	return nil
+}
+
+// published matches the prefix of Google's models in full names on Vertex AI.
+var published = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
+
+// shortName removes the backends' prefixes from the name of a model.
+func shortName(name string) string {
+	name = published.ReplaceAllString(name, "")
+	for strings.HasPrefix(name, "models/") {
+		name = name[len("models/"):]
+	}
+	return name
+}
+
+// fullName returns the model's name for a setup of the Gemini API. Names with a slash, such as "tunedModels/x", are full.
+func fullName(model string) string {
+	if strings.Contains(model, "/") {
+		return model
+	}
+	return "models/" + model
+}
+
+// rowOf returns the row of a model on a backend and its name there, which differs if the model was shut down or has another name
+// there. The name is "" if the backend does not have the model.
+func rowOf(model string, on backend) (row, string) {
+	var other *row
+	for i := range models {
+		r := &models[i]
+		switch {
+		case !strings.HasPrefix(model, r.prefix):
+		case r.on&on == 0:
+			if other == nil {
+				other = r
+			}
+		case other != nil && len(other.prefix) > len(r.prefix):
+			// The name belongs to a model of the other backend, and this row only matches its beginning.
+			if other.twin == "" {
+				return *other, ""
+			}
+			return rowOf(other.twin, on)
+		case r.retired:
+			return rowOf(api.DefaultModel, on)
+		default:
+			return *r, model
+		}
+	}
+	return row{}, "" // unreachable: the last row matches all
+}
+
+// IsLive reports whether a model belongs to the Live API, judging by its name: those of the table, including retired ones, and
+// newer ones whose names say so.
+func IsLive(name string) bool {
+	name = shortName(name)
+	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
+	return name == "" || isKnown || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
+}
+
+// Models returns the names of the speaking models in the table for one backend: the default first, then newest first.
+func Models(vertex bool) []string {
+	on := geminiAPI
+	if vertex {
+		on = vertexAI
+	}
+	names := []string{api.DefaultModel}
+	for _, r := range slices.Backward(models) {
+		if r.on&on == 0 || r.retired || r.prefix == "" || r.output&speaks == 0 {
+			continue
+		}
+		if name := cmp.Or(r.whole, r.prefix); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// isRetired reports whether the model was shut down.
+func isRetired(model string) bool {
+	for i := range models {
+		if strings.HasPrefix(model, models[i].prefix) {
+			return models[i].retired
+		}
+	}
+	return false
+}

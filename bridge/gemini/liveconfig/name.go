@@ -1,0 +1,75 @@
+package liveconfig
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxName bounds the name of a function as a client declares it, in bytes.
+const maxName = 1024
+
+// maxWireName and wireName are the limits for function names in every version of the API: some accept 64 characters and no dots or
+// colons, others 128 with them (https://ai.google.dev/api/caching#FunctionDeclaration).
+const maxWireName = 64
+
+var (
+	wireName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+)
+
+// newWireName returns the name of a function for the model: its own if Google accepts that, else a similar, unique one.
+func (l FunctionList) newWireName(name string) string {
+	isTaken := func(wire string) bool {
+		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
+	}
+	wire := name
+	if !wireName.MatchString(name) {
+		if wire = notWireName.ReplaceAllString(name, "_"); !wireName.MatchString(wire[:1]) {
+			wire = "_" + wire
+		}
+		wire = wire[:min(len(wire), maxWireName)]
+	}
+	for n := 2; isTaken(wire); n++ {
+		suffix := fmt.Sprintf("_%d", n)
+		wire = strings.TrimSuffix(wire, fmt.Sprintf("_%d", n-1))
+		wire = wire[:min(len(wire), maxWireName-len(suffix))] + suffix
+	}
+	return wire
+}
+
+// Find returns the function declared with a name.
+func (l FunctionList) Find(name string) (Function, bool) {
+	return l.findBy(func(f Function) bool { return f.Name == name })
+}
+
+// namespaces are prefixes that models write before function names, from the library that they were trained on (kilocode #9201).
+var namespaces = []string{"default_api:", "default_api."}
+
+// FindCalled returns the function that the model means by a name.
+func (l FunctionList) FindCalled(name string) (Function, bool) {
+	if f, ok := l.findByWireName(name); ok {
+		return f, true
+	}
+	name = strings.TrimSpace(name)
+	for _, before := range namespaces {
+		name = strings.TrimPrefix(name, before)
+	}
+	return l.findByWireName(name)
+}
+
+func (l FunctionList) findByWireName(name string) (Function, bool) {
+	if f, ok := l.findBy(func(f Function) bool { return f.WireName == name }); ok {
+		return f, true
+	}
+	return l.Find(name)
+}
+
+func (l FunctionList) findBy(is func(Function) bool) (Function, bool) {
+	i := slices.IndexFunc(l, is)
+	if i < 0 {
+		return Function{}, false
+	}
+	return l[i], true
+}

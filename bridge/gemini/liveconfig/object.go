@@ -1,0 +1,98 @@
+package liveconfig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"voxgate/tools"
+)
+
+// reader reads objects of our own. It keeps the first error, a *FieldError; invalid values count as absent.
+type reader struct {
+	*warnings
+	err error
+}
+
+// object reads an object strictly: fields that are not taken by the end are unknown.
+func (r *reader) object(value any, path string) *object {
+	fields, ok := value.(map[string]any)
+	if !ok && r.err == nil {
+		r.err = &FieldError{Field: path, Problem: "must be an object"}
+	}
+	return &object{reader: r, path: path, fields: camelKeys(fields)}
+}
+
+type object struct {
+	*reader
+	path   string
+	fields map[string]any // in camelCase; taken fields are removed
+}
+
+// take removes and returns a field.
+func (o *object) take(name string) any {
+	value := o.fields[name]
+	delete(o.fields, name)
+	return value
+}
+
+// fail records an error in a field.
+func (o *object) fail(name, problem string) {
+	if o.err == nil {
+		o.err = &FieldError{Field: o.path + "." + name, Problem: problem}
+	}
+}
+
+// boolean takes a field, and returns nil if it is absent.
+func (o *object) boolean(name string) *bool {
+	value := o.take(name)
+	if value == nil {
+		return nil
+	}
+	is, ok := tools.ParseBool(value)
+	if !ok {
+		o.fail(name, "must be true or false")
+		return nil
+	}
+	return &is
+}
+
+// number takes a field with a value from low to high, and returns nil if it is absent.
+func (o *object) number(name string, low, high float64) *float64 {
+	value := o.take(name)
+	if value == nil {
+		return nil
+	}
+	if number, ok := tools.ParseNumber(value); ok {
+		if f, err := number.Float64(); err == nil && f >= low && f <= high {
+			return &f
+		}
+	}
+	o.fail(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+	return nil
+}
+
+// duration takes a field such as "30m", and returns 0 if it is absent.
+func (o *object) duration(name string) time.Duration {
+	value := o.take(name)
+	if value == nil {
+		return 0
+	}
+	if text, ok := value.(string); ok {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d
+		}
+	}
+	o.fail(name, `must be a duration, as "30m" or "2h"`)
+	return 0
+}
+
+// warnUnknown warns about fields that were not taken.
+func (o *object) warnUnknown() {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		if o.fields[name] != nil {
+			o.warnf("%s.%s was dropped: there is no such option.", o.path, name)
+		}
+	}
+}

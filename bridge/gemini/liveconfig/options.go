@@ -1,0 +1,275 @@
+package liveconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Options are the session options in a config's `voxgate` object.
+type Options struct {
+	// Resumption is true unless enableResumption is false: then no handle is requested, and the conversation does not
+	// wait for a client that has lost its connection.
+	Resumption bool
+
+	// MaxDuration limits the conversation; 0 means no limit.
+	MaxDuration time.Duration
+
+	// Manual is set if the client marks speech itself with activityStart and activityEnd.
+	Manual bool
+
+	// Ducking lowers the model's volume while the user speaks over it.
+	Ducking bool
+
+	// Record requests a recording of the conversation.
+	Record bool
+
+	// Silence is the reaction to a silent user.
+	Silence Silence
+
+	// Waiting configures what the user hears during a slow tool call.
+	Waiting Waiting
+
+	// Canvas is set if the client can show a canvas.
+	Canvas bool
+
+	// History is earlier conversation, from other sessions, oldest first.
+	History []HistoryTurn
+
+	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
+	EndPause time.Duration
+
+	// PreRoll is the audio before an activityStart that belongs to the speech, if Manual.
+	PreRoll time.Duration
+}
+
+// Silence makes the model speak when the user has said nothing for a while after an answer.
+type Silence struct {
+	After time.Duration // 0: disabled
+	Say   string        // the instruction for the model to speak
+	Times int           // per silence, before the conversation ends (0: no limit)
+}
+
+// Waiting configures what the user hears during a slow tool call. The zero value is nothing.
+type Waiting struct {
+	Sound bool   // a soft tone from time to time
+	Say   string // the instruction for the model to speak once, if it does not wait for the tool
+}
+
+const (
+	// shortestSilence is longer than people think before they answer; longestSilence is practically unlimited.
+	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
+
+	// defaultPrompts is the default of Silence.Times; maxSay bounds the instruction in bytes.
+	defaultPrompts, maxPrompts, maxSay = 2, 100, 4000
+
+	defaultSay = "The person has said nothing for a while. " +
+		"Ask in one short sentence whether they are still there, in the language that you have spoken so far."
+)
+
+// HistoryTurn is one turn of a history.
+type HistoryTurn struct {
+	Role    string // "user" or "assistant"
+	Content string // not empty
+}
+
+const (
+	// maxHistory and maxHistoryText bound a history: as much as package bridge keeps of a conversation.
+	maxHistory     = 100     // turns
+	maxHistoryText = 200_000 // total characters
+
+	// defaultPreRoll covers the time from the start of a word until the user presses a button or a client's detector triggers.
+	defaultPreRoll = 300 * time.Millisecond
+
+	// maxPause bounds silenceDurationMs and prefixPaddingMs: people do not pause longer within a turn.
+	maxPause = 10_000 // ms
+)
+
+// readOptions reads the `voxgate` object. Its settings for activity detection go to realtimeInputConfig, unless Google's own field
+// is set.
+func (p *parser) readOptions(fields map[string]any) error {
+	p.Options.Resumption, p.compression = true, true
+	options := fields["voxgate"]
+	delete(fields, "voxgate")
+	if options == nil {
+		return nil
+	}
+	r := &reader{warnings: &p.warnings}
+	o := r.object(options, p.path+".voxgate")
+	p.Options.Resumption = !isFalse(o.boolean("enableResumption"))
+	p.compression = !isFalse(o.boolean("contextCompression"))
+	p.Options.MaxDuration = o.duration("maxDuration")
+	p.Options.Ducking = isTrue(o.boolean("ducking"))
+	p.Options.Record = isTrue(o.boolean("record"))
+	p.Options.Canvas = isTrue(o.boolean("canvas"))
+	p.Options.History = o.history("history")
+	p.Options.Silence = o.silence("silence")
+	p.Options.Waiting = o.waiting("waiting")
+	p.readVAD(o, fields)
+	p.readInterrupts(o, fields)
+	o.warnUnknown()
+	return r.err
+}
+
+func isTrue(b *bool) bool  { return b != nil && *b }
+func isFalse(b *bool) bool { return b != nil && !*b }
+
+// history reads an array of {role, content}; "model" is accepted for "assistant".
+func (o *object) history(name string) (said []HistoryTurn) {
+	value := o.take(name)
+	list, ok := value.([]any)
+	switch {
+	case value == nil:
+		return nil
+	case !ok:
+		o.fail(name, "must be an array")
+		return nil
+	case len(list) > maxHistory:
+		o.fail(name, fmt.Sprintf("must have at most %d entries", maxHistory))
+		return nil
+	}
+	characters := 0
+	for i, v := range list {
+		entry := o.reader.object(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i))
+		role, _ := entry.take("role").(string)
+		if role == "model" {
+			role = "assistant"
+		}
+		if role != "user" && role != "assistant" {
+			entry.fail("role", `must be "user", "assistant" or "model"`)
+		}
+		content, _ := entry.take("content").(string)
+		if strings.TrimSpace(content) == "" {
+			entry.fail("content", "must be a text")
+		}
+		if characters += utf8.RuneCountInString(content); characters > maxHistoryText {
+			o.fail(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
+		}
+		entry.warnUnknown()
+		said = append(said, HistoryTurn{role, content})
+	}
+	return said
+}
+
+// silence reads {after, say, times}.
+func (o *object) silence(name string) (s Silence) {
+	value := o.take(name)
+	if value == nil {
+		return s
+	}
+	options := o.reader.object(value, o.path+"."+name)
+	s = Silence{After: options.duration("after"), Say: defaultSay, Times: defaultPrompts}
+	if say, _ := options.take("say").(string); say != "" {
+		s.Say = say
+	}
+	if times := options.number("times", 0, maxPrompts); times != nil {
+		s.Times = int(*times)
+	}
+	switch {
+	case s.After < shortestSilence || s.After > longestSilence:
+		options.fail("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
+	case len(s.Say) > maxSay:
+		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
+	}
+	options.warnUnknown()
+	return s
+}
+
+// waiting reads {sound, say}.
+func (o *object) waiting(name string) (w Waiting) {
+	value := o.take(name)
+	if value == nil {
+		return w
+	}
+	options := o.reader.object(value, o.path+"."+name)
+	w.Sound = !isFalse(options.boolean("sound"))
+	if w.Say, _ = options.take("say").(string); len(w.Say) > maxSay {
+		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
+	}
+	options.warnUnknown()
+	return w
+}
+
+// readVAD reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
+func (p *parser) readVAD(o *object, fields map[string]any) {
+	raw := o.take("vad")
+	if raw == nil {
+		return
+	}
+	v := o.reader.object(raw, o.path+".vad")
+	set := func(name string, value any, from string) {
+		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, name, value, v.path+"."+from)
+	}
+	if enabled := v.boolean("enabled"); enabled != nil {
+		set("disabled", !*enabled, "enabled")
+	}
+	if sensitivity := v.number("sensitivity", 0, 1); sensitivity != nil {
+		level := "LOW"
+		if *sensitivity >= 0.5 { // Google has two levels
+			level = "HIGH"
+		}
+		set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, "sensitivity")
+		set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, "sensitivity")
+	}
+	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
+		if ms := v.number(name, 0, maxPause); ms != nil {
+			set(name, json.Number(fmt.Sprint(int(*ms))), name)
+		}
+	}
+	v.warnUnknown()
+}
+
+// readInterrupts reads interrupts {enabled, allowUserInterruption}.
+func (p *parser) readInterrupts(o *object, fields map[string]any) {
+	raw := o.take("interrupts")
+	if raw == nil {
+		return
+	}
+	i := o.reader.object(raw, o.path+".interrupts")
+	for _, name := range []string{"enabled", "allowUserInterruption"} {
+		if isFalse(i.boolean(name)) {
+			p.overlay(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)
+		}
+	}
+	i.warnUnknown()
+}
+
+// overlay sets a field in a nested object of Google's, unless the client has set it to another value.
+func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
+	path := p.path
+	for _, n := range names {
+		path += "." + n
+		object, ok := fields[n].(map[string]any)
+		if !ok && fields[n] != nil {
+			return // fit reports it
+		}
+		object = camelKeys(object)
+		fields[n] = object
+		fields = object
+	}
+	switch given := fields[name]; {
+	case given == nil:
+		fields[name] = value
+	case fmt.Sprint(given) != fmt.Sprint(value):
+		p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
+	}
+}
+
+// readActivity records in Options which side marks speech.
+func (p *parser) readActivity(setup map[string]any) {
+	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
+	if detection["disabled"] != true {
+		if silence, ok := detection["silenceDurationMs"].(json.Number); ok {
+			ms, _ := silence.Int64() // in range
+			p.Options.EndPause = time.Duration(ms) * time.Millisecond
+		}
+		return
+	}
+	p.Options.Manual, p.Options.PreRoll = true, defaultPreRoll
+	if padding, ok := detection["prefixPaddingMs"].(json.Number); ok {
+		ms, _ := padding.Int64() // in range
+		p.Options.PreRoll = time.Duration(ms) * time.Millisecond
+	}
+}

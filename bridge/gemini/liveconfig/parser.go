@@ -1,0 +1,110 @@
+package liveconfig
+
+// parser builds a Config.
+type parser struct {
+	Config
+	warnings // so far
+	path     string
+	scope    Scope
+	backend  backend
+	project  string // on Vertex AI
+
+	compression bool // context compression is allowed
+	schemaParts int  // remaining nodes for the schemas of functions
+	isLossy     bool // part of the current schema cannot be expressed
+}
+
+func (p *parser) parseConfig(fields map[string]any) error {
+	fields = camelKeys(fields)
+	if err := p.readOptions(fields); err != nil {
+		return err
+	}
+	for _, ours := range []struct{ name, why string }{
+		{"sessionResumption", "the gateway resumes the session itself"},
+		{"historyConfig", "the gateway gives the model the history itself"},
+	} {
+		if fields[ours.name] != nil {
+			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
+		}
+		delete(fields, ours.name)
+	}
+	if err := p.chooseModel(fields); err != nil {
+		return err
+	}
+	p.normalize(fields)
+	if err := p.readTools(fields); err != nil {
+		return err
+	}
+	fitted, err := p.fit(fields, "LiveClientSetup", p.path)
+	if err != nil {
+		return err
+	}
+	setup := fitted.(map[string]any)
+	p.setup = setup
+	setup["model"] = fullName(p.Model)
+	if err := p.checkRanges(setup); err != nil {
+		return err
+	}
+	p.readActivity(setup)
+	p.splitTools(setup)
+	generation, _ := setup["generationConfig"].(map[string]any)
+	if generation == nil {
+		generation = map[string]any{}
+		setup["generationConfig"] = generation
+	}
+	p.adapt(setup, generation)
+	if err := p.fitModalities(setup, generation, fields); err != nil {
+		return err
+	}
+	return p.setCompression(setup)
+}
+
+// normalize rewrites common variants of the API's form.
+func (p *parser) normalize(fields map[string]any) {
+	fields["systemInstruction"] = normalizeContent(fields["systemInstruction"])
+	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
+		switch value, given := fields[name]; {
+		case !given, value == true:
+			fields[name] = map[string]any{}
+		case value == false:
+			fields[name] = nil // as absent for the API
+		}
+	}
+	generation, _ := fields["generationConfig"].(map[string]any)
+	if generation == nil {
+		return
+	}
+	generation = camelKeys(generation)
+	fields["generationConfig"] = generation
+	if one, ok := generation["responseModalities"].(string); ok {
+		generation["responseModalities"] = []any{one}
+	}
+}
+
+// normalizeContent builds a Content from the forms that SDKs accept for one: a text, a part, a list of these.
+func normalizeContent(value any) any {
+	part := func(value any) any {
+		if text, ok := value.(string); ok {
+			return map[string]any{"text": text}
+		}
+		return value
+	}
+	switch v := value.(type) {
+	case string:
+		return map[string]any{"parts": []any{part(v)}}
+	case []any:
+		parts := make([]any, len(v))
+		for i := range v {
+			parts[i] = part(v[i])
+		}
+		return map[string]any{"parts": parts}
+	case map[string]any:
+		if v["text"] != nil && v["parts"] == nil {
+			return map[string]any{"parts": []any{v}}
+		}
+		if list, ok := v["parts"].([]any); ok {
+			return normalizeContent(list)
+		}
+	}
+	return value
+}

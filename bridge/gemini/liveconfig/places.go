@@ -1,0 +1,121 @@
+package liveconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"voxgate/tools"
+)
+
+// textPlaces are the places in a function's arguments where the model writes JSON as text. It may be nil.
+type textPlaces struct {
+	isText     bool
+	properties map[string]*textPlaces
+	items      *textPlaces
+}
+
+// takePlaces removes the marks from a translated schema, and returns the marked places.
+func takePlaces(s map[string]any) (found *textPlaces) {
+	if s[textMark] != nil {
+		delete(s, textMark)
+		found = &textPlaces{isText: true}
+	}
+	if properties, ok := s["properties"].(map[string]any); ok {
+		for name, below := range properties {
+			schema, _ := below.(map[string]any)
+			if places := takePlaces(schema); places != nil {
+				found = found.merge(&textPlaces{properties: map[string]*textPlaces{name: places}})
+			}
+		}
+	}
+	if items, ok := s["items"].(map[string]any); ok {
+		if places := takePlaces(items); places != nil {
+			found = found.merge(&textPlaces{items: places})
+		}
+	}
+	if options, ok := s["anyOf"].([]any); ok {
+		for _, below := range options {
+			option, _ := below.(map[string]any)
+			found = found.merge(takePlaces(option))
+		}
+	}
+	return found
+}
+
+func (p *textPlaces) add(name string, places *textPlaces) {
+	if places == nil {
+		return
+	}
+	if p.properties == nil {
+		p.properties = map[string]*textPlaces{}
+	}
+	p.properties[name] = p.properties[name].merge(places)
+}
+
+// merge adds the places of an alternative.
+func (p *textPlaces) merge(other *textPlaces) *textPlaces {
+	switch {
+	case p == nil:
+		return other
+	case other == nil:
+		return p
+	}
+	p.isText = p.isText || other.isText
+	for name, places := range other.properties {
+		p.add(name, places)
+	}
+	p.items = p.items.merge(other.items)
+	return p
+}
+
+// decodeTexts returns arguments with the texts at these places decoded as JSON.
+func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
+	if p == nil {
+		return args
+	}
+	tree, err := tools.Decode(args)
+	if err != nil {
+		return args // Check reports it
+	}
+	return tools.Encode(p.decodeValue(tree))
+}
+
+func (p *textPlaces) decodeValue(value any) any {
+	if p == nil {
+		return value
+	}
+	switch v := value.(type) {
+	case string:
+		if p.isText {
+			return readText(v)
+		}
+	case []any:
+		for i := range v {
+			v[i] = p.items.decodeValue(v[i])
+		}
+	case map[string]any:
+		for name, places := range p.properties {
+			if below, given := v[name]; given {
+				v[name] = places.decodeValue(below)
+			}
+		}
+	}
+	return value
+}
+
+// readText returns the object or list in a text, which models may put into a Markdown fence. Numbers and words stay texts: where
+// any value is allowed, a text is as good.
+func readText(text string) any {
+	body := strings.TrimSpace(text)
+	if fenced, ok := strings.CutPrefix(body, "```"); ok {
+		body = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(fenced, "json"), "```"))
+	}
+	if body == "" || !bytes.ContainsAny([]byte(body[:1]), "{[") {
+		return text
+	}
+	if value, err := tools.Decode([]byte(body)); err == nil {
+		return value
+	}
+	return text
+}

@@ -1,0 +1,222 @@
+package liveconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+)
+
+// Profile describes how a model behaves in an open session. Package bridge acts on it.
+type Profile struct {
+	// Name is the row of the table.
+	Name string
+
+	// ContextUpdate says whether system instruction and tools can change in place.
+	ContextUpdate bool
+
+	// Seeds says whether a fresh session can get an earlier conversation.
+	Seeds bool
+
+	// Appends says whether turns can be added in mid-session without asking for an answer.
+	Appends bool
+
+	// ForgetfulHandles means that a handle received on a resumed connection may restore the turns of that connection only.
+	ForgetfulHandles bool
+
+	// ForgetfulWithLongInstruction means that resuming a session with a long system instruction loses the conversation: see
+	// [Config.HasLongInstruction].
+	ForgetfulWithLongInstruction bool
+
+	// EndSilence is the silence after the last word that lets the model detect the end of speech. It is sent when the sound
+	// stops. 0 if audioStreamEnd is enough.
+	EndSilence time.Duration
+
+	// AnswersAfterTurn means that the server drops the answer to a non-blocking function call if it arrives before the end of the
+	// turn that contains the call.
+	AnswersAfterTurn bool
+
+	// InterruptedAnswersContinue means that the model continues an answer that an empty client turn has interrupted.
+	InterruptedAnswersContinue bool
+
+	// NoSpeechMarker means that the model writes "<no speech>" into the transcript of a turn without speech.
+	NoSpeechMarker bool
+
+	// Proactive models may hear speech and decide not to answer it.
+	Proactive bool
+
+	// Slow models think for many seconds before they answer. They are finished at interactionStatus IDLE, not at turnComplete.
+	Slow bool
+
+	// IsTextModel is set for a model that is not a Live model: package writer adapts it.
+	IsTextModel bool
+}
+
+// longInstruction is the size in bytes from which a system instruction counts as long: 200 tokens of four bytes, as reported in
+// cookbook #1197.
+const longInstruction = 800
+
+// HasLongInstruction reports whether the system instruction is longer than longInstruction: see
+// [Profile].ForgetfulWithLongInstruction.
+func (c Config) HasLongInstruction() bool {
+	return c.setup["systemInstruction"] != nil && len(tools.Encode(c.setup["systemInstruction"])) > longInstruction
+}
+
+// HasVoice reports whether the model answers in voice.
+func (c Config) HasVoice() bool {
+	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
+	return !c.Profile.IsTextModel && len(modalities) > 0 && modalities[0] == "AUDIO"
+}
+
+// EndSilence returns the silence to send after speech when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
+// client's own silenceDurationMs by a second.
+func (c Config) EndSilence() time.Duration {
+	if c.Options.Manual || c.Profile.EndSilence == 0 {
+		return 0
+	}
+	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second)
+}
+
+// Findings holds measured behaviour of a server that replaces what the table assumes about a model. A nil field keeps the
+// assumption.
+type Findings struct {
+	ForgetfulHandles             *bool // see [Profile]
+	ForgetfulWithLongInstruction *bool // see [Profile]
+	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
+}
+
+// LogValue implements slog.LogValuer: it shows the measured fields.
+func (f Findings) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, finding := range []struct {
+		name  string
+		value *bool
+	}{
+		{"forgetful_handles", f.ForgetfulHandles},
+		{"forgetful_with_long_instruction", f.ForgetfulWithLongInstruction},
+		{"silence_required", f.SilenceRequired},
+	} {
+		if finding.value != nil {
+			attrs = append(attrs, slog.Bool(finding.name, *finding.value))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// apply replaces the assumptions in a profile.
+func (f Findings) apply(p *Profile) {
+	if f.ForgetfulHandles != nil {
+		p.ForgetfulHandles = *f.ForgetfulHandles
+	}
+	if f.ForgetfulWithLongInstruction != nil {
+		p.ForgetfulWithLongInstruction = *f.ForgetfulWithLongInstruction
+	}
+	switch {
+	case f.SilenceRequired == nil:
+	case *f.SilenceRequired:
+		p.EndSilence = endSilence
+	default:
+		p.EndSilence = 0
+	}
+}
+
+// TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
+//
+// A model that accepts no clientContent then gets images as video frames and after them the text as realtime text. It may answer an
+// incomplete turn, since realtime text has no such mark. Other kinds of parts are dropped.
+func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
+	if c.Profile.Appends || !c.Profile.Seeds {
+		content := &wire.ClientContent{TurnComplete: complete}
+		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
+			content.Turns = []wire.Content{{Role: "user", Parts: parts}}
+		} else if !complete {
+			return nil
+		}
+		return []wire.ClientMessage{{ClientContent: content}}
+	}
+	var list []map[string]any
+	if json.Unmarshal(parts, &list) != nil {
+		return nil
+	}
+	var messages []wire.ClientMessage
+	var text []string
+	for _, part := range list {
+		part = camelKeys(part)
+		if said, ok := part["text"].(string); ok && said != "" {
+			text = append(text, said)
+		}
+		if data, ok := part["inlineData"].(map[string]any); ok {
+			if frame := imageBlob(camelKeys(data)); frame != nil {
+				messages = append(messages, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: frame}})
+			}
+		}
+	}
+	if len(text) > 0 {
+		messages = append(messages, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: strings.Join(text, "\n")}})
+	}
+	return messages
+}
+
+func emptyArray(trimmed []byte) bool {
+	return trimmed[0] == '[' && len(bytes.TrimSpace(trimmed[1:])) == 1
+}
+
+// imageBlob returns the image in an inlineData object, or nil.
+func imageBlob(data map[string]any) *wire.Blob {
+	mime, _ := data["mimeType"].(string)
+	encoded, _ := data["data"].(string)
+	image, err := wire.AppendBase64(nil, []byte(encoded))
+	if err != nil || len(image) == 0 || !strings.HasPrefix(strings.ToLower(mime), "image/") {
+		return nil
+	}
+	return &wire.Blob{MIMEType: mime, Data: image}
+}
+
+// InPlace returns the message that changes an open session of c into one of next. It returns false if that requires a new
+// connection, and nil and true if no message is needed. In either case the caller continues with next, since our own settings, such
+// as Options.MaxDuration, may differ.
+//
+// A system instruction can be replaced but not removed: a contextUpdate changes only the fields it has
+// (https://ai.google.dev/api/live, LiveClientContextUpdate).
+func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
+	if c.Options.Resumption != next.Options.Resumption {
+		return nil, false
+	}
+	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
+	instruction, update := hasChanged(was, will, "systemInstruction"), &wire.ContextUpdate{}
+	functions := hasChanged(was, will, "tools")
+	delete(was, "systemInstruction")
+	delete(will, "systemInstruction")
+	delete(was, "tools")
+	delete(will, "tools")
+	switch {
+	case !bytes.Equal(tools.Encode(was), tools.Encode(will)):
+		return nil, false
+	case !instruction && !functions:
+		return nil, true
+	case !c.Profile.ContextUpdate:
+		return nil, false
+	}
+	if instruction {
+		if next.setup["systemInstruction"] == nil {
+			return nil, false
+		}
+		update.SystemInstruction = tools.Encode(next.setup["systemInstruction"])
+	}
+	if functions {
+		update.Tools = json.RawMessage(`{}`)
+		if next.setup["tools"] != nil {
+			update.Tools = tools.Encode(map[string]any{"tools": next.setup["tools"]})
+		}
+	}
+	return update, true
+}
+
+func hasChanged(a, b map[string]any, name string) bool {
+	return !bytes.Equal(tools.Encode(a[name]), tools.Encode(b[name]))
+}

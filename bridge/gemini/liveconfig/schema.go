@@ -1,0 +1,459 @@
+package liveconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"voxgate/tools"
+)
+
+func emptyObject(v any) bool {
+	m, ok := v.(map[string]any)
+	return v == nil || ok && len(m) == 0
+}
+
+// schema translates a JSON Schema without references to the OpenAPI subset of the API (https://ai.google.dev/api/caching#Schema):
+// types in capitals, one type with nullable for a list of types, enum for const, anyOf for oneOf. Keywords without an equivalent
+// are dropped with a warning, here or by fit: the model gets less, and the arguments are validated against the original. An object
+// of unknown properties, which Google accepts in no form, becomes a string with JSON in it.
+func (p *parser) schema(in map[string]any, at string) map[string]any {
+	s := p.objectSchema(in, at)
+	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
+		return p.textSchema(in, s, "A JSON object", at)
+	}
+	return s
+}
+
+// objectSchema is like schema, but allows an object of unknown properties, such as the arguments of a function.
+func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
+	s := maps.Clone(in)
+	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
+		delete(s, name) // they do not constrain the model: no warning
+	}
+	p.merge(s, at)
+	if s["properties"] != nil {
+		s = atRoot(s)
+	}
+	p.schemaType(s, at)
+	p.schemaConst(s)
+	if of, ok := s["oneOf"]; ok && s["anyOf"] == nil {
+		s["anyOf"] = of
+		delete(s, "oneOf")
+	}
+	if format, ok := s["format"].(string); ok && !slices.Contains(formats[s["type"]], format) {
+		delete(s, "format")
+		p.warnf("%s.format was dropped: the API does not know %q there.", at, format)
+	}
+	p.schemaEnum(s, at)
+	p.schemaItems(s, at)
+	if properties, ok := s["properties"].(map[string]any); ok {
+		out := make(map[string]any, len(properties))
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: the property is not allowed
+				out[name] = p.schema(property, at+".properties."+name)
+			}
+		}
+		s["properties"] = out
+	}
+	p.schemaRequired(s, at)
+	p.alternatives(s, at)
+	if s["type"] == nil && s["anyOf"] == nil {
+		s = p.inferType(in, s, at)
+	}
+	if s["type"] == "NULL" { // Google does not accept it alone
+		s["type"], s["nullable"] = "STRING", true
+	}
+	keepOwnKeywords(s)
+	return s
+}
+
+// schemaItems completes the items of an array: Google rejects an array without them ("items: missing field.").
+func (p *parser) schemaItems(s map[string]any, at string) {
+	items, ok := s["items"].(map[string]any)
+	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
+		items, ok = map[string]any{"anyOf": tuple}, true
+		p.warnf("%s.prefixItems became items: the API has one schema for all elements.", at)
+		p.isLossy = true
+	}
+	delete(s, "prefixItems")
+	delete(s, "items")
+	switch {
+	case ok && (s["type"] == "ARRAY" || s["type"] == nil):
+		s["items"] = p.schema(items, at+".items")
+	case s["type"] == "ARRAY":
+		s["items"] = p.textSchema(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
+	}
+}
+
+// schemaConst converts a constant to an enumeration, and derives a missing type from the values.
+func (p *parser) schemaConst(s map[string]any) {
+	if constant, given := s["const"]; given {
+		if delete(s, "const"); s["enum"] == nil {
+			s["enum"] = []any{constant}
+		}
+	}
+	list, ok := s["enum"].([]any)
+	if !ok || s["type"] != nil {
+		return
+	}
+	var kind any
+	for _, v := range list {
+		var one any
+		switch v := v.(type) {
+		case nil:
+			continue
+		case json.Number:
+			one = "NUMBER"
+			if !strings.ContainsAny(string(v), ".eE") {
+				one = "INTEGER"
+			}
+		case bool:
+			one = "BOOLEAN"
+		case string:
+			one = "STRING"
+		}
+		switch {
+		case kind == nil || kind == "INTEGER" && one == "NUMBER":
+			kind = one
+		case kind != one && !(kind == "NUMBER" && one == "INTEGER"):
+			return
+		}
+	}
+	if kind != nil {
+		s["type"] = kind
+	}
+}
+
+// textMark marks a translated schema whose values are JSON written as text. takePlaces removes it.
+const textMark = "\x00json"
+
+// maxSchemaText bounds a schema that is repeated in a description, in bytes.
+const maxSchemaText = 600
+
+// textSchema declares what Google's Schema cannot express, as a string: Google rejects an object without properties with "should be
+// non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the original, s its translation.
+func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]any {
+	about := what + " as text."
+	if own, ok := s["description"].(string); ok && own != "" {
+		about = own + "\n" + about
+	}
+	rules := maps.Clone(in)
+	for _, name := range []string{"title", "description", "default", "examples", "nullable"} {
+		delete(rules, name)
+	}
+	if text := tools.Encode(rules); (len(rules) > 1 || rules["type"] == nil && len(rules) > 0) && len(text) <= maxSchemaText {
+		about += " Its JSON Schema: " + string(text)
+	}
+	p.warnf("%s became a STRING with JSON in it: an object of any kind cannot be declared to Gemini.", at)
+	out := map[string]any{"type": "STRING", "description": about, textMark: true}
+	for _, name := range []string{"title", "nullable"} {
+		if s[name] != nil {
+			out[name] = s[name]
+		}
+	}
+	return out
+}
+
+// ownKeywords are the keywords that Google accepts with certain types only ("only allowed for OBJECT type").
+var ownKeywords = map[string]string{
+	"properties": "OBJECT", "required": "OBJECT", "propertyOrdering": "OBJECT", "minProperties": "OBJECT", "maxProperties": "OBJECT",
+	"items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY",
+	"enum": "STRING", "pattern": "STRING", "minLength": "STRING", "maxLength": "STRING",
+	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
+}
+
+// keepOwnKeywords drops the keywords of other types, which do not constrain this one. Next to alternatives all are dropped.
+func keepOwnKeywords(s map[string]any) {
+	kind, _ := s["type"].(string)
+	for name := range s {
+		if kinds, ok := ownKeywords[name]; ok && (kind == "" || !strings.Contains(kinds, kind)) {
+			delete(s, name)
+		}
+	}
+	if format, ok := s["format"].(string); ok && !slices.Contains(formats[kind], format) {
+		delete(s, "format")
+	}
+	properties, _ := s["properties"].(map[string]any)
+	if order, ok := s["propertyOrdering"].([]any); ok {
+		order = slices.DeleteFunc(slices.Clone(order), func(v any) bool { name, _ := v.(string); return properties[name] == nil })
+		if s["propertyOrdering"] = order; len(order) != len(properties) { // all or none
+			delete(s, "propertyOrdering")
+		}
+	}
+}
+
+// formats are the formats supported by the API (https://ai.google.dev/api/caching#Schema).
+var formats = map[any][]string{
+	"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
+}
+
+// alternatives translates anyOf. An alternative without constraints removes all constraints.
+func (p *parser) alternatives(s map[string]any, at string) {
+	list, ok := s["anyOf"].([]any)
+	if !ok {
+		return
+	}
+	delete(s, "anyOf")
+	var options []map[string]any
+	for i, v := range list {
+		option, _ := v.(map[string]any)
+		if option["type"] == "null" {
+			s["nullable"] = true
+			continue
+		}
+		if s["type"] != nil && option["type"] == nil { // such as {"required": …} next to properties
+			return
+		}
+		one := p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
+		if one["nullable"] == true {
+			s["nullable"] = true
+		}
+		if nested, ok := one["anyOf"].([]any); ok && one["type"] == nil {
+			for _, v := range nested {
+				options = append(options, v.(map[string]any))
+			}
+			continue
+		}
+		options = append(options, one)
+	}
+	if s["type"] == "OBJECT" && !emptyObject(s["properties"]) || len(options) == 0 {
+		return
+	}
+	kind := s["type"]
+	delete(s, "type")
+	if options = mergeTexts(options); len(options) > 1 {
+		s["anyOf"] = anyList(options)
+		return
+	}
+	for name, v := range options[0] {
+		if own, given := s[name].(string); given && name == "description" && options[0][textMark] != nil {
+			s[name] = own + "\n" + v.(string)
+		} else if s[name] == nil {
+			s[name] = v
+		}
+	}
+	if s["type"] == nil {
+		s["type"] = kind
+	}
+}
+
+// mergeTexts merges the alternatives that are strings of any kind, such as a text and an object written as text.
+func mergeTexts(options []map[string]any) (merged []map[string]any) {
+	var text map[string]any
+	for _, o := range options {
+		if o["type"] != "STRING" || o["enum"] != nil || o["format"] != nil || o["pattern"] != nil {
+			merged = append(merged, o)
+			continue
+		}
+		if text == nil {
+			text = maps.Clone(o)
+			merged = append(merged, text)
+			continue
+		}
+		one, _ := text["description"].(string)
+		other, _ := o["description"].(string)
+		if one != other {
+			text["description"] = strings.Trim(one+"\nOr: "+other, "\n")
+		}
+		if one == "" && o[textMark] != nil {
+			text["description"] = "A text, or: " + other
+		}
+		if o[textMark] != nil {
+			text[textMark] = true
+		}
+		delete(text, "minLength")
+		delete(text, "maxLength")
+	}
+	return merged
+}
+
+func anyList(options []map[string]any) []any {
+	list := make([]any, len(options))
+	for i, o := range options {
+		list[i] = o
+	}
+	return list
+}
+
+// inferType adds a type to a schema, since Google requires one (https://ai.google.dev/api/caching#Schema).
+func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
+	switch {
+	case s["properties"] != nil:
+		s["type"] = "OBJECT"
+	case s["items"] != nil:
+		s["type"] = "ARRAY"
+	case s["enum"] != nil, s["pattern"] != nil, s["minLength"] != nil, s["maxLength"] != nil:
+		s["type"] = "STRING"
+	case s["minimum"] != nil, s["maximum"] != nil:
+		s["type"] = "NUMBER"
+	default:
+		return p.textSchema(in, s, "A text, or any other JSON value", at)
+	}
+	return s
+}
+
+// atRoot merges the alternatives of a function's arguments into one object with all their properties: a declaration is one object.
+// Required is what all of them require.
+func atRoot(tree map[string]any) map[string]any {
+	for _, name := range []string{"anyOf", "oneOf"} {
+		list, ok := tree[name].([]any)
+		if !ok {
+			continue
+		}
+		tree = maps.Clone(tree)
+		delete(tree, name)
+		properties := map[string]any{}
+		var required []any
+		for i, v := range list {
+			option, _ := v.(map[string]any)
+			more, _ := option["properties"].(map[string]any)
+			maps.Copy(properties, more)
+			needs, _ := option["required"].([]any)
+			if required = slices.DeleteFunc(required, func(v any) bool { return !slices.Contains(needs, v) }); i == 0 {
+				required = slices.Clone(needs)
+			}
+		}
+		if own, ok := tree["properties"].(map[string]any); ok {
+			maps.Copy(properties, own)
+		}
+		if own, ok := tree["required"].([]any); ok {
+			required = append(required, own...)
+		}
+		tree["properties"], tree["required"] = properties, required
+	}
+	return tree
+}
+
+// merge merges the schemas of allOf, as far as they do not conflict.
+func (p *parser) merge(s map[string]any, at string) {
+	list, ok := s["allOf"].([]any)
+	if !ok {
+		return
+	}
+	delete(s, "allOf")
+	for i, v := range list {
+		part, _ := v.(map[string]any)
+		part = maps.Clone(part)
+		if part != nil {
+			p.merge(part, at)
+		}
+		for _, name := range slices.Sorted(maps.Keys(part)) {
+			switch was := s[name].(type) {
+			case nil:
+				s[name] = part[name]
+			case map[string]any:
+				if more, ok := part[name].(map[string]any); ok && name == "properties" {
+					more = maps.Clone(more)
+					maps.Copy(more, was)
+					s[name] = more
+				}
+			case []any:
+				if more, ok := part[name].([]any); ok && name == "required" {
+					s[name] = append(slices.Clone(was), more...)
+				}
+			default:
+				if fmt.Sprint(was) != fmt.Sprint(part[name]) && name != "description" && name != "title" {
+					p.warnf("%s.allOf[%d].%s was dropped: it is said twice.", at, i, name)
+				}
+			}
+		}
+	}
+}
+
+// schemaEnum drops an enumeration of anything but strings, and empty strings from one of strings.
+func (p *parser) schemaEnum(s map[string]any, at string) {
+	list, ok := s["enum"].([]any)
+	if !ok {
+		return
+	}
+	isString := func(v any) bool { _, is := v.(string); return is }
+	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
+		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
+		delete(s, "enum")
+		p.warnf("%s.enum was dropped: only strings can be enumerated. The description says it.", at)
+		if text := tools.Encode(list); len(text) <= maxSchemaText {
+			own, _ := s["description"].(string)
+			s["description"] = strings.TrimSpace(own + "\nOne of: " + strings.Trim(string(text), "[]"))
+		}
+		return
+	}
+	s["type"] = "STRING"
+	if slices.Contains(list, nil) {
+		s["nullable"] = true
+	}
+	values := slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil || v == "" })
+	s["enum"] = slices.CompactFunc(values, func(a, b any) bool { return a == b })
+	if len(s["enum"].([]any)) == 0 {
+		delete(s, "enum")
+	}
+}
+
+// schemaRequired removes names without a property from required: Google rejects the schema for them.
+func (p *parser) schemaRequired(s map[string]any, at string) {
+	list, ok := s["required"].([]any)
+	if !ok {
+		return
+	}
+	properties, _ := s["properties"].(map[string]any)
+	types := make([]any, 0, len(list))
+	for i, v := range list {
+		name, isName := v.(string)
+		if slices.Contains(types, v) {
+			continue
+		}
+		if _, is := properties[name]; isName && !is {
+			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
+			continue
+		}
+		types = append(types, v)
+	}
+	if s["required"] = types; len(types) == 0 {
+		delete(s, "required")
+	}
+}
+
+// schemaType converts a type to one word in capitals; several become alternatives.
+func (p *parser) schemaType(s map[string]any, at string) {
+	switch t := s["type"].(type) {
+	case string:
+		s["type"] = strings.ToUpper(t)
+	case []any:
+		var names []string
+		for _, v := range t {
+			if name, ok := v.(string); ok && name == "null" {
+				s["nullable"] = true
+			} else if ok {
+				names = append(names, name)
+			}
+		}
+		switch {
+		case len(names) == 0 && s["nullable"] == nil: // invalid names
+			delete(s, "type")
+		case len(names) == 0:
+			s["type"] = "NULL"
+		case len(names) == 1 || s["anyOf"] != nil || s["oneOf"] != nil:
+			if s["type"] = strings.ToUpper(names[0]); len(names) > 1 {
+				delete(s, "type") // covered by the alternatives
+			}
+		default:
+			delete(s, "type")
+			var options []any
+			for _, name := range names {
+				option := map[string]any{"type": name}
+				for _, below := range map[string][]string{"array": {"items"}, "object": {"properties", "required"}}[name] {
+					if v, given := s[below]; given {
+						option[below] = v
+					}
+				}
+				options = append(options, option)
+			}
+			for _, below := range []string{"items", "properties", "required"} {
+				delete(s, below)
+			}
+			s["anyOf"] = options
+		}
+	}
+}

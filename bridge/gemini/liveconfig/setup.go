@@ -1,0 +1,126 @@
+// Package liveconfig validates a client's session config, translates it to the setup for its model, and describes what that model
+// supports in the session. It opens no connections; package gemini does.
+//
+// If a model does not support a setup, the server closes the socket without a warning. So a table (table.go) lists what each model
+// supports, and the parser drops, adds and translates accordingly, with warnings for the client. The types of Google's Go SDK serve
+// as the list of all fields of a setup.
+package liveconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+)
+
+// Config is a client's session config, validated and translated for its model. Parse creates it; it may be shared and must not be
+// changed.
+type Config struct {
+	// Model is the model's name without "models/".
+	Model string
+
+	// TextOnly is set if the client requested only text and the model can only speak. It is dialled for speech with a transcript,
+	// and the client gets the transcript.
+	TextOnly bool
+
+	// TextToo is set if the client requested voice and text. The model can only speak, so it is dialled for speech with a
+	// transcript, and the client gets the transcript as text in addition to the voice.
+	TextToo bool
+
+	// Warnings are sentences for the client about dropped or changed fields, with reasons.
+	Warnings []string
+
+	// Losses are the client's functions that are declared to the model only in part, or not at all. Warnings mention them, too.
+	Losses []Loss
+
+	// Functions are the declared functions: first the gateway's, then the client's in its order.
+	Functions FunctionList
+
+	// Options are our own session options, the `voxgate` object of the config. They are not sent to Google.
+	Options Options
+
+	// Profile describes what the model supports.
+	Profile Profile
+
+	row   row
+	alpha bool // setup has fields that only v1alpha supports
+	setup map[string]any
+}
+
+// Loss describes a client's function that is not declared completely.
+type Loss struct {
+	Function string // its name
+	Reason   string // for the client's developer
+	LeftOut  bool   // not declared at all
+}
+
+// Scope is the context in which a config is parsed.
+type Scope struct {
+	// Vertex is set for Vertex AI, nil for the Gemini API.
+	Vertex *api.Vertex
+
+	// Tools are the gateway's own tools, which every conversation has.
+	Tools []tools.Declaration
+
+	// Canvas are the canvas tools, and Screen tells whether callers of this protocol may have a screen, unlike phones.
+	Canvas []tools.Declaration
+	Screen bool
+
+	// TextModels allows models that do not belong to the Live API, judging by their names: see [IsLive].
+	TextModels bool
+
+	// Hides reports whether a function is currently hidden. It may be nil.
+	Hides func(name string) bool
+
+	// Findings holds measured behaviour by model name.
+	Findings map[string]Findings
+
+	// MaxPreRoll is the maximum of prefixPaddingMs; 0: 10 s. Buffered audio takes 32 kB a second.
+	MaxPreRoll time.Duration
+}
+
+// Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. path names
+// the config in errors, such as "initialConfig". The error is always a *FieldError. Names that the API does not have are dropped
+// with a warning, since the API would close the session for them. null means absent, and a missing config is an empty one.
+func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
+	var config any
+	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
+		var err error
+		if config, err = tools.Decode(raw); err != nil {
+			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}
+		}
+	}
+	fields, ok := config.(map[string]any)
+	if !ok && config != nil {
+		return Config{}, &FieldError{Field: path, Problem: "must be an object"}
+	}
+	p := &parser{path: path, backend: geminiAPI, scope: scope}
+	if scope.Vertex != nil {
+		p.backend, p.project = vertexAI, scope.Vertex.Project
+	}
+	if err := p.parseConfig(fields); err != nil {
+		return Config{}, err
+	}
+	p.Config.Warnings = p.warnings
+	return p.Config, nil
+}
+
+// Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name on the Gemini
+// API.
+func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
+
+// Setup returns the setup of a connection for this config. handle resumes an earlier session; without one the model gets the
+// history, if its profile supports that.
+func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
+	s := gemini.Setup{
+		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,
+	}
+	if handle == "" && c.Profile.Seeds {
+		s.History, s.AnnounceHistory = history, !c.Profile.Appends
+	}
+	return s
+}

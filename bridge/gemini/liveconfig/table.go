@@ -1,0 +1,202 @@
+package liveconfig
+
+import "time"
+
+// backend is one of Google's two backends of the Live API, or both.
+type backend int
+
+const (
+	geminiAPI backend = 1 << iota // with API key or ephemeral token
+	vertexAI                      // with Google Cloud credentials
+	anywhere  = geminiAPI | vertexAI
+)
+
+func (b backend) String() string {
+	if b == vertexAI {
+		return "Vertex AI"
+	}
+	return "the Gemini API"
+}
+
+// output is the set of a model's response modalities.
+type output int
+
+const (
+	speaks output = 1 << iota // AUDIO, with a transcript
+	writes                    // TEXT
+	shows                     // VIDEO: an avatar
+)
+
+// thinking is the support of a model for thinkingConfig.
+type thinking int
+
+const (
+	thinksAnyhow thinking = iota // unknown
+	thinksNever                  // no thinkingConfig at all
+	thinksBudget                 // thinkingBudget
+	thinksLevel                  // thinkingLevel
+	thinksAlways                 // thinkingLevel, required; no MINIMAL
+)
+
+// moods is the support of a model for proactivity and affective dialog.
+type moods int
+
+const (
+	noMoods     moods = iota
+	moodsAsked        // both, on request
+	moodsAlways       // always proactive, and rejects the setting; affective dialog was removed
+)
+
+// row is a line of the table of models: the common properties of models whose names begin alike, on a backend. If a model does not
+// support a setup, the server closes the socket without a warning, so everything here is applied before dialling.
+type row struct {
+	Profile
+
+	prefix string
+	on     backend
+
+	// whole is the full name of a model, if prefix is only the beginning of one.
+	whole string
+
+	// twin is the same model's name on the other backend; without one it is rejected there.
+	twin string
+
+	// retired models are shut down; api.DefaultModel replaces them.
+	retired bool
+
+	output   output
+	thinking thinking
+	calls    callMode
+	moods    moods
+
+	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage they treat
+	// turns as empty, so their setup includes all input.
+	wide bool
+
+	// oneAnswer models accept a response with willContinue and then abandon the call: its last response is never spoken.
+	oneAnswer bool
+
+	// translates is set for the one kind of model that supports translationConfig.
+	translates bool
+
+	// unsupported lists fields of the setup that are removed, because these models refuse them.
+	unsupported []string
+}
+
+// endSilence is longer than the silence that models of version 3.8 need: 0.5 s with an audioStreamEnd did not end a turn (12 of 12
+// recordings), 1.4 s did (6 of 6; openclaw #152646, September 2026). The same was reported for gemini-2.5-flash (python-genai #1328)
+// and is assumed for models without a measurement, since additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of 3).
+const endSilence = 1500 * time.Millisecond
+
+// textModelRow is the row of all models that do not belong to the Live API. Each call is part of an answer, which waits for its
+// result.
+var textModelRow = row{
+	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: writes, calls: callsSync,
+}
+
+// models is searched from the top for the first row with the model's prefix on the client's backend.
+//
+// Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. Supported fields:
+// ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
+// …/models/gemini-3.8-live-extended-thinking, docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api
+// (start-manage-session, best-practices), and third-party measurements where a row says so. This table has not been tested against
+// Google's servers.
+//
+// ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). It is
+// assumed for the other models, for which no measurement exists: a model with better handles loses nothing by that.
+//
+// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
+// nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
+// turn before it calls (recorded).
+var models = []row{
+	// Vertex rejects behavior for it (livekit/agents #3801) and supports the moods in its single version (livekit/agents #4362). The
+	// second is its preview. It must precede the retired model whose name begins alike.
+	{
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
+		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+	},
+	{
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
+		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio",
+		twin:   "gemini-2.5-flash-native-audio-preview-12-2025",
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+	},
+
+	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
+	{prefix: "gemini-2.0-flash-live", on: anywhere, retired: true},
+	{prefix: "gemini-live-2.5-flash-preview", on: anywhere, retired: true},
+	{prefix: "gemini-2.0-flash-exp", on: anywhere, retired: true},
+	{prefix: "gemini-2.5-flash-preview-native-audio-dialog", on: anywhere, retired: true},
+	{prefix: "gemini-2.5-flash-exp-native-audio-thinking-dialog", on: anywhere, retired: true},
+
+	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
+	{
+		Profile: Profile{Name: "2.5-native-audio", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
+		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
+		twin:   "gemini-live-2.5-flash-native-audio",
+		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
+	},
+	// Supports text output; otherwise like the row above.
+	{
+		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
+		prefix:  "gemini-live-2.5-flash", on: vertexAI,
+		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
+	},
+	// clientContent is for the history only and closes with 1007 later; no scheduling.
+	{
+		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
+		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
+		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
+	},
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, and so does scheduling. After a response
+	// with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
+	{
+		Profile: Profile{
+			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
+			EndSilence: endSilence, NoSpeechMarker: true, InterruptedAnswersContinue: true,
+		},
+		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
+		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
+	},
+	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
+	{
+		Profile: Profile{
+			Name: "3.8-live", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, EndSilence: endSilence,
+			AnswersAfterTurn: true,
+		},
+		prefix: "gemini-3.8-live", on: geminiAPI,
+		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
+	},
+	// Only Vertex has the avatar; contextUpdate is described in its start-manage-session.
+	{
+		Profile: Profile{
+			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,
+			EndSilence: endSilence, AnswersAfterTurn: true,
+		},
+		prefix: "gemini-3.8-live", on: vertexAI,
+		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
+	},
+	// ai.google.dev/gemini-api/docs/live-api/live-translate: audio in, audio out, no tools, no instructions.
+	{
+		Profile: Profile{Name: "3.5-live-translate", EndSilence: endSilence},
+		prefix:  "gemini-3.5-live-translate", on: anywhere,
+		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
+	},
+	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
+	{
+		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
+		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
+		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
+	},
+	{
+		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
+		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
+		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
+	},
+	// Models newer than this table are treated like the newest, without features that only one of them has.
+	{
+		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
+		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
+	},
+}

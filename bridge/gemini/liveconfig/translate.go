@@ -1,0 +1,183 @@
+package liveconfig
+
+import (
+	"fmt"
+	"strconv"
+
+	"voxgate/tools"
+)
+
+// adapt removes, adds and translates fields as the row of the model demands.
+func (p *parser) adapt(setup, generation map[string]any) {
+	for _, name := range notLive {
+		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
+	}
+	p.dropForeign(setup)
+	for _, name := range p.row.unsupported {
+		p.drop(setup, name, p.Model+" does not take it")
+	}
+	if !p.row.translates {
+		p.drop(setup, "generationConfig.translationConfig", p.Model+" does not translate")
+	}
+	// The SDK does not send it to the Live API either.
+	p.drop(setup, "generationConfig.speechConfig.multiSpeakerVoiceConfig", "the Live API has one voice")
+	if p.row.output&shows == 0 {
+		p.drop(setup, "avatarConfig", p.Model+" has no avatar")
+	}
+	p.fitInstruction(setup)
+	p.fitThinking(generation)
+	p.fitMoods(setup, generation)
+	p.fitCoverage(setup)
+}
+
+// dropForeign removes fields that only the other backend supports, as Google's SDK refuses to send them (genai v1.77,
+// live_converters.go and models.go).
+func (p *parser) dropForeign(setup map[string]any) {
+	why := fmt.Sprintf("%s does not have it", p.backend)
+	if p.backend == vertexAI {
+		p.drop(setup, "labels", why)
+		return
+	}
+	p.drop(setup, "explicitVadSignal", why)
+	list, _ := setup["safetySettings"].([]any)
+	for i, s := range list {
+		if setting := s.(map[string]any); setting["method"] != nil {
+			delete(setting, "method")
+			p.warnf("%s.safetySettings[%d].method was dropped: %s.", p.path, i, why)
+		}
+	}
+}
+
+// drop removes a field, and warns about it unless its value is false.
+func (p *parser) drop(setup map[string]any, name, why string) {
+	if value := get(setup, name); remove(setup, name) && value != false {
+		p.warnf("%s.%s was dropped: %s.", p.path, name, why)
+	}
+}
+
+// fitInstruction removes everything but text from the system instruction: "only text should be used in parts"
+// (https://ai.google.dev/api/live#BidiGenerateContentSetup).
+func (p *parser) fitInstruction(setup map[string]any) {
+	content, ok := setup["systemInstruction"].(map[string]any)
+	if !ok {
+		return
+	}
+	list, _ := content["parts"].([]any)
+	var parts []any
+	for i, part := range list {
+		switch text, isText := part.(map[string]any)["text"].(string); {
+		case isText && text != "":
+			parts = append(parts, map[string]any{"text": text})
+		case !isText:
+			p.warnf("%s.systemInstruction.parts[%d] was dropped: an instruction is text.", p.path, i)
+		}
+	}
+	if delete(setup, "systemInstruction"); parts != nil {
+		setup["systemInstruction"] = map[string]any{"parts": parts}
+	}
+}
+
+// fitMoods handles proactivity and affective dialog, which determine the API version: other versions of the Gemini API close the
+// session with 1007 `Unknown name "proactivity" at 'setup'`.
+func (p *parser) fitMoods(setup, generation map[string]any) {
+	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
+	video := get(setup, "proactivity.proactiveVideo") == true
+	_, asked := setup["proactivity"]
+	if p.row.moods == moodsAsked {
+		if !proactive { // as absent, and the other one requires it
+			p.drop(setup, "proactivity.proactiveVideo", "it requires proactiveAudio")
+			delete(setup, "proactivity")
+		}
+		if !affective {
+			delete(generation, "enableAffectiveDialog")
+		}
+		p.Profile.Proactive, p.alpha = proactive, proactive || affective
+		return
+	}
+	delete(setup, "proactivity")
+	switch {
+	case p.row.moods == moodsAlways && video:
+		setup["proactivity"], p.alpha = map[string]any{"proactiveVideo": true}, true
+	case p.row.moods == moodsAlways && asked && !proactive:
+		p.warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
+	case p.row.moods == noMoods && (proactive || video):
+		p.warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)
+	}
+	p.drop(setup, "generationConfig.enableAffectiveDialog", p.Model+" does not take it")
+}
+
+const (
+	coverAllInput = "TURN_INCLUDES_ALL_INPUT"
+	coverAllVideo = "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" // the default of wide models
+)
+
+// fitCoverage sets what belongs to a turn.
+func (p *parser) fitCoverage(setup map[string]any) {
+	const name = "realtimeInputConfig.turnCoverage"
+	value := get(setup, name)
+	switch {
+	case p.Options.Manual && p.row.wide && (value == nil || value == coverAllVideo):
+		// Their turns would be empty (pydantic-ai, MemberJunction, measured in 2026).
+		setup["realtimeInputConfig"].(map[string]any)["turnCoverage"] = coverAllInput
+		if value != nil {
+			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
+		}
+	case value == coverAllVideo && p.backend == vertexAI: // closes there, even where it is the default (MemberJunction)
+		p.drop(setup, name, "Vertex AI closes the session for it")
+	}
+	if input, ok := setup["realtimeInputConfig"].(map[string]any); ok && len(input) == 0 {
+		delete(setup, "realtimeInputConfig")
+	}
+}
+
+// A long conversation keeps this many tokens of context, unless the client sets other limits. Each turn is billed for the whole
+// context (https://ai.google.dev/gemini-api/docs/pricing), which by default grows to 80 % of 131,072 tokens before half of it is
+// dropped (https://ai.google.dev/api/live, ContextWindowCompressionConfig). These are the numbers in code generated by Google's AI
+// Studio: of audio, at 25 tokens a second, the newest 8 to 17 minutes. Google may not observe them closely: with 25,000 a developer
+// saw 71,000 after 25 turns (discuss.ai.google.dev/t/147228, gemini-3.1-flash-live-preview).
+const (
+	triggerTokens = "25600"
+	targetTokens  = "12800"
+)
+
+// maxInstruction bounds instruction and tools for these numbers, in bytes as JSON: about 6,400 tokens, half of what is kept. They
+// are never dropped, so with more the server would have to compress all the time.
+const maxInstruction = 25 << 10
+
+// setCompression lets the server drop the oldest turns, unless the client disables that: without it a session ends after 15
+// minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
+func (p *parser) setCompression(setup map[string]any) error {
+	const name = "contextWindowCompression"
+	compression, given := setup[name].(map[string]any)
+	switch {
+	case !given && (!p.compression || p.row.calls == callsNothing): // models that only listen have no turns
+		return nil
+	case !given:
+		compression = make(map[string]any)
+		setup[name] = compression
+		if len(tools.Encode(setup["systemInstruction"]))+len(tools.Encode(setup["tools"])) <= maxInstruction {
+			compression["triggerTokens"] = triggerTokens
+			compression["slidingWindow"] = map[string]any{"targetTokens": targetTokens}
+		}
+	case !p.compression:
+		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
+	}
+	if compression["slidingWindow"] == nil { // the only mechanism
+		compression["slidingWindow"] = map[string]any{}
+	}
+	const target = name + ".slidingWindow.targetTokens"
+	most, kept := number(get(setup, name+".triggerTokens")), number(get(setup, target))
+	if most > 0 && kept >= most {
+		return &FieldError{Field: p.path + "." + target, Problem: fmt.Sprintf("must be less than triggerTokens, %g", most)}
+	}
+	return nil
+}
+
+// number returns a number of a fitted setup, which may be a string, or 0.
+func number(value any) float64 {
+	f, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+	if err != nil {
+		return 0
+	}
+	return f
+}

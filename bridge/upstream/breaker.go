@@ -1,0 +1,207 @@
+package upstream
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+const (
+	// QuotaPause is the pause for new conversations after Google has reported an exhausted quota without a delay.
+	// Quotas are counted by the minute, and each attempt counts.
+	QuotaPause = 30 * time.Second
+
+	// maxQuotaPause limits the delay that Google may ask for. A daily quota would otherwise block a gateway until it is
+	// restarted, though the operator may have raised the quota.
+	maxQuotaPause = 10 * time.Minute
+
+	// refusalMemory is the time within which the refusals of two callers count together.
+	refusalMemory = 5 * time.Minute
+
+	// maxRefusedCallers and maxBreakers limit what clients can make a gateway remember: they choose the names.
+	maxRefusedCallers = 256
+	maxBreakers       = 256
+
+	// redialEvery and redialBurst limit the dials of all conversations with one model whose connections keep ending
+	// right after their setup. Otherwise they would all dial a draining server as fast as it accepts.
+	redialEvery = 50 * time.Millisecond
+	redialBurst = 20
+)
+
+// Breakers holds a circuit breaker for each model: Google counts quotas by key and model, and the gateway has one key.
+// It is safe for concurrent use. The zero Breakers admits all callers.
+type Breakers struct {
+	Default string // model of callers that name none
+
+	mu      sync.Mutex
+	byModel map[string]*Breaker
+}
+
+// ForModel returns the breaker of a model.
+func (b *Breakers) ForModel(model string) *Breaker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	breaker := b.byModel[model]
+	if breaker != nil {
+		return breaker
+	}
+	if len(b.byModel) >= maxBreakers {
+		maps.DeleteFunc(b.byModel, func(_ string, old *Breaker) bool { return old.isIdle() })
+	}
+	breaker = &Breaker{isDefault: model == b.Default}
+	if len(b.byModel) < maxBreakers || breaker.isDefault {
+		if b.byModel == nil {
+			b.byModel = map[string]*Breaker{}
+		}
+		b.byModel[model] = breaker
+	}
+	return breaker
+}
+
+// RefusedModels returns the models whose quota Google has refused to this gateway, and how long each breaker stays
+// open.
+func (b *Breakers) RefusedModels() map[string]time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := map[string]time.Duration{}
+	for model, breaker := range b.byModel {
+		if left := breaker.refusedFor(); left > 0 {
+			list[model] = left
+		}
+	}
+	return list
+}
+
+// LearnRefusal applies another gateway's report that the quota of a model is exhausted for that long.
+func (b *Breakers) LearnRefusal(model string, left time.Duration) {
+	b.ForModel(model).learnRefusal(min(left, maxQuotaPause))
+}
+
+// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations, and after the
+// pause admits one as a probe. Clients choose the model, and a model may have no quota at all: the refusal of one
+// caller blocks only that caller, until a second caller is refused as well. A refusal of the default model blocks all
+// at once. It also paces redials; see redialDelay. It is safe for concurrent use.
+type Breaker struct {
+	isDefault bool
+
+	mu          sync.Mutex
+	until       time.Time // zero: all are admitted
+	isRemote    bool      // reported by another gateway; Google has refused none of ours
+	callers     map[string]refusal
+	redialUntil time.Time // time until which redials are reserved
+}
+
+// refusal records when Google refused one caller, and until when.
+type refusal struct{ refusedAt, until time.Time }
+
+// refusedFor returns how long the breaker stays open because of Google's refusal to this gateway; 0 if it is closed, or
+// open only because of another gateway's report.
+func (b *Breaker) refusedFor() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isRemote || b.until.IsZero() {
+		return 0
+	}
+	return max(time.Until(b.until), 0)
+}
+
+func (b *Breaker) learnRefusal(left time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if until := time.Now().Add(left); b.until.IsZero() || b.isRemote && until.After(b.until) {
+		b.until, b.isRemote = until, true
+	}
+}
+
+// isIdle reports whether a new breaker would behave the same.
+func (b *Breaker) isIdle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forgetOld()
+	return b.until.IsZero() && len(b.callers) == 0 && time.Now().After(b.redialUntil)
+}
+
+// forgetOld deletes refusals that no longer count. Needs mu.
+func (b *Breaker) forgetOld() {
+	now := time.Now()
+	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
+}
+
+// Admit admits a caller's new conversation, or returns when to retry. isProbe is set for the caller that tries on
+// behalf of all others; pass it on in [Options].IsProbe.
+func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left := time.Until(b.callers[caller].until); left > 0 {
+		return false, left
+	}
+	if b.until.IsZero() {
+		return false, 0
+	}
+	if left := time.Until(b.until); left > 0 {
+		return false, left
+	}
+	b.until = time.Now().Add(QuotaPause) // the others wait for this one
+	return true, 0
+}
+
+// QuotaDelay returns how long to wait after an exhausted quota: as long as Google asks for, within limits, or else
+// QuotaPause.
+func QuotaDelay(err error) time.Duration {
+	delay := retryDelay(err)
+	if delay <= 0 {
+		return QuotaPause
+	}
+	return min(max(delay, time.Second), maxQuotaPause)
+}
+
+// openFor records that Google has refused a caller for lack of quota. It rejects new conversations for a while: those
+// of the caller, or all. isProbe reports that the caller tried on behalf of all others.
+func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forgetOld()
+	now := time.Now()
+	until := now.Add(pause)
+	if b.callers == nil {
+		b.callers = map[string]refusal{}
+	}
+	_, known := b.callers[caller]
+	another := len(b.callers) > 1 || len(b.callers) == 1 && !known
+	if known || len(b.callers) < maxRefusedCallers {
+		b.callers[caller] = refusal{now, until}
+	}
+	if b.isDefault || isProbe || another {
+		b.until, b.isRemote = until, false
+	}
+}
+
+// closeFor admits all callers again: Gemini has accepted one.
+func (b *Breaker) closeFor(caller string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until, b.isRemote = time.Time{}, false
+	delete(b.callers, caller)
+}
+
+// PassProbe lets the next caller be the probe, because the present one was not dialled, or failed for another reason.
+func (b *Breaker) PassProbe() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.until.IsZero() { // otherwise another caller was served meanwhile
+		b.until, b.isRemote = time.Now(), false
+	}
+}
+
+// redialDelay reserves a redial of a conversation whose connections keep ending right after their setup. It returns the
+// delay: redialBurst dials go at once, then one every redialEvery.
+func (b *Breaker) redialDelay() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.redialUntil.Before(now) {
+		b.redialUntil = now
+	}
+	b.redialUntil = b.redialUntil.Add(redialEvery)
+	return max(b.redialUntil.Sub(now)-redialBurst*redialEvery, 0)
+}

@@ -1,0 +1,181 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/gemini/wire"
+)
+
+// dialResult is the outcome of a dial.
+type dialResult struct {
+	epoch        int
+	config       liveconfig.Config
+	handle       string
+	historyTurns int  // number of turns in the history
+	isUpdate     bool // with a new configuration
+	isRenewal    bool // a fresh session although there is a handle: see [Keeper.isHandleOutdated]
+	conn         Conn
+	err          error
+	kind         ConnKind
+	startedAt    time.Time
+
+	droppedFields []string // sentences about fields that the server rejected
+}
+
+// Phase returns the state of the connection.
+func (k *Keeper) Phase() Phase {
+	next, _ := k.nextConfig()
+	switch {
+	case k.current.conn != nil:
+		return Up
+	case !k.current.hadSession && k.current.hasWebSocket:
+		return SettingUp
+	case !k.current.hadSession:
+		return Dialing
+	case k.nextHandle(next) == "":
+		return Reseeding
+	}
+	return Resuming
+}
+
+// nextConfig returns the configuration for the next dial, and whether it differs from the current one.
+func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
+	for _, u := range k.updates {
+		if u.rejection == nil {
+			return u.config, true
+		}
+	}
+	return k.config, false
+}
+
+// nextHandle returns the handle for a configuration, or "" if that needs a fresh session. A resume cannot change the
+// model.
+func (k *Keeper) nextHandle(config liveconfig.Config) string {
+	if config.Model != k.config.Model || !config.Options.Resumption || k.pendingClears > 0 || k.isHandleOutdated(config) {
+		return ""
+	}
+	return k.handle.value
+}
+
+// isHandleReused reports whether the next resume uses the same handle as this connection. Handles received on a resumed
+// connection may restore less. A handle can be used several times, and a model with Appends receives the later turns as
+// text.
+func (k *Keeper) isHandleReused() bool {
+	return k.current.isResumed && k.config.Profile.ForgetfulHandles
+}
+
+// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one. That is so
+// if later turns cannot be added to the resumed session, or if it loses the conversation.
+func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
+	p := config.Profile
+	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
+		return true
+	}
+	return k.handle.isUsed && p.ForgetfulHandles && p.Seeds && !p.Appends && k.lastEvent > k.handle.event
+}
+
+// dialNext dials with the next configuration. The old connection must have been stopped.
+func (k *Keeper) dialNext(parent context.Context) {
+	k.clock.Clear(alarmFirstConfig)
+	l := &k.current
+	if l.hadSession { // otherwise SetupComplete comes first
+		k.answerRejectedUpdates(parent)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	l.epoch++
+	l.isDialing, l.cancel, l.hasWebSocket = true, cancel, false
+	k.counts.Dials++
+	d := dialResult{epoch: l.epoch, startedAt: time.Now(), kind: ResumedConn}
+	d.config, d.isUpdate = k.nextConfig()
+	d.handle, d.isRenewal = k.nextHandle(d.config), k.handle.value != "" && k.isHandleOutdated(d.config)
+	switch {
+	case !l.hadSession:
+		d.kind = FirstConn
+	case d.handle == "":
+		d.kind = FreshConn
+	}
+	var history []wire.Content
+	if d.handle == "" && k.pendingClears == 0 && k.failures.step < stepBare {
+		history = k.History(true, k.failures.step.historyLimit())
+		d.historyTurns = len(history)
+	}
+	opening := d.config.Setup(d.handle, history)
+	if !l.hadSession {
+		opening.OnUpgrade = func() {
+			k.runInLoop(ctx, func(ctx context.Context) {
+				if d.epoch == l.epoch {
+					l.hasWebSocket = true
+				}
+			})
+		}
+	}
+	k.goRecovered(func() {
+		defer cancel()
+		d.conn, d.err = k.Dial(ctx, opening)
+		if isUnknownField(d.err) {
+			if known, dropped := d.config.WithoutNewer(); dropped != nil {
+				d.config, d.droppedFields = known, dropped
+				again := known.Setup(d.handle, history)
+				again.OnUpgrade = opening.OnUpgrade
+				d.conn, d.err = k.Dial(ctx, again)
+			}
+		}
+		if !k.runInLoop(ctx, func(ctx context.Context) { k.onDialResult(ctx, d) }) && d.conn != nil {
+			d.conn.Close()
+		}
+	})
+}
+
+// isUnknownField reports whether a setup was rejected because of the name of a field (js-genai #696).
+func isUnknownField(err error) bool {
+	closed := (*wire.CloseError)(nil)
+	return errors.As(err, &closed) && closed.Code == closeInvalidPayload && strings.Contains(closed.Reason, "Unknown name")
+}
+
+// runInLoop makes the owner's loop run f. It returns false if ctx ends first.
+func (k *Keeper) runInLoop(ctx context.Context, f func(context.Context)) bool {
+	select {
+	case k.work <- f:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// disconnect closes the connection and resets the state that belongs to it.
+func (k *Keeper) disconnect(ctx context.Context) {
+	switch {
+	case k.current.conn == nil:
+	case time.Since(k.current.connectedAt) >= calmTime:
+		k.failures = failures{}
+	default:
+		k.failures.addYoung()
+	}
+	k.endConnection(ctx)
+	k.planned = replacement{}
+	k.clock.Clear(alarmMaxAge, alarmGoAway, alarmReplace, alarmNoHandle, alarmEarliest, alarmStall, alarmRetry)
+	if !k.isParked {
+		k.clock.Clear(alarmStale) // without a connection, input waits as long as the person is willing to wait
+	}
+	if k.trial.previous != nil { // the next connection tries the change
+		k.rollBackTrial(ctx)
+	}
+	k.Notify(ctx, Disconnected{})
+	if k.stall.trigger == forMore { // the rest of the answer will not come
+		k.stall.trigger, k.stall.stage = forNothing, 0
+	}
+}
+
+// endConnection closes the connection, or cancels the dial, and reports it.
+func (k *Keeper) endConnection(ctx context.Context) {
+	l := &k.current
+	was := l.conn != nil
+	l.stopAndWait()
+	if was {
+		k.Notify(ctx, ConnectionEnd{Kind: l.dialOutcome.Kind, StartedAt: l.dialOutcome.StartedAt, ConnectedAt: l.connectedAt, Cause: l.cause})
+	}
+}

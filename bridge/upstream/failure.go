@@ -1,0 +1,169 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
+)
+
+const (
+	// firstBackoff is the longest pause before the second dial; each further one doubles it, up to lastBackoff.
+	firstBackoff = 250 * time.Millisecond
+	lastBackoff  = 2 * time.Second // a person is waiting
+
+	// calmTime is the lifetime of a connection after which earlier failures no longer count. Without it, a session that
+	// always ends right after its setup would be dialled endlessly.
+	calmTime = 10 * time.Second
+
+	// maxStrikes limits identical setups: after so many rejections, or connections that Gemini closes within calmTime,
+	// the next setup sends less. strikeTime is the minimum time for that. Gemini rejects a handle with 1011 while it
+	// considers the last connection open, as it does for a while after a network failure.
+	maxStrikes = 3
+	strikeTime = 3 * time.Second
+	silentTime = 12 * time.Second // after a loss without a close frame: the server may not have noticed
+
+	// maxDeaths limits the resumes with one handle whose session ends at once; then the handle is dropped. With some
+	// handles every resume fails.
+	maxDeaths = 2
+
+	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each attempt counts.
+	quotaRetry = 5 * time.Second
+
+	// lastRetry limits the delay that an overloaded server may ask of a running conversation: one more dial is made
+	// before the conversation ends.
+	lastRetry = waitEnd - 5*time.Second
+
+	// firstDials limits the dials before a conversation has begun, so that a person who expects the first word learns
+	// of the failure soon.
+	firstDials = 3
+
+	// waitEnd limits the time without a connection; then the conversation ends with an error.
+	waitEnd = 30 * time.Second
+)
+
+// closeInvalidPayload is the lowest close code with which Gemini ends a session for its own reasons (RFC 6455 section
+// 7.4.1): 1007, 1008, 1011. Lower codes, and 1006, come from the network.
+const (
+	closeInvalidPayload = 1007
+	closeAbnormal       = 1006 // no close frame
+)
+
+// setupStep selects how much of the conversation a setup sends: less after each rejection.
+type setupStep int
+
+const (
+	stepHandle setupStep = iota // the newest handle, or the transcript if there is none
+	stepSeeded                  // a fresh session with the transcript
+	stepShort                   // a fresh session with the newest part of the transcript
+	stepBare                    // a fresh session without history
+)
+
+const (
+	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens
+	// (four bytes each), which fit into the 12,800 that compression leaves of a context (default of package setup). As
+	// text they cost a quarter of as many audio tokens, which are seven minutes of audio.
+	HistoryLimit = 40 << 10
+
+	// shortHistoryLimit applies after a server has rejected a longer setup.
+	shortHistoryLimit = 8 << 10
+)
+
+// historyLimit returns the maximum of the transcript for a fresh session, in bytes.
+func (s setupStep) historyLimit() int {
+	if s >= stepShort {
+		return shortHistoryLimit
+	}
+	return HistoryLimit
+}
+
+// failures counts the failures since the last connection that lived for calmTime.
+type failures struct {
+	total         int       // all of them
+	young         int       // connections that ended within calmTime, for any reason
+	dials         int       // failed dials
+	strikes       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
+	firstStrikeAt time.Time // time of the first of those
+	deaths        int       // connections that Gemini closed right after setup
+	noCloseFrame  bool      // the last connection was lost without a close frame
+	step          setupStep
+	firstAt       time.Time
+	lastErr       error
+}
+
+func (f *failures) addFailure(err error) {
+	if f.firstAt.IsZero() {
+		f.firstAt = time.Now()
+	}
+	f.total++
+	f.lastErr = err
+}
+
+// addYoung counts a connection that ended within calmTime.
+func (f *failures) addYoung() {
+	f.addFailure(f.lastErr)
+	f.young++
+}
+
+func (f *failures) addStrike() {
+	if f.strikes == 0 {
+		f.firstStrikeAt = time.Now()
+	}
+	f.strikes++
+}
+
+// isExhausted reports whether the same setup was sent too often to send it again.
+func (f *failures) isExhausted() bool {
+	patience := strikeTime
+	if f.noCloseFrame {
+		patience = silentTime
+	}
+	return (f.strikes >= maxStrikes || f.deaths >= maxDeaths) && time.Since(f.firstStrikeAt) >= patience
+}
+
+// backoff returns a random pause before the next dial. Its maximum grows with the failures. It is random because all
+// conversations lose their connections at once.
+func (f *failures) backoff() time.Duration {
+	n := f.total - 1
+	if n <= 0 {
+		return 0
+	}
+	return rand.N(min(firstBackoff<<min(n-1, 10), lastBackoff))
+}
+
+// Refusal is an error with a status or a close code of Gemini.
+type Refusal interface {
+	error
+	Cause() wire.Cause
+}
+
+// retryDelay returns how long Google asks to wait after a refusal, or 0.
+func retryDelay(err error) time.Duration {
+	if e := (interface{ RetryDelay() time.Duration })(nil); errors.As(err, &e) {
+		return e.RetryDelay()
+	}
+	return 0
+}
+
+// causeOf classifies a failure for the next dial. reached is false if Gemini never answered.
+func causeOf(err error) (cause wire.Cause, reached bool) {
+	if e := Refusal(nil); errors.As(err, &e) {
+		return e.Cause(), true
+	}
+	if errors.Is(err, api.ErrCredentials) || errors.Is(err, api.ErrNoKey) || errors.Is(err, api.ErrNoProject) {
+		return wire.Auth, false
+	}
+	return wire.Lost, errors.Is(err, context.DeadlineExceeded)
+}
+
+// causeText returns the cause of an error in a word or two, or "" without an error.
+func causeText(err error) string {
+	if err == nil {
+		return ""
+	}
+	cause, _ := causeOf(err)
+	return cause.String()
+}

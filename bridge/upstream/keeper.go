@@ -1,0 +1,382 @@
+// Package upstream keeps one conversation with Gemini going over many connections. Gemini ends each of them after some
+// ten minutes, networks end them sooner, and a model may fall silent on an open one. The keeper dials the next
+// connection, resumes the session with the newest handle or gives a fresh session the transcript, and replays input
+// that had no answer.
+//
+// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs the functions from Work, and
+// calls OnAlarm when Alarms delivers. The owner is informed by [Event] values: the methods call [Options].Notify.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"voxgate/bridge/alarm"
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
+)
+
+// Options configure a [Keeper]. All fields but StallTimeout, Caller and IsProbe are required.
+type Options struct {
+	Dial         func(context.Context, gemini.Setup) (Conn, error)
+	Breakers     *Breakers
+	Caller       string        // as passed to [Breaker.Admit]
+	IsProbe      bool          // as returned by [Breaker.Admit]
+	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0 means no limit
+	Uplink       *uplink.Uplink
+	Logger       *slog.Logger
+	OnCrash      func(error) // receives the panic of a goroutine, which ends the conversation; must not block
+
+	// Notify passes an event to the owner. It must not block.
+	Notify func(context.Context, Event)
+	// IsIdle reports whether the owner can do without the connection now: no speech, no answer in progress, and no
+	// running tool.
+	IsIdle func() bool
+	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
+	WaitsForTool func() bool
+	// History returns the transcript for a fresh session, or for a resumed one the part since the newest
+	// [HandleChanged]. It returns the newest turns, with at most limit bytes of text. It omits input without an answer,
+	// which is replayed.
+	History func(fresh bool, limit int) []wire.Content
+}
+
+// Conn is a connection to a model; see [gemini.Conn].
+type Conn interface {
+	Recv(ctx context.Context) (*wire.ServerMessage, error)
+	Send(ctx context.Context, m wire.ClientMessage) error
+	SendAudio(ctx context.Context, pcm []int16, rate int) error
+	LastSentIndex() int64
+	Close() error
+}
+
+// namedConn is a connection whose server assigns an ID to its session. Google's support asks for that ID.
+type namedConn interface{ SessionID() string }
+
+// Event is one of the types below.
+type Event any
+
+type (
+	// Message is a message of the model. Its audio is valid until Notify returns.
+	Message struct{ *wire.ServerMessage }
+
+	// Connected reports that a new connection is in use. Fresh means that its session is new.
+	Connected struct {
+		First, Fresh bool
+		NewModel     bool // fresh because the model has changed
+		Cleared      bool // fresh because the history was cleared
+		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
+	}
+
+	// ResendPending follows Connected: the owner must queue again everything that the new session lacks, such as the
+	// results of tools.
+	ResendPending struct{}
+
+	// SetupComplete follows ResendPending on the first connection.
+	SetupComplete struct{}
+
+	// Replayed follows ResendPending. It reports the duration of speech that had no answer and is replayed. Lost is the
+	// part that was too old. Partial is set if the session already has the beginning of the replayed speech.
+	Replayed struct {
+		Speech, Lost time.Duration
+		Partial      bool
+	}
+
+	// DialOutcome reports the outcome of a dial.
+	DialOutcome struct {
+		Kind      ConnKind
+		StartedAt time.Time
+		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; "" for success
+	}
+
+	// ConnectionEnd reports the end of a connection. It was dialled at StartedAt and set up at ConnectedAt. Cause is
+	// empty if the gateway ended it.
+	ConnectionEnd struct {
+		Kind                   ConnKind
+		StartedAt, ConnectedAt time.Time
+		Cause                  string
+	}
+
+	// Disconnected reports that the connection has ended, and with it any answer in progress.
+	Disconnected struct{}
+
+	// HandleChanged reports a new handle, or the loss of the handle. Afterwards HandleCovers may return different
+	// results.
+	HandleChanged struct{}
+
+	// ConfigChanged reports that Config has changed.
+	ConfigChanged struct{}
+
+	// UpdateResult answers UpdateConfig, or AdjustConfig with its name. Err is the reason of a rejection, after which
+	// the old configuration stays in force.
+	UpdateResult struct {
+		Err  error
+		Name string
+	}
+
+	// ContextCleared answers ClearContext.
+	ContextCleared struct{}
+
+	// WaitNotice is repeated while the model cannot answer, first after 1 s. Long is set from 5 s on. Unsure is set if
+	// the person may not be waiting.
+	WaitNotice struct{ Long, Unsure bool }
+
+	// WaitOver reports that the model can answer again.
+	WaitOver struct{}
+
+	// ModelStalled reports that the model is silent although an answer is due, and which remedy is tried.
+	ModelStalled struct{ Remedy Remedy }
+
+	// AnswerAbandoned reports that input will not be answered any more. GaveUp means that the model stayed silent after
+	// all remedies. Sure means that the input was certainly addressed to it. Aside means that it perhaps was not.
+	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
+
+	// InputDropped reports that the last input was dropped, because every session that received it failed.
+	InputDropped struct{}
+
+	// FieldsRejected holds sentences about fields of the configuration that the server rejected and the connection
+	// therefore lacks.
+	FieldsRejected struct{ Fields []string }
+
+	// ConversationFailed reports that the conversation cannot continue. WasConnected is set if there was a connection
+	// before.
+	ConversationFailed struct {
+		Err          error
+		WasConnected bool
+	}
+)
+
+// ConnKind is the purpose of a connection.
+type ConnKind string
+
+// Kinds of connections.
+const (
+	FirstConn   ConnKind = "first"
+	ResumedConn ConnKind = "resume" // the session goes on
+	FreshConn   ConnKind = "fresh"  // a new session in the same conversation
+)
+
+// Phase is the state of the connection.
+type Phase int
+
+// Phases of a conversation's connections.
+const (
+	Dialing   Phase = iota // opening the first connection
+	SettingUp              // connection open, setup not yet accepted by the model
+	Up                     // the model is listening
+	Resuming               // no connection; the next one resumes the session with the newest handle
+	Reseeding              // no connection; the next one begins a fresh session with the transcript
+)
+
+// Counts holds statistics of a keeper, for the log.
+type Counts struct {
+	Dials, Resumed, Reseeded  int
+	Nudges, Resumes, Restarts int // remedies for a silent model
+	Repeats                   int // repetitions of questions whose turn ended without an answer
+	LongestWait               time.Duration
+}
+
+// Keeper keeps one conversation going. Only its owner's goroutine may call its methods; see the package comment.
+type Keeper struct {
+	Options
+	work   chan func(context.Context) // from dials, and from the reader and the writer of the connection
+	clock  *alarm.Clock[alarmKind]
+	counts Counts
+
+	config        liveconfig.Config // in force
+	setupConfig   liveconfig.Config // of the model's current session
+	updates       []pendingUpdate   // pending, in order
+	trial         trial             // of in-place changes that may still be rejected
+	pendingClears int               // unanswered calls of ClearContext
+
+	current   connection
+	handle    handle
+	failures  failures
+	planned   replacement
+	stall     stallWatch
+	wait      waitState
+	isParked  bool
+	onHold    bool
+	hasFailed bool
+
+	// eventCount is the number of events so far; lastEvent is the number of the newest event that a handle should
+	// cover.
+	eventCount, lastEvent int
+}
+
+// connection is the connection to the model. Anything that arrives from a stopped connection is ignored.
+type connection struct {
+	epoch        int  // number of the dial
+	conn         Conn // nil if not connected
+	isDialing    bool // a dial is in progress or scheduled
+	hasWebSocket bool // the first dial has a WebSocket, but no session yet
+	hadSession   bool // there was a session before
+	isResumed    bool // the connection continues the session of an earlier one
+	connectedAt  time.Time
+	dialOutcome  DialOutcome        // of the dial
+	cause        string             // of its end, or "" if the gateway ended it
+	cancel       context.CancelFunc // of the dial, or of the reader and writer
+	goroutines   sync.WaitGroup     // dial, reader, writer
+}
+
+// handle is the newest session resumption handle, with which the session can continue.
+type handle struct {
+	value  string
+	event  int  // number of its arrival; see Keeper.eventCount
+	isUsed bool // a connection was resumed with it
+}
+
+// trial tracks in-place changes that Gemini has not accepted yet. The zero value means that no trial is in progress.
+type trial struct {
+	previous *liveconfig.Config // configuration to restore on a rejection, or nil without a trial
+	count    int                // number of updates tried
+	single   bool               // try each update separately, because one of several was rejected
+}
+
+// pendingUpdate is a configuration change that has not been answered.
+type pendingUpdate struct {
+	config    liveconfig.Config
+	rejection error
+	name      string // from AdjustConfig
+}
+
+// replacement is the plan to replace the connection, which stays in use until it is idle.
+type replacement struct {
+	reason   string
+	earliest time.Time // see [Keeper.earliestReplacement]
+	deadline time.Time // zero without a plan
+}
+
+// waitState tracks a time in which the model cannot answer.
+type waitState struct {
+	since  time.Time // zero without a wait
+	unsure bool      // the person may not be waiting
+}
+
+// alarmKind identifies a timer.
+type alarmKind int
+
+const (
+	alarmFirstConfig alarmKind = iota // no configuration has arrived: dial with the current one
+	alarmRetry                        // dial again
+	alarmMaxAge                       // the connection will end soon, although no goAway came
+	alarmGoAway                       // the deadline in goAway is near
+	alarmReplace                      // replace the connection now, even during speech
+	alarmNoHandle                     // the connection is idle, but the awaited handle has not arrived
+	alarmEarliest                     // the connection is old enough to be replaced
+	alarmTrialEnd                     // Gemini has not rejected a change of the configuration
+	alarmStall                        // the model should have reacted
+	alarmStale                        // the input will not be answered any more
+	alarmWait                         // next notice to a waiting person
+	alarmIdle                         // the caller has not returned: the connection costs money
+	numAlarms
+)
+
+// New returns a keeper that is idle until Start.
+func New(o Options, config liveconfig.Config) *Keeper {
+	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll, config.EndSilence())
+	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
+}
+
+// Work delivers functions for the owner's loop to run.
+func (k *Keeper) Work() <-chan func(context.Context) { return k.work }
+
+// Alarms delivers a value whenever the owner's loop must call OnAlarm.
+func (k *Keeper) Alarms() <-chan time.Time { return k.clock.C }
+
+// Config returns the configuration in force.
+func (k *Keeper) Config() *liveconfig.Config { return &k.config }
+
+// Counts returns the statistics so far.
+func (k *Keeper) Counts() Counts { return k.counts }
+
+// Handle returns the handle for the next connection, or "".
+func (k *Keeper) Handle() string { return k.nextHandle(k.config) }
+
+// Connected reports whether there is a connection, even without a caller.
+func (k *Keeper) Connected() bool { return k.current.conn != nil }
+
+// EverConnected reports whether there ever was a connection.
+func (k *Keeper) EverConnected() bool { return k.current.hadSession }
+
+// isServing reports whether there is a connection with a caller.
+func (k *Keeper) isServing() bool { return k.current.conn != nil && !k.isParked }
+
+// RecordEvent counts an event that the next handle should cover, and returns its number.
+func (k *Keeper) RecordEvent() (event int) {
+	k.eventCount++
+	k.lastEvent = k.eventCount
+	return k.eventCount
+}
+
+// HandleCovers reports whether the session of the newest handle has seen the event with that number.
+func (k *Keeper) HandleCovers(event int) bool { return k.handle.value != "" && event < k.handle.event }
+
+// applyConfig puts a configuration in force.
+func (k *Keeper) applyConfig(ctx context.Context, c liveconfig.Config) {
+	if !c.Options.Resumption {
+		k.handle = handle{}
+	}
+	k.config = c
+	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll, c.EndSilence())
+	k.Notify(ctx, ConfigChanged{})
+}
+
+// stopAndWait closes the connection and waits for its reader and writer: Gemini rejects a handle while the connection
+// that used it is open.
+func (l *connection) stopAndWait() {
+	l.epoch++
+	l.isDialing = false
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
+	}
+	if l.conn != nil {
+		l.conn.Close()
+		l.conn = nil
+	}
+	l.goroutines.Wait()
+}
+
+func (r *replacement) isPlanned() bool { return !r.deadline.IsZero() }
+
+// Reasons for which the keeper itself rejects an update.
+var (
+	ErrTooManyUpdates  = errors.New("too many configuration changes are queued for Gemini")
+	ErrTooManyMessages = errors.New("too many messages are queued for Gemini")
+)
+
+// answerUpdate answers the oldest update.
+func (k *Keeper) answerUpdate(ctx context.Context, err error) {
+	name := k.updates[0].name
+	k.updates = k.updates[1:]
+	k.Notify(ctx, UpdateResult{err, name})
+}
+
+// answerRejectedUpdates answers the rejected updates at the front of the queue.
+func (k *Keeper) answerRejectedUpdates(ctx context.Context) {
+	for len(k.updates) > 0 && k.updates[0].rejection != nil {
+		k.answerUpdate(ctx, k.updates[0].rejection)
+	}
+}
+
+// onTrialRejected ends a trial because Gemini has closed the connection. If the trial had several changes, the next
+// connection tries each separately.
+func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
+	if k.trial.count == 1 {
+		defer k.answerUpdate(ctx, err)
+	}
+	k.rollBackTrial(ctx)
+}
+
+// rollBackTrial ends a trial and restores the configuration before it.
+func (k *Keeper) rollBackTrial(ctx context.Context) {
+	old := *k.trial.previous
+	k.clock.Clear(alarmTrialEnd)
+	k.trial = trial{single: k.trial.count > 1}
+	k.applyConfig(ctx, old)
+}

@@ -1,0 +1,208 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
+)
+
+// onConnectionLost handles the end of a connection in use.
+func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
+	young := time.Since(k.current.connectedAt) < calmTime
+	cause, _ := causeOf(err)
+	if k.trial.previous != nil && cause == wire.Fatal { // Gemini has rejected the change, not the conversation
+		k.onTrialRejected(ctx, err)
+		cause = wire.Lost
+	}
+	k.disconnect(ctx) // resets the failures after a calm time
+	f := &k.failures
+	f.lastErr = err
+	closed := (*wire.CloseError)(nil)
+	byGemini := errors.As(err, &closed) && closed.Code >= closeInvalidPayload
+	f.noCloseFrame = !errors.As(err, &closed) || closed.Code == closeAbnormal
+	if cause == wire.Quota || cause == wire.Fatal || cause == wire.Auth {
+		k.failConversation(ctx, err)
+		return
+	}
+	if young {
+		f.addStrike()
+		if byGemini {
+			f.deaths++
+		}
+		if f.isExhausted() {
+			k.reduceSetup(ctx)
+		}
+	}
+	k.scheduleRedial(ctx, 0)
+}
+
+// onDialFailed handles a failed dial.
+func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
+	f := &k.failures
+	f.addFailure(d.err)
+	f.dials++
+	cause, reached := causeOf(d.err)
+	k.Logger.Warn("dial failed", "err", d.err, "cause", cause)
+	switch {
+	case cause == wire.StaleHandle && d.handle != "":
+		k.forgetHandle(ctx)
+	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
+		k.answerRejectedUpdates(ctx)
+		k.answerUpdate(ctx, d.err) // the old configuration continues with the current handle
+		f.dials = 0
+	case cause == wire.Quota && k.current.hadSession: // Google may still count our last connection
+		k.openBreaker(d.config.Model, d.err)
+		k.scheduleRedial(ctx, max(quotaRetry, retryDelay(d.err)))
+		return
+	case cause == wire.Quota, cause == wire.Auth:
+		k.failConversation(ctx, d.err)
+		return
+	case cause == wire.Lost:
+		if reached {
+			f.addStrike()
+		}
+		if f.isExhausted() {
+			k.reduceSetup(ctx)
+		}
+	case d.handle == "" && d.historyTurns == 0: // it was the smallest setup
+		k.failConversation(ctx, d.err)
+		return
+	default: // the identical setup would be rejected again
+		k.reduceSetup(ctx)
+	}
+	delay := retryDelay(d.err)
+	if !k.current.hadSession && (f.dials >= firstDials || delay > lastBackoff) { // the person should learn of the failure sooner
+		k.failConversation(ctx, d.err)
+	}
+	k.scheduleRedial(ctx, min(delay, lastRetry))
+}
+
+// reduceSetup makes the next setup send less.
+func (k *Keeper) reduceSetup(ctx context.Context) {
+	f := &k.failures
+	if f.deaths >= maxDeaths { // the input may be the cause
+		k.Uplink.MarkAnswered()
+		k.giveUpReply(ctx, AnswerAbandoned{})
+		k.Notify(ctx, InputDropped{})
+	}
+	f.strikes, f.deaths = 0, 0
+	switch {
+	case f.step < stepSeeded && k.Handle() != "":
+		f.step = stepSeeded
+	case f.step < stepShort:
+		f.step = stepShort
+	case f.step < stepBare:
+		f.step = stepBare
+	case time.Since(f.firstAt) >= waitEnd:
+		k.failConversation(ctx, f.lastErr)
+	}
+	k.forgetHandle(ctx)
+}
+
+// forgetHandle makes the next dial begin a fresh session.
+func (k *Keeper) forgetHandle(ctx context.Context) {
+	k.handle = handle{}
+	k.Notify(ctx, HandleChanged{})
+}
+
+// failConversation ends the conversation because of a failure between the gateway and Gemini.
+func (k *Keeper) failConversation(ctx context.Context, err error) {
+	if cause, _ := causeOf(err); cause == wire.Quota {
+		next, _ := k.nextConfig()
+		k.openBreaker(next.Model, err)
+	}
+	k.hasFailed = true
+	k.Notify(ctx, ConversationFailed{Err: err, WasConnected: k.current.hadSession})
+}
+
+// openBreaker blocks new conversations with a model, because Google has refused this one for lack of quota.
+func (k *Keeper) openBreaker(model string, err error) {
+	k.Breakers.ForModel(model).openFor(k.Caller, QuotaDelay(err), k.IsProbe)
+	k.IsProbe = false
+}
+
+// scheduleRedial dials again after a pause of at least pause, which grows with the failures.
+func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
+	if k.hasFailed || k.isParked { // parked: dial when a caller is back
+		return
+	}
+	k.current.hasWebSocket = false
+	if k.current.hadSession {
+		k.beginWait()
+		k.wait.unsure = false // whatever the wait was for: the model receives nothing now
+	}
+	k.current.isDialing = true
+	k.clock.Set(alarmRetry, max(pause, k.dialPause()))
+}
+
+// onStall tries the next remedy for a model that does not answer.
+func (k *Keeper) onStall(ctx context.Context) {
+	w := &k.stall
+	if w.trigger == forNothing || !k.isServing() || k.WaitsForTool() {
+		return
+	}
+	speech := w.trigger == ForSpeech
+	if w.stage == 0 && (!speech || k.config.Options.Manual) {
+		w.stage = 1 // nothing to nudge with
+	}
+	sure := w.isUnderstood || !speech
+	aside := w.isUnderstood && k.config.Profile.Proactive && speech
+	remedy := w.nextRemedy(sure, aside, k.handle.value != "")
+	k.beginWait()
+	k.wait.unsure = aside || remedy == Nudge && !w.isUnderstood // which may be noise
+	k.Logger.Warn("model is silent", "tried", remedy, "waits_for", w.trigger)
+	k.tryRemedy(ctx, remedy, sure, aside)
+}
+
+// AskAgain repeats a question after the model has ended its turn without an answer: first on the same connection, then
+// in a fresh session. It reports false when no attempt is left.
+func (k *Keeper) AskAgain(ctx context.Context) bool {
+	remedy := k.stall.nextAfterEmptyTurn()
+	k.Logger.Warn("model ended its turn without an answer", "tried", remedy, "waits_for", k.stall.trigger)
+	k.beginWait()
+	k.wait.unsure = false
+	k.tryRemedy(ctx, remedy, true, false)
+	return remedy != GiveUp
+}
+
+// RestartSession replaces the session by a fresh one with the transcript.
+func (k *Keeper) RestartSession(ctx context.Context) { k.tryRemedy(ctx, Restart, true, false) }
+
+// tryRemedy applies a remedy. sure and aside are as in [AnswerAbandoned].
+func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool) {
+	w := &k.stall
+	k.Notify(ctx, ModelStalled{remedy})
+	switch remedy {
+	case Repeat:
+		k.counts.Repeats++
+		replayed, lost, rest := k.Uplink.QueueReplay(false)
+		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: rest})
+		k.setStallAlarm(k.AnswerTimeout() + replayed/uplink.ReplaySpeed)
+	case Nudge:
+		k.counts.Nudges++
+		if err := k.Uplink.RepeatSpeechEnd(); err != nil {
+			k.Logger.Warn("nudge dropped", "err", err)
+		}
+		k.setStallAlarm(k.AnswerTimeout() / 2)
+	case Resume:
+		k.counts.Resumes++
+		k.planned.reason = "stall"
+		k.replaceNow(ctx)
+	case Restart:
+		k.counts.Restarts++
+		k.planned.reason = "stall"
+		k.forgetHandle(ctx)
+		k.replaceNow(ctx)
+	case GiveUp:
+		if sure {
+			w.missedCount++
+		} else {
+			w.isNoise = true
+		}
+		k.Uplink.MarkAnswered()
+		k.giveUpReply(ctx, AnswerAbandoned{GaveUp: true, Sure: sure, Aside: aside})
+	}
+}

@@ -1,0 +1,142 @@
+package upstream
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// maxAge is the age at which a connection counts as old. Gemini closes a connection after about ten minutes and
+	// does not always send goAway (js-genai #618). It sends goAway after nine minutes, so only connections without
+	// goAway reach this age.
+	maxAge = 9*time.Minute + 15*time.Second
+
+	// maxAgeSpare is the time for the replacement of an old connection to find an idle moment; updateSpare is the same
+	// for a new configuration.
+	maxAgeSpare = 30 * time.Second
+	updateSpare = 30 * time.Second
+
+	// reasonUpdate is the reason for a replacement that the client waits for.
+	reasonUpdate = "update"
+
+	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
+	goAwaySpare = 5 * time.Second
+
+	// goAwayLead is the time before Gemini's deadline from which the first idle moment is used. Google sends goAway a
+	// minute ahead.
+	goAwayLead = 90 * time.Second
+
+	// handleWait limits the wait of an idle connection for a handle that covers the last turn. Gemini sends one within
+	// 100 ms.
+	handleWait = 3 * time.Second
+)
+
+// IsReplacementPlanned reports whether the connection will be replaced at the next idle moment.
+func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
+
+// onGoAway plans to replace the connection before Gemini closes it. Until shortly before, the connection stays in use.
+func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
+	if left > goAwayLead {
+		k.clock.Set(alarmGoAway, left-goAwayLead)
+		return
+	}
+	k.clock.Clear(alarmGoAway)
+	k.planReplacement(ctx, "goAway", left-goAwaySpare)
+}
+
+// planReplacement plans to replace the connection at the next idle moment, but no later than after within.
+func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
+	if k.isParked {
+		k.disconnect(ctx) // without a caller
+		return
+	}
+	earliest := k.earliestReplacement(reason)
+	until := time.Now().Add(max(within, time.Until(earliest), 0))
+	if k.planned.isPlanned() && k.planned.deadline.Before(until) {
+		return
+	}
+	k.planned = replacement{reason: reason, earliest: earliest, deadline: until}
+	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline, because a server may stop responding after goAway
+}
+
+// earliestReplacement returns the earliest time to replace the connection for the reason why. The first connection that is
+// replaced shortly after its start is replaced at once. If the next one is to be replaced shortly after its start too, the
+// server may send goAway on each connection, or the client may change its configuration all the time. Then the connection
+// stays in use until calmTime, or until the server closes it. A client that waits for a new
+// configuration waits no longer than for a dial after a failure.
+func (k *Keeper) earliestReplacement(why string) time.Time {
+	switch young := k.failures.young; {
+	case young == 0:
+		return k.current.connectedAt
+	case why == reasonUpdate:
+		return k.current.connectedAt.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
+	}
+	return k.current.connectedAt.Add(calmTime)
+}
+
+// ReplaceIfIdle carries out a planned replacement if the connection is idle. The owner calls it after each of its
+// steps.
+func (k *Keeper) ReplaceIfIdle(ctx context.Context) {
+	if k.IsReplacementPlanned() && k.canReplace() {
+		k.replaceNow(ctx)
+	}
+}
+
+// canReplace reports whether the connection can be replaced without an interruption: no speech, no expected answer, no
+// running tool, and a handle that covers everything.
+func (k *Keeper) canReplace() bool {
+	if k.Uplink.HasUnanswered() || k.stall.trigger != forNothing || !k.IsIdle() {
+		k.clock.Clear(alarmNoHandle)
+		return false
+	}
+	if left := time.Until(k.planned.earliest); left > 0 {
+		k.clock.Set(alarmEarliest, left)
+		return false
+	}
+	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.isHandleReused() { // no newer handle will come
+		return true
+	}
+	if !k.clock.IsSet(alarmNoHandle) {
+		k.clock.Set(alarmNoHandle, handleWait)
+	}
+	return false
+}
+
+// replaceNow closes the connection and dials the next one with the newest handle. Meanwhile input waits in the uplink.
+func (k *Keeper) replaceNow(ctx context.Context) {
+	if k.isParked {
+		k.disconnect(ctx) // without a caller
+	}
+	if !k.isServing() {
+		return
+	}
+	k.Logger.Info("connection replaced", "why", k.planned.reason, "age", time.Since(k.current.connectedAt).Round(time.Millisecond))
+	k.disconnect(ctx)
+	k.beginWait()
+	k.dialPaced(ctx)
+}
+
+// dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the last
+// connection counts towards the pause.
+func (k *Keeper) dialPaced(ctx context.Context) {
+	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
+		k.current.isDialing, k.current.hasWebSocket = true, false
+		k.clock.Set(alarmRetry, pause)
+		return
+	}
+	k.dialNext(ctx)
+}
+
+// dialPause returns the delay of the next dial. It grows with the number of failed dials and of connections that ended
+// soon after their setup. A common limit applies to all conversations together.
+func (k *Keeper) dialPause() time.Duration {
+	next, _ := k.nextConfig()
+	if next.Profile.IsTextModel {
+		return 0
+	}
+	pause := k.failures.backoff()
+	if k.failures.young > 1 {
+		pause = max(pause, k.Breakers.ForModel(next.Model).redialDelay())
+	}
+	return pause
+}

@@ -1,0 +1,440 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pion/turn/v5"
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+)
+
+// checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first. Then it drops the WebSocket, resumes
+// the conversation, and returns its new socket.
+func (c *checkRun) checkWebRTC(ctx context.Context, s *socket) *socket {
+	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
+		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
+	c.checkPath(ctx, s, mediaPath{name: "WebRTC by UDP", protocol: "udp", mend: blocked, sound: true})
+	c.checkPath(ctx, s, mediaPath{
+		name: "WebRTC by TCP", protocol: "tcp", optional: true, mend: "Let TCP to VOXGATE_TCP_PORT through the firewall.",
+	})
+	for _, server := range s.ice {
+		for _, u := range server.URLs {
+			if strings.HasPrefix(u, "turn") {
+				c.checkRelay(ctx, s, u, server)
+			}
+		}
+	}
+	return c.checkResume(ctx, s)
+}
+
+// checkResume drops the socket without a close frame and resumes the conversation over another one, which it returns.
+func (c *checkRun) checkResume(ctx context.Context, s *socket) *socket {
+	if s.resume == "" {
+		c.fail("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
+		return s
+	}
+	_ = s.conn.NetConn().Close()
+	began := time.Now()
+	next, err := c.dialWebSocket(ctx, "")
+	if err != nil {
+		c.fail("going on", err.Error(), suggestUpgradeRemedy(err))
+		return s
+	}
+	const fleet = "Behind several gateways all need one VOXGATE_REDIS and VOXGATE_REDIS_SECRET (docs/scaling.md)."
+	switch err := next.beginSession(s.token, s.resume); {
+	case err != nil:
+		c.fail("going on", err.Error(), fleet)
+	case !next.resumed:
+		c.fail("going on", "a new conversation began", fleet)
+	default:
+		c.pass("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
+	}
+	return next
+}
+
+// mediaPath is a network path for the voice.
+type mediaPath struct {
+	name     string
+	protocol string // of the gateway's candidates to try; "" tries all
+	server   *webrtc.ICEServer
+	optional bool // the gateway need not have it
+	sound    bool
+	mend     string
+}
+
+// checkPath connects over one path.
+func (c *checkRun) checkPath(ctx context.Context, s *socket, w mediaPath) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout+c.Talk)
+	defer cancel()
+	call, err := newCall(w, c.From)
+	if err != nil {
+		return c.fail(w.name, err.Error(), "")
+	}
+	defer call.close()
+	began := time.Now()
+	offered, err := call.exchangeOffer(ctx, s, w.protocol)
+	switch {
+	case err != nil:
+		return c.fail(w.name, err.Error(), "See the gateway's log.")
+	case offered == 0 && w.optional:
+		return c.pass(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
+	case offered == 0:
+		return c.fail(w.name, "the gateway names no address for it", w.mend)
+	}
+	select {
+	case <-call.connected:
+	case <-time.After(stepTimeout):
+		return c.fail(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
+	case <-ctx.Done():
+		return c.fail(w.name, "stopped", "")
+	}
+	found := fmt.Sprintf("connected after %v", time.Since(began).Round(time.Millisecond))
+	if trip := call.roundTrip(); trip > 0 {
+		found += fmt.Sprintf(", round trip %v", trip.Round(10*time.Microsecond))
+	}
+	c.pass(w.name, "%s", found)
+	if w.sound {
+		c.measureVoice(ctx, s, call)
+	}
+	return true
+}
+
+// measureVoice makes the model speak, and measures loss and jitter of its voice.
+func (c *checkRun) measureVoice(ctx context.Context, s *socket, call *call) {
+	speaking, stop := context.WithCancel(ctx)
+	defer stop()
+	var up sync.WaitGroup
+	up.Go(func() { call.sendSilence(speaking) })
+	question := map[string]any{"parts": []map[string]string{{"text": "Please count slowly, in words, from one to twenty."}}}
+	if err := s.send("SEND_MESSAGE", question); err != nil {
+		c.fail("voice", err.Error(), "")
+		return
+	}
+	select {
+	case <-call.firstPacket:
+		select {
+		case <-time.After(c.Talk):
+		case <-ctx.Done():
+		}
+	case <-time.After(stepTimeout):
+	case <-ctx.Done():
+	}
+	stop()
+	up.Wait()
+	h := call.readStats()
+	if h.packets == 0 {
+		c.fail("voice", "WebRTC is connected, but no sound came",
+			"The model has not answered, or a firewall passes the first packets alone. See the gateway's log.")
+		return
+	}
+	lossPercent := float64(h.lost) / float64(h.packets+h.lost) * 100
+	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lossPercent, h.jitter.Round(100*time.Microsecond))
+	if lossPercent > 5 {
+		c.fail("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
+		return
+	}
+	c.pass("voice", "%s", found)
+}
+
+// forbiddenAddresses lists addresses that a relay must not reach: its own machine, inner networks, the metadata service of a cloud, and
+// an unrelated host. Only permissions for them are requested; no packet is sent there.
+var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
+
+// checkRelay checks a TURN server with the credentials that the gateway gives to clients.
+func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, server iceServer) {
+	name := "relay " + address
+	client, stop, err := turnClient(ctx, address, server, c.tlsConfig())
+	if err != nil {
+		c.fail(name, err.Error(), cmp.Or(suggestTLSRemedy(err), "Let the port through the firewall of the TURN server."))
+		return
+	}
+	defer stop()
+	relayed, err := client.Allocate()
+	if err != nil {
+		mend := "Does coturn run there, and is the port open?"
+		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // coturn's, Pion's
+			mend = "VOXGATE_TURN_SECRET must be coturn's static-auth-secret, and coturn needs use-auth-secret."
+		}
+		c.fail(name, err.Error(), mend)
+		return
+	}
+	defer relayed.Close()
+	var open []string
+	for _, ip := range forbiddenAddresses {
+		if slices.Contains(c.addresses, ip) { // the gateway's own
+			continue
+		}
+		if client.CreatePermission(&net.UDPAddr{IP: net.ParseIP(ip), Port: 9}) == nil {
+			open = append(open, ip)
+		}
+	}
+	if len(open) > 0 {
+		c.fail(name, "it relays to "+strings.Join(open, ", ")+", too",
+			"Strangers can reach inner machines through it: denied-peer-ip=0.0.0.0-255.255.255.255 "+
+				"and allowed-peer-ip= the gateway's (docs/network.md).")
+	}
+	c.checkPath(ctx, s, mediaPath{
+		name: name, server: &webrtc.ICEServer{URLs: []string{address}, Username: server.Username, Credential: server.Credential},
+		mend: "The relay does not reach the gateway: allowed-peer-ip must be the gateway's public address.",
+	})
+}
+
+// turnClient connects to a TURN server.
+func turnClient(ctx context.Context, address string, server iceServer, config *tls.Config) (client *turn.Client, stop func(), err error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	at, query, _ := strings.Cut(rest, "?")
+	if _, _, err := net.SplitHostPort(at); err != nil {
+		at = net.JoinHostPort(at, map[string]string{"turn": "3478", "turns": "5349"}[scheme])
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	var conn net.PacketConn
+	switch {
+	case scheme == "turns":
+		config.ServerName, _, _ = net.SplitHostPort(at)
+		stream, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn = turn.NewSTUNConn(stream)
+	case strings.Contains(query, "transport=tcp"):
+		stream, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn = turn.NewSTUNConn(stream)
+	default:
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // the relayed address will have the same address family
+		if err != nil {
+			return nil, nil, err
+		}
+		to.Close()
+		if conn, err = net.ListenPacket("udp", net.JoinHostPort(to.LocalAddr().(*net.UDPAddr).IP.String(), "0")); err != nil {
+			return nil, nil, err
+		}
+	}
+	client, err = turn.NewClient(&turn.ClientConfig{
+		TURNServerAddr: at, STUNServerAddr: at, Conn: conn, Username: server.Username, Password: server.Credential,
+	})
+	if err == nil {
+		err = client.Listen()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return client, func() { client.Close(); conn.Close() }, nil
+}
+
+// call is the client's side of a WebRTC call.
+type call struct {
+	pc          *webrtc.PeerConnection
+	mic         *webrtc.TrackLocalStaticSample
+	connected   chan struct{}
+	firstPacket chan struct{} // closed by the first packet of the voice
+
+	mu sync.Mutex
+	in voiceStats // guarded by mu
+}
+
+// voiceStats holds the packets, loss and jitter of a received voice: RFC 3550, section 6.4.1 and appendix A.8 for the jitter.
+type voiceStats struct {
+	packets, lost int
+	jitter        time.Duration
+
+	last    uint16
+	transit time.Duration
+}
+
+const opusRate = 48000
+
+func newCall(w mediaPath, from func(net.IP) bool) (*call, error) {
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetNetworkTypes([]webrtc.NetworkType{
+		webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6,
+	})
+	if from != nil {
+		settings.SetIPFilter(from)
+	}
+	config := webrtc.Configuration{}
+	if w.server != nil {
+		config.ICEServers, config.ICETransportPolicy = []webrtc.ICEServer{*w.server}, webrtc.ICETransportPolicyRelay
+	}
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{pc: pc, connected: make(chan struct{}), firstPacket: make(chan struct{})}
+	connected := sync.OnceFunc(func() { close(c.connected) })
+	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		if s == webrtc.PeerConnectionStateConnected {
+			connected()
+		}
+	})
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.countPackets(track) })
+	format := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2}
+	if c.mic, err = webrtc.NewTrackLocalStaticSample(format, "audio", "check"); err == nil {
+		_, err = pc.AddTrack(c.mic)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *call) close() { _ = c.pc.GracefulClose() }
+
+// exchangeOffer sends an offer by the socket, and adds the gateway's candidates of one protocol. It returns their number.
+func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (candidates int, err error) {
+	offer, err := c.pc.CreateOffer(nil)
+	if err != nil {
+		return 0, err
+	}
+	gathered := webrtc.GatheringCompletePromise(c.pc)
+	if err := c.pc.SetLocalDescription(offer); err != nil {
+		return 0, err
+	}
+	select {
+	case <-gathered:
+	case <-time.After(stepTimeout):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if err := s.send("WEBRTC_OFFER", map[string]string{"sdp": c.pc.LocalDescription().SDP}); err != nil {
+		return 0, err
+	}
+	answer, all := "", false
+	var found []webrtc.ICECandidateInit
+	var refused error
+	err = s.waitFor(stepTimeout, func(m message) bool {
+		switch m.Type {
+		case "WEBRTC_ANSWER":
+			var p struct{ SDP string }
+			if json.Unmarshal(m.Payload, &p) == nil {
+				answer = p.SDP
+			}
+		case "WEBRTC_ICE_CANDIDATE":
+			var p webrtc.ICECandidateInit
+			if json.Unmarshal(m.Payload, &p) == nil && p.Candidate != "" {
+				found = append(found, p)
+			} else {
+				all = true
+			}
+		case "GEMINI_ERROR":
+			refused = errors.New(firstLine(m.Payload))
+		}
+		return answer != "" && all || refused != nil
+	})
+	if refused != nil {
+		return 0, refused
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the gateway does not answer the offer: %w", err)
+	}
+	inline, others := splitCandidates(answer)
+	if err := c.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: others}); err != nil {
+		return 0, err
+	}
+	for _, candidate := range append(inline, found...) {
+		if fields := strings.Fields(candidate.Candidate); protocol != "" && (len(fields) < 3 || !strings.EqualFold(fields[2], protocol)) {
+			continue
+		}
+		if err := c.pc.AddICECandidate(candidate); err == nil {
+			candidates++
+		}
+	}
+	return candidates, nil
+}
+
+// splitCandidates separates the candidates from the rest of an answer.
+func splitCandidates(answer string) (candidates []webrtc.ICECandidateInit, others string) {
+	var rest strings.Builder
+	isKnown := map[string]bool{} // every section of a bundle repeats them
+	for line := range strings.Lines(answer) {
+		candidate, is := strings.CutPrefix(strings.TrimSpace(line), "a=")
+		if !is || !strings.HasPrefix(candidate, "candidate:") {
+			rest.WriteString(line)
+		} else if !isKnown[candidate] {
+			isKnown[candidate] = true
+			index := uint16(0)
+			candidates = append(candidates, webrtc.ICECandidateInit{Candidate: candidate, SDPMLineIndex: &index})
+		}
+	}
+	return candidates, rest.String()
+}
+
+// silentPacket is an Opus packet of silence: RFC 6716, section 3.1 (CELT, 20 ms), as browsers send it while muted.
+var silentPacket = []byte{0xf8, 0xff, 0xfe}
+
+// sendSilence sends silence until ctx is done.
+func (c *call) sendSilence(ctx context.Context) {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if c.mic.WriteSample(media.Sample{Data: silentPacket, Duration: 20 * time.Millisecond}) != nil {
+			return
+		}
+	}
+}
+
+// countPackets measures the packets of a track until the call is closed.
+func (c *call) countPackets(track *webrtc.TrackRemote) {
+	began := time.Now()
+	for {
+		p, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		transit := time.Since(began) - time.Duration(p.Timestamp)*time.Second/opusRate
+		c.mu.Lock()
+		in := &c.in
+		if in.packets == 0 {
+			close(c.firstPacket)
+		} else {
+			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // else it is late
+				in.lost += int(gap) - 1
+			} else {
+				in.lost--
+			}
+			if moved := (transit - in.transit).Abs(); moved < time.Second { // a longer one is a pause between talkspurts
+				in.jitter += (moved - in.jitter) / 16
+			}
+		}
+		in.packets++
+		in.last, in.transit = p.SequenceNumber, transit
+		c.mu.Unlock()
+	}
+}
+
+func (c *call) readStats() voiceStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in
+}
+
+// roundTrip returns the round-trip time of the ICE checks, or 0 if it is unknown.
+func (c *call) roundTrip() time.Duration {
+	for _, s := range c.pc.GetStats() {
+		if pair, ok := s.(webrtc.ICECandidatePairStats); ok && pair.Nominated && pair.CurrentRoundTripTime > 0 {
+			return time.Duration(pair.CurrentRoundTripTime * float64(time.Second))
+		}
+	}
+	return 0
+}

@@ -1,0 +1,91 @@
+// Package filewatch detects changed files, so that they can be reloaded, and reloads certificates.
+package filewatch
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// checkInterval is the interval of checks: a removed key stays valid that much longer.
+const checkInterval = time.Second
+
+// Watch detects changes of some files. Its methods may be called from any goroutine.
+type Watch struct {
+	now func() time.Time
+
+	mu          sync.Mutex
+	lastCheck   time.Time
+	fingerprint string
+}
+
+// NewWatch returns a watch of the files' current state. Read them after that, so that no change is missed. It logs a warning for
+// each file that is itself a mount point, as with a container volume of a single file: replacing such a file outside the container
+// leaves the old one inside.
+func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
+	for _, name := range files {
+		if isMountPoint(name) {
+			log.Warn("file is mounted alone, so a replacement outside is not noticed: mount its folder instead", "file", name)
+		}
+	}
+	return &Watch{now: now, lastCheck: now(), fingerprint: fingerprintOf(files)}
+}
+
+// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of several
+// callers, only one gets true.
+func (w *Watch) HasChanged(files func() []string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now().Sub(w.lastCheck) < checkInterval {
+		return false
+	}
+	w.lastCheck = w.now()
+	before := w.fingerprint
+	w.fingerprint = fingerprintOf(files())
+	return w.fingerprint != before
+}
+
+// fingerprintOf returns a string that changes when one of the files is written or replaced.
+func fingerprintOf(files []string) string {
+	var b strings.Builder
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil {
+			inode, links := inodeAndLinks(info)
+			fmt.Fprintln(&b, name, info.Size(), info.ModTime().UnixNano(), inode, links)
+		}
+	}
+	return b.String()
+}
+
+// IsStale reports whether a file that is itself a mount point was replaced or removed outside its mount. The visible content is
+// then outdated, and stays so until the file is mounted again.
+func IsStale(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
+	_, links := inodeAndLinks(info)
+	return links == 0
+}
+
+// maxFile limits the size of a reloaded file, in bytes. The largest known ones, bundles of CA certificates, have 300
+// kB.
+const maxFile = 16 << 20
+
+// CheckFile returns an error for a file that must not be read while calls wait: a named pipe would block until somebody writes into it,
+// and a huge file would fill the memory.
+func CheckFile(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", name)
+	case info.Size() > maxFile:
+		return fmt.Errorf("%s: %d bytes are more than %d", name, info.Size(), maxFile)
+	}
+	return nil
+}

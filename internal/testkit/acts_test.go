@@ -1,0 +1,212 @@
+package testkit_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
+	"voxgate/signaling/access"
+)
+
+// TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
+func TestPermissionsOnARunningCall(t *testing.T) {
+	t.Parallel()
+	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithRTVI)
+	keyOf := func(name string, may ...string) string { return testkit.Must(access.NewKey(l.File, name, may)) }
+	other := keyOf("other", access.MayMint)
+	support := keyOf("support", access.MayWatch)
+	operator := keyOf("operator", access.MayWatchAll)
+	l.EditKeys(func(map[string]any) {})
+	mintBy := func(key, identity string) string {
+		_, _, text := l.RequestToken(key, fmt.Sprintf(`{"identity":%q,"once":false,"expiresIn":60}`, identity))
+		var minted access.TokenResponse
+		if err := json.Unmarshal([]byte(text), &minted); err != nil {
+			t.Fatal(err)
+		}
+		return minted.Token
+	}
+	ada := mintBy(l.Key, "ada")
+	c := testkit.DialWebSocket(t, l.URL)
+	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(ada, `,"resumable":true`))
+	_, _, call := testkit.DialCall(t, l.Gateway, ada, nil)
+	whip := testkit.DialWHIPAs(t, l.Gateway, "desk", ada)
+	pipecat := testkit.DialRTVI(t, l.Gateway, ada, "")
+	l.AdvanceClock(2 * time.Minute)
+
+	doors := []struct {
+		name string
+		acts func(token string) bool
+	}{
+		{"whip", func(token string) bool { // its address is the secret
+			resp, _ := testkit.WhipRequest(t, http.MethodPatch, whip.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
+			return resp.StatusCode == http.StatusUnsupportedMediaType
+		}},
+		{"rtvi", func(token string) bool { // and so is the id of its call
+			body := fmt.Sprintf(`{"pc_id":%q}`, pipecat.ID)
+			resp, _ := testkit.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", body, "Authorization", "Bearer "+token)
+			return resp.StatusCode == http.StatusOK
+		}},
+		{"openai", func(token string) bool {
+			c := testkit.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
+			m, _ := c.AwaitMatch(0, "an answer", func(m testkit.Message) bool { return m.Type == "session.created" || m.Type == "error" })
+			c.Conn.Close()
+			return m.Type == "session.created"
+		}},
+		{"web", func(token string) bool {
+			c := testkit.DialWebSocket(t, l.URL)
+			defer c.Conn.Close()
+			c.Send("CONNECT_GEMINI", testkit.ConnectPayload(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)))
+			var p struct{ SessionID, ResumeToken string }
+			if err := json.Unmarshal(c.AwaitEvent("SETUP_COMPLETE").Payload, &p); err != nil {
+				t.Fatal(err)
+			}
+			if p.SessionID != session {
+				return false
+			}
+			resume = p.ResumeToken
+			return true
+		}},
+		{"sideband", func(token string) bool {
+			_, list := l.SendRequest("GET", "/v1/sessions", token)
+			at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + session + "/events"
+			conn, _, err := websocket.DefaultDialer.Dial(at, http.Header{"Authorization": {"Bearer " + token}})
+			if err == nil {
+				conn.Close()
+			}
+			if listed := strings.Contains(list, session); listed != (err == nil) {
+				t.Errorf("listed %v, watched: %v", listed, err)
+			}
+			return err == nil
+		}},
+	}
+	check := func(who, token, may string) {
+		t.Helper()
+		for _, door := range doors {
+			if got := door.acts(token); got != strings.Contains(may, door.name) {
+				t.Errorf("%s at %s: %v", who, door.name, got)
+			}
+		}
+	}
+	check("ada, whose token has expired", ada, "whip rtvi openai web")
+	check("ada", mintBy(l.Key, "ada"), "whip rtvi openai web")
+	check("eve", mintBy(l.Key, "eve"), "whip rtvi")
+	check("another key's ada", mintBy(other, "ada"), "whip rtvi")
+	check("nobody", "", "whip rtvi")
+	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "whip rtvi")
+	check("the key of her token", l.Key, "whip rtvi openai")
+	check("another key", other, "whip rtvi")
+	check("a key that may watch its own", support, "whip rtvi")
+	check("the operator", operator, "whip rtvi openai sideband")
+	l.EditKeys(testkit.EditFirstKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
+	check("the key of her token, which may watch", l.Key, "whip rtvi openai sideband")
+
+	hangUp := func(token string) int {
+		return testkit.PostAs(t, l.HTTP+"/v1/realtime/calls/"+call+"/hangup", token, "", nil).StatusCode
+	}
+	if eve, her := hangUp(mintBy(l.Key, "eve")), hangUp(l.Key); eve != http.StatusNotFound || her != http.StatusOK {
+		t.Errorf("eve hangs up: %d, her key: %d", eve, her)
+	}
+	below := strings.Replace(whip.Session, "/desk/", "/eager/", 1)
+	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, below, ""); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("below another agent: %s", resp.Status)
+	}
+	resp, _ := testkit.WhipRequest(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the encoder ends its call: %s", resp.Status)
+	}
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+session, support); status != http.StatusNotFound {
+		t.Errorf("a key ends another one's: %d", status)
+	}
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+session+"?now=1", l.Key); status != http.StatusNoContent {
+		t.Errorf("a key ends its own: %d", status)
+	}
+	testkit.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
+}
+
+// A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
+func TestKeyNamedLikeATrunk(t *testing.T) {
+	t.Parallel()
+	l := testkit.StartLockedGateway(t, nil, withTelephony(t))
+	trunks := newTrunks(t, l.Gateway)
+	lines := map[string]string{"telephony": "exotel", "sip": "lab"}
+	keys := map[string]string{}
+	for _, name := range lines {
+		keys[name] = testkit.Must(access.NewKey(l.File, name, []string{access.MayMint, access.MayWatch}))
+	}
+	operator := testkit.Must(access.NewKey(l.File, "operator", []string{access.MayWatchAll}))
+	l.EditKeys(func(map[string]any) {})
+	provider := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}})
+	lab := newStranger(t, trunks, "127.0.0.5")
+	defer lab.Close()
+	lab.invite(t)
+	calls := map[string]string{} // by their doors
+	testkit.Eventually(t, "two calls", func() bool {
+		for _, i := range l.Host.Sessions() {
+			calls[i.Protocol] = i.ID
+		}
+		return len(calls) == len(lines)
+	})
+	for door, id := range calls {
+		at := "/v1/sessions/" + id
+		_, list := l.SendRequest("GET", "/v1/sessions", keys[lines[door]])
+		status, _ := l.SendRequest("DELETE", at, keys[lines[door]])
+		if strings.Contains(list, id) || status != http.StatusNotFound {
+			t.Errorf("%s: the key %s gets %s, and %d when it ends the call", door, lines[door], list, status)
+		}
+		_, list = l.SendRequest("GET", "/v1/sessions", operator)
+		status, _ = l.SendRequest("DELETE", at+"?now=1", operator)
+		if !strings.Contains(list, id) || status != http.StatusNoContent {
+			t.Errorf("%s: the operator gets %s, and %d when they end the call", door, list, status)
+		}
+	}
+	lab.isHungUp(t)
+	testkit.DropConnection(provider)
+	testkit.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
+}
+
+// Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
+func TestStrangersAreNotParsed(t *testing.T) {
+	t.Parallel()
+	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithLive(t, emulator.Scenario{}, nil))
+	for path, contentType := range map[string]string{
+		"/v1/realtime/calls": "application/sdp", "/v1/realtime/client_secrets": "application/json",
+		"/v1/tokens": "application/json",
+		"/whip/desk": "application/sdp", "/v1alpha/auth_tokens": "application/json",
+	} {
+		for _, token := range []string{"", "nonsense"} {
+			resp := testkit.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind"))
+			if resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s with %q: %s", path, token, resp.Status)
+			}
+		}
+	}
+}
+
+// A flood of requests that are refused leaves no more in the log than the gate's own measure: 100 lines, and then 10 a second.
+func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	l := testkit.StartLockedGateway(
+		t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithRTVI, testkit.WithLive(t, emulator.Scenario{}, nil),
+	)
+	began := time.Now()
+	for _, path := range []string{"/v1/realtime/calls", "/whip/desk", "/api/offer", "/v1alpha/auth_tokens"} {
+		for range many {
+			resp := testkit.PostAs(t, l.HTTP+path, "nonsense", "application/sdp", strings.NewReader("x"))
+			if resp.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("%s: %s", path, resp.Status)
+			}
+		}
+	}
+	most := 101 + int(time.Since(began)/(100*time.Millisecond))
+	if lines := strings.Count(l.Logs.String(), "request refused"); lines == 0 || lines > most {
+		t.Errorf("%d lines for %d requests, want %d at most", lines, 4*many, most)
+	}
+}

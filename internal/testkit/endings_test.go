@@ -1,0 +1,153 @@
+package testkit_test
+
+import (
+	"crypto/rand"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/internal/testkit"
+	"voxgate/signaling/access"
+)
+
+// withWatchers are the speakers, and the backend beside one.
+func withWatchers() map[string]func(*testing.T, *testkit.LockedGateway, string) speaker {
+	all := maps.Clone(speakers)
+	all["sideband"] = func(t *testing.T, l *testkit.LockedGateway, token string) speaker {
+		c := testkit.DialWebSocket(t, l.URL)
+		id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(token, ""))
+		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
+		w := testkit.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
+		w.AwaitEvent("SETUP_COMPLETE")
+		s := socketSpeaker(w, "", string(testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More."))))
+		s.conn = nil // its loss ends nothing
+		return s
+	}
+	return all
+}
+
+// operator makes a key that may do anything to all conversations.
+func operator(t *testing.T, l *testkit.LockedGateway) string {
+	t.Helper()
+	key := testkit.Must(access.NewKey(l.File, rand.Text(), []string{access.MayWatchAll}))
+	l.EditKeys(func(map[string]any) {})
+	return key
+}
+
+// talking is a speaker and its conversation.
+type talking struct {
+	speaker
+	door, id string
+}
+
+// allEndings are the ways in which conversations end, and one in which they go on. A speaker of each door begins; not says of which
+// doors none does, and why.
+var allEndings = []struct {
+	name   string
+	grants string
+	not    map[string]string
+	end    func(t *testing.T, l *testkit.LockedGateway, all []talking)
+}{
+	{"not yet, when its token has expired", `{"expiresIn":60}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
+		l.AdvanceClock(2 * time.Minute)
+		for _, s := range all {
+			before := turns(l, s.id)
+			s.more()
+			testkit.Eventually(t, "turn at "+s.door, func() bool { return turns(l, s.id) > before })
+			testkit.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
+		}
+	}},
+	{"its time is over", `{"grant":{"maxSeconds":10}}`, nil, func(_ *testing.T, _ *testkit.LockedGateway, all []talking) {
+		for _, s := range all {
+			s.over(websocket.CloseNormalClosure)
+		}
+	}},
+	{"the backend ends it", `{}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
+		key := operator(t, l)
+		for _, s := range all {
+			if status, body := l.SendRequest("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
+				t.Fatalf("%s: %d %s", s.door, status, body)
+			}
+			s.over(websocket.CloseNormalClosure)
+		}
+	}},
+	{"the gateway stops", `{}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
+		if err := l.Server.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, s := range all {
+			s.over(websocket.CloseGoingAway)
+		}
+	}},
+	{"the client is too slow", `{}`, map[string]string{
+		"whip":     "its sound goes by UDP, which waits for nobody, and it gets nothing else",
+		"sideband": "it carries no conversation",
+	}, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
+		for _, s := range all {
+			s.conn.StopReading()
+		}
+		left := all
+		for deadline := time.Now().Add(testkit.Patience); len(left) > 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v are kept", left)
+			}
+			for _, s := range left { // which says that they have not vanished
+				s.ask()
+			}
+			testkit.PollUntil(2*time.Second, func() bool {
+				left = slices.DeleteFunc(slices.Clone(left), func(s talking) bool { return l.Host.Session(s.id) == nil })
+				return len(left) == 0
+			})
+		}
+	}},
+	{"the client is gone without a word", `{}`, map[string]string{
+		"sideband": "it carries no conversation",
+	}, func(_ *testing.T, _ *testkit.LockedGateway, all []talking) {
+		for _, s := range all {
+			s.gone()
+		}
+	}},
+}
+
+func turns(l *testkit.LockedGateway, id string) int {
+	for _, info := range l.Host.Sessions() {
+		if info.ID == id {
+			return info.Turns
+		}
+	}
+	return -1
+}
+
+// TestEveryProtocolReportsTheReasonOfTheEnd has conversations at all doors end in every way, of which each client hears in
+// the words of its protocol.
+func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, ending := range allEndings {
+		t.Run(ending.name, func(t *testing.T) {
+			t.Parallel()
+			l := startTalkativeGateway(t)
+			var all []talking
+			var known []string
+			for door, open := range withWatchers() {
+				if ending.not[door] != "" {
+					continue
+				}
+				s := talking{speaker: open(t, l, l.MintToken(ending.grants)), door: door}
+				for _, info := range l.Host.Sessions() {
+					if !slices.Contains(known, info.ID) {
+						s.id, known = info.ID, append(known, info.ID)
+					}
+				}
+				all = append(all, s)
+			}
+			ending.end(t, l, all)
+			testkit.Eventually(t, "end of all", func() bool { return len(l.Host.Sessions()) == 0 })
+		})
+	}
+}

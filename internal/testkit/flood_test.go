@@ -1,0 +1,553 @@
+package testkit_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/access"
+)
+
+// floodTime is how long a flood lasts, and longFlood one whose processor time is judged, once it has used up for burstTime what a
+// connection may take at once.
+const floodTime, burstTime, longFlood = 700 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond
+
+// usage is what this process takes while something happens.
+type usage struct {
+	heap  uint64 // bytes in use, at most, more than before
+	cores float64
+
+	others float64 // cores that other processes took
+}
+
+// measure runs f and says what the process took meanwhile.
+func measure(t *testing.T, f func()) (u usage) {
+	inUse := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	began, cpu, all, heap := time.Now(), mediatest.CPUTime(t), allCPUTime(), inUse()
+	done := make(chan struct{})
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if now := inUse(); now > heap {
+				u.heap = max(u.heap, now-heap)
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	f()
+	close(done)
+	sampling.Wait()
+	took := float64(time.Since(began))
+	used := float64(mediatest.CPUTime(t) - cpu)
+	u.cores, u.others = used/took, (float64(allCPUTime()-all)-used)/took
+	return u
+}
+
+// allCPUTime is how long the machine's processors have worked, for whomever (Linux, in ticks of 10 ms); 0: that is not known.
+func allCPUTime() (busy time.Duration) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		if ticks, err := strconv.Atoi(field); err == nil && i != 4 && i != 5 && i < 8 { // neither idle, nor waiting for a disk, nor stolen
+			busy += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return busy
+}
+
+// What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
+const (
+	mostHeap    = 120 << 20
+	mostAnswers = 400
+)
+
+// flooder is a client that floods a door.
+type flooder struct {
+	send func(n int) bool // the n-th time; false: it is not possible any more
+	end  func()
+	web  *testkit.Client // of the client protocol, which is warned; nil: of another door
+	stop func()          // ends a send that waits; nil: none waits long
+
+	// cores is what it may take, once it has used up what a client may do at once; 0: it is not judged. A connection has a tenth of one
+	// for what it sends. The rest is for the flooder itself, the race detector and the calls beside it, on a machine that has other
+	// work to do as well: five connections have taken 1.0 to 1.4. If nothing held it back, one would take a core, and two all of the smallest
+	// machine.
+	cores float64
+}
+
+// flood is one that was found to hurt, by one connection.
+type flood struct {
+	name  string
+	every time.Duration // 0: as fast as it goes
+	long  bool          // each message is as long as one may be, or longer
+	dial  func(*testing.T, *testkit.Gateway) flooder
+}
+
+// floods are those of all doors. A door is added by an option of the gateway below, and rows whose dial has a client of it.
+func floods(slow *httptest.Server) []flood {
+	junk := strings.Repeat("A", 15<<20)
+	manyAnswers := `{"functionResponses":[` + many(30000, `{"id":"1","response":{}}`) + `]}`
+	toolAnswers := `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":` + manyAnswers + `}}`
+	functions := `{"type":"UPDATE_CONFIG","payload":{"tools":[{"functionDeclarations":[` + many(20000, `{"name":"f"}`) + `]}]}}`
+	return []flood{
+		{"media of 11 MB", time.Second / 30, true, floodWeb(
+			fmt.Sprintf(floodAudio, junk[:11<<20-100]),
+			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"`+junk[:11<<20-100]+`"}}}`)},
+		{"junk of 15 MB", time.Second / 30, true, floodWeb(junk, fmt.Sprintf(floodAudio, junk), `{"type":"UPDATE_CONFIG","payload":"`+junk+`"}`)},
+		{"nonsense", 0, false, floodWeb(`{"type":"NONSENSE"}`, `{}`, `[`, `{"type":"SEND_MESSAGE"}`)},
+		{"tool answers, candidates, offers, marks and ids", 0, false, floodWeb(
+			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}}`,
+			`{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":"candidate:1 1 udp 1 192.0.2.1 9 typ host"}}`,
+			`{"type":"WEBRTC_OFFER","payload":{"sdp":"v=0"}}`,
+			`{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":true}}`,
+			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(floodAudio, "AAA="))},
+		{"tool answers with 30,000 ids", 0, false, judged(0.5, floodWeb(toolAnswers))},
+		{"configurations with 20,000 functions", 0, false, judged(0.5, floodWeb(functions))},
+		{"both by five sockets", 0, false, judged(1.75, floodFive(toolAnswers, functions))},
+		{"second offers with 400 messages behind", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
+			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{})
+			messages := append([]string{anotherOffer(t, p, false)}, slices.Repeat([]string{fmt.Sprintf(floodAudio, "AAA=")}, behind)...)
+			return flooder{send: bySocket(c, messages), end: func() { p.HangUp(); testkit.DropConnection(c) }, stop: stopWriting(c)}
+		}},
+		{"text", 0, false, floodWeb(
+			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me all about it."}]}}`)},
+		{"pings", 0, false, floodWeb()},
+		{
+			"messages by a data channel",
+			0,
+			false,
+			floodChannel(`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`),
+		},
+		{"data channels", time.Millisecond, false, func(t *testing.T, g *testkit.Gateway) flooder {
+			_, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true, NoAudio: true})
+			return flooder{send: func(int) bool {
+				_, err := p.PC.CreateDataChannel("events", nil)
+				return err == nil
+			}, end: p.HangUp}
+		}},
+		{"OpenAI: sound of 9 MB", time.Second / 30, true, floodOpenAI(`{"type":"input_audio_buffer.append","audio":"` + junk[:9<<20] + `"}`)},
+		{"OpenAI: items, sessions and nonsense", 0, false, floodOpenAI(
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}}`,
+			`{"type":"session.update","session":{"type":"realtime","tools":[`+many(
+				2000,
+				`{"type":"function","name":"f","parameters":{"type":"object"}}`,
+			)+`]}}`,
+			`{"type":"nonsense"}`,
+		)},
+		{"OpenAI: events by a data channel", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
+			c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.AwaitEvent("session.created")
+			event := `{"type":"nonsense","event_id":"` + junk[:60<<10] + `"}`
+			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+			return flooder{send: func(int) bool { <-tick.C; c.Send(event); return true }, end: func() { tick.Stop(); p.HangUp() }}
+		}},
+		{
+			"Live: sound of 10 MB",
+			time.Second / 30,
+			true,
+			floodLive(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + junk[:10<<20] + `"}}}`),
+		},
+		{
+			"Live: text and turns",
+			0,
+			false,
+			floodLive(`{"realtimeInput":{"text":"Tell me."}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`),
+		},
+		{"Live: tool answers with 30,000 ids", 0, false, floodLive(`{"toolResponse":` + manyAnswers + `}`)},
+		{
+			"VOX: text and nonsense",
+			0,
+			false,
+			floodVOX(`{"type":"text","text":"Tell me."}`, `{"type":"text","text":[`+many(20000, `[]`)+`]}`, `{`),
+		},
+		{"RTVI: text and nonsense", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
+			c := testkit.DialRTVI(t, g, "", "")
+			messages := []string{
+				`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"Tell me.","options":{"run_immediately":true}}}`,
+				`{"label":"rtvi-ai","type":"nonsense","id":"2","data":[` + many(10000, `[]`) + `]}`, `{`,
+			}
+			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+			return flooder{
+				send: func(n int) bool { <-tick.C; c.Send(messages[n%len(messages)]); return true },
+				end:  func() { tick.Stop(); c.Phone.HangUp() },
+			}
+		}},
+		{"sideband: text, configurations and nonsense", 0, false, floodSideband(functions,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}]}}`, `{"type":"NONSENSE"}`, `{"type":"GET_CONTEXT"}`, `[`)},
+		{"WHIP: restarts of ICE", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
+			c := testkit.DialWHIP(t, g, "desk")
+			c.AwaitConnected()
+			fragment := c.ICEFragment()
+			return flooder{send: func(n int) bool {
+				f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				testkit.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				return true
+			}, end: func() {
+				testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+				c.HangUp()
+			}}
+		}},
+		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *testkit.Gateway) flooder { return floodREST(t, g, slow) }},
+		{"REST: 6 bodies of 19 MB for the emulator", 0, false, floodEmulator},
+		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *testkit.Gateway) flooder {
+			l, long := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI), junk[:200<<10]
+			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
+			return flooder{send: func(n int) bool { // where it were parsed first, it would be a bad request
+				resp, text := testkit.WhipRequest(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
+				if resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s: %s", resp.Status, text)
+				}
+				return resp.StatusCode == http.StatusUnauthorized
+			}, end: func() {}}
+		}},
+		{"telephony: sound of 120 KB, digits and nonsense", 0, false, floodTelephone(
+			`{"event":"media","media":{"payload":"`+junk[:120<<10]+`"}}`, `{"event":"dtmf","dtmf":{"digit":"1"}}`,
+			`{"event":"nonsense","more":[`+many(40000, `[]`)+`]}`, `{`)},
+		{"SIP: strangers and wrong passwords", 0, false, floodSIP},
+	}
+}
+
+const floodAudio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
+
+// many is what stands between the brackets of a long array.
+func many(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+
+// floodWeb sends messages of the client protocol over a socket.
+func floodWeb(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		c := testkit.OpenConversation(t, g, `{}`)
+		f := bySocketAlone(c, messages)
+		if messages != nil { // a client that only pings gets no warning
+			f.web = c
+		}
+		return f
+	}
+}
+
+// floodFive sends them over five sockets of one address.
+func floodFive(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		var all []flooder
+		for range 5 {
+			all = append(all, bySocketAlone(testkit.OpenConversation(t, g, `{}`), messages))
+		}
+		each := func(f func(flooder)) {
+			var running sync.WaitGroup
+			for _, one := range all {
+				running.Go(func() { f(one) })
+			}
+			running.Wait()
+		}
+		return flooder{
+			send: func(n int) bool {
+				var broken atomic.Bool
+				each(func(one flooder) {
+					if !one.send(n) {
+						broken.Store(true)
+					}
+				})
+				return !broken.Load()
+			},
+			end: func() { each(func(one flooder) { one.end() }) }, stop: func() { each(func(one flooder) { one.stop() }) },
+		}
+	}
+}
+
+// floodChannel sends them over a data channel.
+func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		c := testkit.OpenConversation(t, g, `{}`)
+		p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true, NoAudio: true})
+		p.Negotiate(false)
+		p.AwaitConnected()
+		return flooder{send: byChannel(p, messages), end: func() { p.HangUp(); testkit.DropConnection(c) }, web: c}
+	}
+}
+
+func floodOpenAI(events ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
+		c.AwaitEvent("session.created")
+		return bySocketAlone(c.Client, events)
+	}
+}
+
+func floodLive(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		c := testkit.DialLive(t, g, "", nil)
+		c.SendFrame(
+			websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`),
+		)
+		c.AwaitEvent("setupComplete")
+		return bySocketAlone(c, messages)
+	}
+}
+
+func floodVOX(frames ...string) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		c := testkit.DialVOX(t, g, nil)
+		c.Send(`{"type":"start"}`)
+		c.Client.AwaitEvent("ready")
+		return bySocketAlone(c.Client, frames)
+	}
+}
+
+// TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
+// it took is there again when it has ended.
+func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
+	slow := slowBackend(t)
+	gate := testkit.Must(access.New(access.Options{
+		Agents: testkit.Agents,
+		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, SessionsPerAddress: 20, BodyMegabytes: floodBodies},
+		Logger: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(gate.Close)
+	g := testkit.StartGateway(
+		t,
+		func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate },
+		testkit.WithVOX(
+			t,
+			nil,
+			nil,
+		),
+		testkit.WithRTVI,
+		testkit.WithOpenAI,
+		testkit.WithLive(t, emulator.Scenario{}, nil),
+		testkit.WithWHIP,
+		withREST(t, slow),
+		withTelephony(t),
+	)
+	for _, test := range floods(slow) {
+		before := awaitIdle(t, g)
+		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
+		checkReleased(t, g, test.name, before)
+	}
+}
+
+// run floods a gateway, and judges what comes of it.
+func (test flood) run(t *testing.T, g *testkit.Gateway) {
+	machine := mediatest.MeasureLateness(t)
+	beside, f := neighbour{call: testkit.OpenConversation(t, g, `{}`), g: g}, test.dial(t, g)
+	defer testkit.DropConnection(beside.call)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	if f.stop != nil {
+		defer context.AfterFunc(ctx, f.stop)()
+	}
+	sent := 0
+	over := make(chan time.Time)
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(max(test.every, 1))
+		defer tick.Stop()
+		for ; ctx.Err() == nil && f.send(sent); sent++ {
+			if test.every > 0 {
+				<-tick.C
+			}
+		}
+	}()
+	last := floodTime
+	if f.cores > 0 {
+		last = longFlood
+		beside.talks(time.After(burstTime))
+		beside.asked, beside.opened = nil, nil
+	}
+	used := measure(t, func() {
+		beside.talks(time.After(last))
+		stop()
+		beside.talks(over) // what is under way goes on
+	})
+	checkReplies(t, f.web, sent)
+	f.end()
+	t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v (median)", sent, used.heap>>20, used.cores,
+		median(beside.asked), median(beside.opened))
+	if used.heap > mostHeap {
+		t.Errorf("it took %d MB", used.heap>>20)
+	}
+	switch {
+	case f.cores == 0 || used.cores <= f.cores:
+	case used.others > 0.5: // two threads of one core, of which each takes longer for the same
+		t.Logf("not judged: it took %.2f cores, and others %.2f", used.cores, used.others)
+	default:
+		t.Errorf("it took %.2f cores, want %.2f at most", used.cores, f.cores)
+	}
+	if test.long && sent > 4 {
+		t.Errorf("%d of 9 MB and more were read", sent)
+	}
+	const most = time.Second
+	if late := max(median(beside.asked), median(beside.opened)); late > most && machine.CanJudge(t, most) {
+		t.Errorf("half of the others waited for %v and more", late)
+	}
+	if late := max(slices.Max(beside.asked), slices.Max(beside.opened), answered(beside.call)); late > testkit.Patience/5 {
+		t.Errorf("somebody waited for %v", late)
+	}
+}
+
+// neighbour is a call beside a flood, and those that begin meanwhile.
+type neighbour struct {
+	call *testkit.Client
+	g    *testkit.Gateway
+
+	asked, opened []time.Duration // how long answers took, and new calls
+}
+
+// talks asks and opens calls until something happens, once at least.
+func (n *neighbour) talks(until <-chan time.Time) {
+	for len(n.asked) == 0 || goesOn(until) {
+		n.asked = append(n.asked, answered(n.call))
+		began := time.Now()
+		testkit.DropConnection(testkit.OpenConversation(n.call.T, n.g, `{}`))
+		n.opened = append(n.opened, time.Since(began))
+	}
+}
+
+// goesOn reports whether something has not happened, nor ended.
+func goesOn(end <-chan time.Time) bool {
+	select {
+	case <-end:
+		return false
+	default:
+		return true
+	}
+}
+
+func median(all []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+// checkReplies checks what a client of the client protocol got: once that it sends too much, and no more errors than it has sent
+// messages that count.
+func checkReplies(t *testing.T, c *testkit.Client, sent int) {
+	t.Helper()
+	if c == nil {
+		return
+	}
+	if n := c.CountMessages("GEMINI_ERROR") + c.CountMessages("CONTEXT"); n > mostAnswers {
+		t.Errorf("%d answers", n)
+	}
+	warned := func() bool { return c.CountWarnings("Too much comes") > 0 } // of what has not been read yet, at the latest
+	if sent > mostAnswers && !testkit.PollUntil(testkit.Patience, warned) {
+		t.Error("no client was warned")
+	}
+	if n := c.CountWarnings("Too much comes"); n > 1 {
+		t.Errorf("warned %d times", n)
+	}
+}
+
+// bySocketAlone floods by a client's socket, and cuts it in the end.
+func bySocketAlone(c *testkit.Client, messages []string) flooder {
+	return flooder{send: bySocket(c, messages), end: func() { testkit.DropConnection(c) }, stop: stopWriting(c)}
+}
+
+// judged is a flood whose processor time is judged.
+func judged(cores float64, dial func(*testing.T, *testkit.Gateway) flooder) func(*testing.T, *testkit.Gateway) flooder {
+	return func(t *testing.T, g *testkit.Gateway) flooder {
+		f := dial(t, g)
+		f.cores = cores
+		return f
+	}
+}
+
+// stopWriting ends a write to a client's socket that waits, and all later ones.
+func stopWriting(c *testkit.Client) func() {
+	return func() { _ = c.Conn.UnderlyingConn().SetWriteDeadline(time.Unix(1, 0)) }
+}
+
+// bySocket sends one of the messages; none are pings. Each was made into a frame before, so that sending it costs little.
+func bySocket(c *testkit.Client, messages []string) func(n int) bool {
+	frames := [][]byte{frame(websocket.PingMessage, "")}
+	if messages != nil {
+		frames = nil
+	}
+	for _, m := range messages {
+		frames = append(frames, frame(websocket.TextMessage, m))
+	}
+	conn := c.Conn.UnderlyingConn()
+	return func(n int) bool {
+		_, err := conn.Write(frames[n%len(frames)])
+		return err == nil
+	}
+}
+
+// frame is a client's frame (RFC 6455 section 5.2), masked with zeros, which leave it as it is.
+func frame(kind int, payload string) []byte {
+	const final, masked = 0x80, 0x80
+	b := []byte{final | byte(kind), masked | 127}
+	if len(payload) < 126 {
+		b[1] = masked | byte(len(payload))
+	} else {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(payload)))
+	}
+	return append(append(b, 0, 0, 0, 0), payload...)
+}
+
+func byChannel(p *testkit.Phone, messages []string) func(n int) bool {
+	const full = 256 << 10
+	low, closed := make(chan struct{}, 1), make(chan struct{})
+	p.Channel.SetBufferedAmountLowThreshold(full)
+	p.Channel.OnBufferedAmountLow(func() {
+		select {
+		case low <- struct{}{}:
+		default:
+		}
+	})
+	p.Channel.OnClose(sync.OnceFunc(func() { close(closed) }))
+	return func(n int) bool {
+		for p.Channel.BufferedAmount() > full {
+			select {
+			case <-low:
+			case <-closed:
+				return false
+			}
+		}
+		return p.Channel.SendText(messages[n%len(messages)]) == nil
+	}
+}
+
+// answered types a question and returns how long the gateway takes until the answer begins.
+func answered(c *testkit.Client) time.Duration {
+	c.T.Helper()
+	c.At = len(c.Messages())
+	began := time.Now()
+	c.Send("SEND_MESSAGE", testkit.TextPayload("Hi"))
+	c.AwaitEvent("ASSISTANT_SPEAKING")
+	took := time.Since(began)
+	c.AwaitEvent("TURN_COMPLETE")
+	return took
+}

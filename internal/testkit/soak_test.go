@@ -1,0 +1,192 @@
+package testkit_test
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
+)
+
+// soak is how many conversations TestSoak opens and closes. With 20,000 it finds no more (2026-11-23).
+const soak = 120
+
+// soakPark is how long a conversation waits for its lost client.
+const soakPark = 100 * time.Millisecond
+
+// endings are the ways in which a conversation ends, as often as they stand here. Each returns when the client has gone.
+var endings = []struct {
+	name  string
+	visit func(*testing.T, *testkit.Gateway)
+}{
+	{"goodbye", func(t *testing.T, g *testkit.Gateway) { leave(testkit.OpenConversation(t, g, `{}`)) }},
+	{"cut", func(t *testing.T, g *testkit.Gateway) {
+		testkit.DropConnection(testkit.OpenConversation(t, g, `{}`))
+	}},
+	{"parked", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.DialWebSocket(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		testkit.ReadSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false)
+		testkit.DropConnection(c)
+	}},
+	{"replaced", func(t *testing.T, g *testkit.Gateway) {
+		first, second := testkit.DialWebSocket(t, g.URL), testkit.DialWebSocket(t, g.URL)
+		first.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		_, token := testkit.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+		second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
+		testkit.ReadSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
+		first.AwaitEvent("GEMINI_DISCONNECTED")
+		first.CloseCode()
+		leave(second)
+	}},
+	{"refused", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.DialWebSocket(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{"tools":"a hammer"}}`)
+		c.AwaitEvent("GEMINI_DISCONNECTED")
+		c.CloseCode()
+	}},
+	{"refused by the model", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.DialWebSocket(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{"model":"gemini-that-nobody-knows"}}`)
+		c.AwaitEvent("GEMINI_DISCONNECTED")
+		c.CloseCode()
+	}},
+	{"the model is lost", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.OpenConversation(t, g, testkit.WeatherTool)
+		c.Send("SEND_MESSAGE", testkit.TextPayload(`/tool get_weather {"location":"London"}`))
+		c.AwaitEvent("TOOL_CALL")
+		c.AwaitMatch(c.At, "another connection", func(m testkit.Message) bool { // there may be no handle yet
+			return strings.Contains(string(m.Payload), `"resuming"`) || strings.Contains(string(m.Payload), `"reseeding"`)
+		})
+		leave(c)
+	}},
+	{"a word", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.OpenConversation(t, g, `{}`)
+		c.AskText("Hi")
+		testkit.DropConnection(c)
+	}},
+	{"nothing said", func(t *testing.T, g *testkit.Gateway) { testkit.DropConnection(testkit.DialWebSocket(t, g.URL)) }},
+	{"nonsense", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.DialWebSocket(t, g.URL)
+		c.Send("NONSENSE", "")
+		c.AwaitEvent("GEMINI_ERROR")
+		testkit.DropConnection(c)
+	}},
+	{"cut in the set-up", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.DialWebSocket(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		c.AwaitEvent("GEMINI_CONNECTED")
+		testkit.DropConnection(c)
+	}},
+	{"WebRTC", func(t *testing.T, g *testkit.Gateway) {
+		c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
+		p.Send("DISCONNECT_GEMINI", "")
+		c.AwaitEvent("GEMINI_DISCONNECTED")
+		c.CloseCode()
+		p.HangUp()
+	}},
+	{"WebRTC, cut", func(t *testing.T, g *testkit.Gateway) {
+		c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
+		p.HangUp()
+		testkit.DropConnection(c)
+	}},
+	{"an offer and no more", func(t *testing.T, g *testkit.Gateway) {
+		c := testkit.OpenConversation(t, g, `{}`)
+		testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).OfferOnly(false)
+		c.AwaitEvent("WEBRTC_ANSWER")
+		leave(c)
+	}},
+}
+
+func leave(c *testkit.Client) {
+	c.T.Helper()
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	c.CloseCode()
+}
+
+// resources are what must be given back.
+type resources struct {
+	goroutines, descriptors int
+	heap                    uint64
+}
+
+func heldResources(t *testing.T, g *testkit.Gateway) (r resources) {
+	t.Helper()
+	g.Logs.ClearLog()
+	for range 2 { // what has a finalizer goes with the second
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resources{runtime.NumGoroutine(), len(files), m.HeapAlloc}
+}
+
+// TestConversationsReleaseTheirResources opens and closes conversations in every way, some at a time; what they took is
+// there again when they are over.
+func TestConversationsReleaseTheirResources(t *testing.T) { // alone: it counts what the process has
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	log := slog.New(slog.DiscardHandler)
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
+		HandleTTL: soakPark, Faults: []emulator.Fault{{On: emulator.OnToolCall, Close: 1011}},
+	}})
+	upstream := httptest.NewServer(model)
+	defer upstream.Close()
+	defer model.Close()
+	g := testkit.StartGateway(t, func(_ *testkit.Endpoints, o *bridge.Options) {
+		o.Client, o.Park = &api.Client{BaseURL: upstream.URL}, soakPark
+	})
+	const atOnce = 12
+	visits := func(n int) {
+		var next atomic.Int64
+		var running sync.WaitGroup
+		for range atOnce {
+			running.Go(func() {
+				for {
+					i := int(next.Add(1) - 1)
+					if i >= n {
+						return
+					}
+					way := endings[i%len(endings)]
+					t.Run(way.name, func(t *testing.T) { way.visit(t, g) }) // whose end frees what its client has
+				}
+			})
+		}
+		running.Wait()
+		testkit.Eventually(t, "end of all conversations", func() bool { return len(g.Host.Sessions()) == 0 })
+	}
+	visits(2 * len(endings)) // what is made once
+	var before, after resources
+	testkit.PollUntil(time.Second, func() bool { // the last goroutines end a moment after their conversation
+		before = heldResources(t, g)
+		return false
+	})
+	visits(soak)
+	back := func() bool {
+		after = heldResources(t, g)
+		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
+	}
+	if !testkit.PollUntil(testkit.Patience, back) {
+		stacks := make([]byte, 1<<20)
+		t.Errorf("not everything was given back:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+	t.Logf("%d conversations; before %+v, after %+v", soak, before, after)
+	if after.heap > before.heap+4<<20 {
+		t.Errorf("%d KB of heap were kept, %d bytes of each conversation", (after.heap-before.heap)>>10, (after.heap-before.heap)/soak)
+	}
+}

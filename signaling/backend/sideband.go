@@ -1,0 +1,298 @@
+// Package backend serves the operator's backend: with a server key it lists the active conversations, ends them, and
+// opens a second connection to one, in addition to the caller's.
+//
+//	GET    /v1/sessions              {"sessions": [{id, door, agent?, …}]}
+//	DELETE /v1/sessions/{id}         ends it after the current answer, or at once with ?now=1. 204
+//	GET    /v1/sessions/{id}/events  a WebSocket: the caller's events, and messages as the caller may send them
+//	GET    /v1/sessions/{id}/audio   both sides, as an endless Ogg Opus stream
+//
+// Gateways that share a Redis answer for each other: requests for a conversation are proxied to its gateway.
+//
+// docs/sideband.md describes the messages: those of the client protocol, and TRANSCRIPT, STEER and RESPOND.
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/client/protocol"
+)
+
+// Server serves the backend.
+type Server struct {
+	Host   *bridge.Host
+	Logger *slog.Logger
+}
+
+// Endpoints returns the endpoints of the backend.
+func (d *Server) Endpoints() []signaling.Endpoint {
+	return []signaling.Endpoint{
+		{Pattern: "GET /v1/sessions", Handler: requireKey(d.serveList)},
+		{Pattern: "DELETE /v1/sessions/{id}", Handler: requireKey(d.withSession(d.serveEnd))},
+		{Pattern: "GET /v1/sessions/{id}/events", Socket: requireKey(d.withSession(d.serveEvents))},
+		{Pattern: "GET /v1/sessions/{id}/audio", Handler: requireKey(d.withSession(d.serveAudio), access.MayListen)},
+	}
+}
+
+// requireKey returns a handler that calls serve for a backend whose server key may watch, and has the privileges in more.
+func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, err := access.From(r.Context()).RequireWatcher(more...)
+		if err != nil {
+			access.WriteError(w, err)
+			return
+		}
+		serve(w, r, key)
+	})
+}
+
+// withSession returns a handler that calls serve with the conversation of a request, if it is here and the key may watch it. It
+// proxies the request if another gateway has the conversation.
+func (d *Server) withSession(
+	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
+) func(http.ResponseWriter, *http.Request, access.Watcher) {
+	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
+		s := d.Host.Session(r.PathValue("id"))
+		switch {
+		case s == nil && d.proxyToOwner(w, r):
+		case s == nil || !key.MayWatch(s.Origin()):
+			writeNotFound(w)
+		default:
+			serve(w, r, s)
+		}
+	}
+}
+
+// sessionInfo is a conversation in the list.
+type sessionInfo struct {
+	ID        string       `json:"id"`
+	Protocol  string       `json:"door"`
+	Agent     string       `json:"agent,omitempty"`
+	Step      string       `json:"step,omitempty"`
+	Identity  string       `json:"identity,omitempty"`
+	Model     string       `json:"model"`
+	State     bridge.State `json:"state"`
+	StartedAt time.Time    `json:"startedAt"`
+	Turns     int          `json:"turns"`
+	Tokens    int          `json:"tokens"`
+	Dollars   *float64     `json:"dollars,omitempty"`
+	Latency   int64        `json:"latencyMs,omitempty"`
+	Loss      loss         `json:"loss,omitzero"`
+}
+
+// loss is a [bridge.Loss] in JSON.
+type loss struct {
+	Up   *float64 `json:"up,omitempty"`
+	Down *float64 `json:"down,omitempty"`
+}
+
+func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Watcher) {
+	sessions := []sessionInfo{}
+	for _, i := range d.Host.Sessions() {
+		if key.MayWatch(bridge.Origin{Key: i.Key}) {
+			sessions = append(sessions, sessionInfo{
+				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+				i.Latency.Milliseconds(), loss(i.Loss),
+			})
+		}
+	}
+	others, silent := d.listOtherNodes(r)
+	sessions = append(sessions, others...)
+	slices.SortFunc(sessions, func(a, b sessionInfo) int { return a.StartedAt.Compare(b.StartedAt) })
+	answer := map[string]any{"sessions": sessions}
+	if silent > 0 {
+		answer["silent"] = silent
+	}
+	access.WriteJSON(w, http.StatusOK, answer)
+}
+
+func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+	var how bridge.Command = bridge.EndAfterSpeaking{}
+	if r.URL.Query().Get("now") != "" {
+		how = bridge.Goodbye{}
+	}
+	if s.Do(how) != nil {
+		writeNotFound(w)
+		return
+	}
+	d.Logger.Info("ended by the backend", "call", s.ID())
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// listenerWriteTimeout is the timeout of a write to a listener that may have stopped reading.
+const listenerWriteTimeout = 2 * time.Second
+
+// serveAudio streams the audio of a conversation until it ends or the listener leaves.
+func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+	w.Header().Set("Content-Type", "audio/ogg")
+	failed, stop, err := s.RecordTo(flushWriter{signaling.NewChunkedWriter(w, listenerWriteTimeout)})
+	if err != nil {
+		access.WriteError(w, err)
+		return
+	}
+	d.Logger.Info("backend listens", "call", s.ID())
+	select {
+	case <-s.Done():
+	case <-failed:
+	case <-r.Context().Done():
+	}
+	_ = stop() // the listener has left, or has received everything
+}
+
+// flushWriter flushes each write.
+type flushWriter struct{ *signaling.ChunkedWriter }
+
+func (l flushWriter) Write(b []byte) (int, error) {
+	n, err := l.ChunkedWriter.Write(b)
+	return n, errors.Join(err, l.FlushError())
+}
+
+// Close implements io.Closer. It does nothing: the response ends when its handler returns.
+func (flushWriter) Close() error { return nil }
+
+func writeNotFound(w http.ResponseWriter) {
+	access.WriteNotFound(w, "There is no conversation of this id.")
+}
+
+// watcher is one connection to a conversation.
+type watcher struct {
+	*signaling.Socket
+	session *bridge.Session
+}
+
+func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+	o := signaling.SocketOptions{Read: protocol.ReadMessage}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
+		socket.MarkOpened()
+		c := &watcher{socket, s}
+		d.Logger.Info("backend watches", "call", s.ID())
+		if stop, err := s.Watch(c.sendEvent); err == nil { // an error means that the conversation has just ended
+			defer stop()
+		}
+		gone := socket.StartReading(c.handleMessage)
+		select {
+		case <-s.Done():
+			c.sendMessage(protocol.DisconnectedMessage(bridge.Reason(s.Err())))
+			if signaling.IsStopping(ctx) { // the connection of the caller may have been closed first
+				return context.Canceled
+			}
+			return nil
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+func (c *watcher) sendMessage(m protocol.ServerMessage) {
+	c.PutText(m.Encode(0))
+}
+
+// Types of messages that only the backend uses.
+const (
+	typeTranscript = "TRANSCRIPT" // what was said, a piece or all of a turn
+	typeSteer      = "STEER"
+	typeRespond    = "RESPOND"
+)
+
+type transcript struct {
+	Role  string `json:"role"` // user or assistant
+	Turn  int    `json:"turn"`
+	Text  string `json:"text"`
+	Final bool   `json:"final"`
+}
+
+// sendEvent sends an event of the conversation. It does not block.
+func (c *watcher) sendEvent(e bridge.Event) {
+	switch b := e.Body.(type) {
+	case bridge.UserText:
+		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
+	case bridge.AssistantText:
+		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
+	case bridge.RawServerContent: // repeats another event in Google's format
+	default:
+		if m, ok := protocol.EventMessage(e); ok {
+			c.sendMessage(m)
+		}
+	}
+}
+
+// handleMessage handles a message of the backend.
+func (c *watcher) handleMessage(in signaling.Message) {
+	began := time.Now()
+	err := in.Err
+	var m protocol.ClientMessage
+	if err == nil {
+		m, err = protocol.ParseMessage(in.Data)
+	}
+	if err == nil {
+		err = c.runCommand(m)
+	}
+	if err != nil {
+		c.sendMessage(protocol.ErrorMessage(err))
+	}
+	c.ChargeTime(time.Since(began))
+}
+
+func (c *watcher) runCommand(m protocol.ClientMessage) error {
+	switch m.Type {
+	case protocol.TypeMessage:
+		turn, _, err := m.ParseTurn()
+		if err != nil {
+			return err
+		}
+		return c.session.Do(turn)
+	case protocol.TypeToolResponse:
+		answers, err := m.ParseToolResponses()
+		for _, a := range answers {
+			a.Backend = true
+			err = errors.Join(err, c.session.Do(a))
+		}
+		return err
+	case protocol.TypeInterrupt:
+		return c.session.Do(bridge.Interrupt{})
+	case protocol.TypeRecording:
+		pause, err := m.ParsePauseRecording()
+		if err != nil {
+			return err
+		}
+		return c.session.Do(pause)
+	case protocol.TypeDisconnect:
+		return c.session.Do(bridge.EndAfterSpeaking{})
+	case protocol.TypePing:
+		c.sendMessage(protocol.PongMessage())
+		return nil
+	case typeRespond:
+		var p struct {
+			Instruction string `json:"instruction"`
+		}
+		if err := m.DecodePayload(&p); err != nil {
+			return err
+		}
+		return c.session.Do(bridge.Prompt{Instruction: p.Instruction})
+	case typeSteer:
+		var p struct {
+			Prompt    string          `json:"prompt"`
+			Voice     string          `json:"voice"`
+			Language  string          `json:"language"`
+			Model     string          `json:"model"`
+			Functions json.RawMessage `json:"functions"`
+		}
+		if err := m.DecodePayload(&p); err != nil {
+			return err
+		}
+		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
+		return c.session.Do(bridge.BackendUpdate{Agent: agent, Functions: p.Functions})
+	}
+	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.ClipText(m.Type)))
+}

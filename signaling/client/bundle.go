@@ -1,0 +1,180 @@
+package client
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Bundles defines which scripts are delivered in one file. It maps a script's path to the scripts that are bundled with
+// it, each after the scripts that it imports. Every script keeps its address and remains a single instance: its own
+// file only re-exports from the bundle.
+type Bundles map[string][]string
+
+var (
+	importLine    = regexp.MustCompile(`(?m)^import (?:\{([^}]*)\} from )?'(\.[^']+)';$`)
+	exportLine    = regexp.MustCompile(`(?m)^export ((?:async )?(?:function\*?|class|const) (\w+))`)
+	mutableExport = regexp.MustCompile(`(?m)^export let\b`)
+	moduleKeyword = regexp.MustCompile(`(?m)^(import|export)\b`)
+	renamedImport = regexp.MustCompile(`(\w+) as (\w+)`)
+	importedName  = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name in an import line
+)
+
+// bundler joins scripts in the style of our own: imports and exports begin at the start of a line, and name what they
+// import or export.
+type bundler struct {
+	sources  map[string][]byte // by path; changed by bundle
+	bundleOf map[string]string // the bundle of each bundled script
+}
+
+// bundleScripts joins scripts, and changes the imports of all others to the bundles. It returns an error if it cannot parse a
+// script, or if a script imports one that comes after it.
+func (b Bundles) bundleScripts(sources map[string][]byte) error {
+	r := &bundler{sources, map[string]string{}}
+	for into, members := range b {
+		for _, name := range members {
+			r.bundleOf[name] = into
+		}
+	}
+	for name, script := range sources {
+		if len(b) > 0 && path.Ext(name) == ".js" && mutableExport.Match(script) {
+			return fmt.Errorf("%s: a bundle cannot export a variable that changes (export let)", name)
+		}
+	}
+	joined := map[string][]byte{}
+	for name := range sources {
+		if path.Ext(name) != ".js" || r.bundleOf[name] != "" {
+			continue
+		}
+		text, err := r.joinScripts(name, b[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		joined[name] = text
+	}
+	for name, into := range r.bundleOf {
+		if sources[name] == nil || sources[into] == nil || path.Dir(name) != path.Dir(into) {
+			return fmt.Errorf("%s: the bundle and its scripts must exist and lie in the same folder: %s", into, name)
+		}
+		joined[name] = fmt.Appendf(nil, "import {%s} from './%s';\nexport const {%s} = %[1]s;\n",
+			scriptVariable(name), path.Base(into), strings.Join(exportedNames(sources[name]), ", "))
+	}
+	maps.Copy(sources, joined)
+	return nil
+}
+
+// joinScripts makes one script of several. The last one keeps its exports.
+func (r *bundler) joinScripts(into string, members []string) ([]byte, error) {
+	var text strings.Builder
+	head := map[string]bool{} // imports from outside the bundle
+	var before []string
+	for _, name := range members {
+		body, err := r.stripImports(name, into, before, head)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		names := exportedNames(r.sources[name])
+		body = exportLine.ReplaceAllString(body, "$1")
+		if odd := moduleKeyword.FindStringIndex(body); odd != nil {
+			return nil, fmt.Errorf("%s: unsupported statement in a bundled script: %.60q", name, body[odd[0]:])
+		}
+		fmt.Fprintf(&text, "const %s = (() => {\n%s\nreturn {%s};\n})();\n", scriptVariable(name), body, strings.Join(names, ", "))
+		before = append(before, name)
+	}
+	body, err := r.stripImports(into, into, before, head)
+	if err == nil {
+		err = checkDuplicateImports(head)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text.WriteString(body)
+	if len(members) > 0 {
+		all := make([]string, len(members))
+		for i, name := range members {
+			all[i] = scriptVariable(name)
+		}
+		fmt.Fprintf(&text, "\nexport {%s};\n", strings.Join(all, ", "))
+	}
+	return []byte(strings.Join(slices.Sorted(maps.Keys(head)), "\n") + "\n" + text.String()), nil
+}
+
+// checkDuplicateImports returns an error for a name that is imported from two places: browsers reject such a script.
+func checkDuplicateImports(head map[string]bool) error {
+	from := map[string]string{}
+	for line := range head {
+		for _, m := range importedName.FindAllStringSubmatch(line, -1) {
+			if other := from[m[1]]; other != "" {
+				return fmt.Errorf("it imports %s twice: %s %s", m[1], other, line)
+			}
+			from[m[1]] = line
+		}
+	}
+	return nil
+}
+
+// stripImports returns a script without its imports, and adds those from outside the bundle to head.
+func (r *bundler) stripImports(name, into string, before []string, head map[string]bool) (string, error) {
+	var failed error
+	body := importLine.ReplaceAllStringFunc(string(r.sources[name]), func(line string) string {
+		m := importLine.FindStringSubmatch(line)
+		from := path.Join(path.Dir(name), m[2])
+		bundle := r.bundleOf[from]
+		switch {
+		case bundle == into && slices.Contains(before, from):
+		case bundle == into || from == into:
+			failed = fmt.Errorf("it imports %s, which comes after it", from)
+		case bundle != "":
+			head[fmt.Sprintf("import {%s} from '%s%s';", scriptVariable(from), strings.TrimSuffix(m[2], path.Base(from)), path.Base(bundle))] = true
+		case name == into || m[1] == "":
+			head[line] = true
+			return ""
+		default:
+			head[fmt.Sprintf("import * as %s from '%s';", scriptVariable(from), m[2])] = true
+		}
+		return fmt.Sprintf("const {%s} = %s;", renamedImport.ReplaceAllString(m[1], "$1: $2"), scriptVariable(from))
+	})
+	return body, failed
+}
+
+func exportedNames(script []byte) (names []string) {
+	for _, m := range exportLine.FindAllSubmatch(script, -1) {
+		names = append(names, string(m[2]))
+	}
+	return names
+}
+
+// scriptVariable returns the name of a script inside a bundle.
+func scriptVariable(name string) string {
+	return "_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(strings.TrimSuffix(name, ".js"))
+}
+
+var (
+	styleLinks = regexp.MustCompile(`(?:<link rel="stylesheet" href="[^"]+" />\s*){2,}`)
+	styleHref  = regexp.MustCompile(`href="([^"]+)"`)
+)
+
+// joinStyles joins the style sheets that follow one another in a page.
+func joinStyles(sources map[string][]byte) {
+	for name, html := range maps.Clone(sources) {
+		if path.Ext(name) != ".html" {
+			continue
+		}
+		sources[name] = styleLinks.ReplaceAllFunc(html, func(links []byte) []byte {
+			var all []byte
+			for _, m := range styleHref.FindAllSubmatch(links, -1) {
+				sheet := sources[path.Join(path.Dir(name), string(m[1]))]
+				if sheet == nil {
+					return links // one of them is not our own
+				}
+				all = append(append(all, sheet...), '\n')
+			}
+			joined := strings.TrimSuffix(name, ".html") + ".css"
+			sources[joined] = all
+			return fmt.Appendf(nil, `<link rel="stylesheet" href="%s" />`, path.Base(joined))
+		})
+	}
+}

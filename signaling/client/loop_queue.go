@@ -1,0 +1,61 @@
+package client
+
+import (
+	"errors"
+	"sync"
+)
+
+// maxQueued limits the functions that wait for a client's loop. A peer posts a candidate for each of our addresses and
+// little else, and the socket one round trip in 5 s: no running loop is that far behind.
+const maxQueued = 1024
+
+// errOverrun ends a client whose loop does not process its posts.
+var errOverrun = errors.New("the client's loop is stuck")
+
+// loopQueue is a queue of functions for a loop. Pion and timers add to it without blocking, because they may call back from
+// inside the loop. If it is full, it calls overrun once.
+type loopQueue struct {
+	wake      chan struct{} // signals new functions
+	onOverrun func()
+
+	mu       sync.Mutex
+	list     []func()
+	isClosed bool
+}
+
+func newLoopQueue(overrun func()) *loopQueue {
+	return &loopQueue{wake: make(chan struct{}, 1), onOverrun: sync.OnceFunc(overrun)}
+}
+
+// enqueue adds f; after close, or if the queue is full, f is dropped.
+func (p *loopQueue) enqueue(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.isClosed:
+		return
+	case len(p.list) == maxQueued:
+		p.onOverrun()
+		return
+	}
+	p.list = append(p.list, f)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeAll removes and returns all functions.
+func (p *loopQueue) takeAll() []func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.list
+	p.list = nil
+	return list
+}
+
+func (p *loopQueue) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isClosed, p.list = true, nil
+}

@@ -1,0 +1,244 @@
+package client
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/client/protocol"
+	"voxgate/signaling/rtc"
+)
+
+const (
+	// connectTimeout is the time from a peer's offer until it must be connected. DTLS itself has no limit: of 14
+	// connections made while a link died, one hung for 36 s.
+	connectTimeout = 10 * time.Second
+)
+
+// peer is a WebRTC connection to the client, from the view of the client's loop.
+type peer struct {
+	*rtc.Peer
+	offerRoute   route // route of its offers, and so of answers and candidates
+	isConnected  bool
+	connectTimer *time.Timer  // closes the peer if it does not connect, initially or after a restart
+	channel      *rtc.Channel // nil until open
+}
+
+// offerError converts the rejection of an offer or a candidate into a protocol error for a field.
+func offerError(field string, err error) error {
+	var r *rtc.RefusedError
+	if !errors.As(err, &r) {
+		return err
+	}
+	return &bridge.Error{Code: bridge.CodeBadOffer, Field: field, Message: field + " " + r.Problem, Err: r.Err}
+}
+
+// newPeer creates a peer; its callbacks post to the loop.
+func (c *webClient) newPeer() (*peer, error) {
+	p := &peer{}
+	var err error
+	p.Peer, err = c.server.RTC.NewPeer(rtc.PeerOptions{
+		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.OpusDecoder, Logger: c.log,
+		OnConnected:      func() { c.postToLoop(func() { c.onConnected(p) }) },
+		OnConnectionLost: func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
+		OnCandidate:      func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
+		Opened:           func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannel(p, opened) }) },
+		Closed:           func(closed *rtc.Channel) { c.postToLoop(func() { c.onLost(closed) }) },
+		Message: func(message []byte, isText bool) {
+			c.channelPace.AdmitMessage(len(message))
+			c.receiveMessage(routeChannel, signaling.Message{Data: message, Text: isText})
+		},
+	})
+	return p, err
+}
+
+// closeAndWait ends the connection and waits for all goroutines that it started.
+func (p *peer) closeAndWait() {
+	if p.connectTimer != nil {
+		p.connectTimer.Stop()
+	}
+	p.Close()
+}
+
+// onOffer answers an offer: with the existing peer if that made it, otherwise with a new peer that replaces it.
+func (c *webClient) onOffer(w route, sdp string) error {
+	if !c.offers.Allow() {
+		return &bridge.Error{
+			Code: bridge.CodeBadOffer, Field: "type",
+			Message: fmt.Sprintf("Too many offers: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
+		}
+	}
+	o, err := rtc.ParseOffer(sdp)
+	if err != nil {
+		return offerError("payload.sdp", err)
+	}
+	p := c.nextPeer
+	if p == nil || !p.IsSameClient(o) {
+		p = c.peer
+	}
+	fresh, restarts := p == nil || !p.IsSameClient(o), false
+	if fresh {
+		if p, err = c.newPeer(); err != nil {
+			return err
+		}
+	} else if restarts = p.RestartsICE(o); restarts && w == routeChannel {
+		// The restart cuts the connection under the channel before the answer can use it.
+		if c.socket == nil {
+			return &bridge.Error{
+				Code: bridge.CodeBadOffer, Field: "payload.sdp",
+				Message: "payload.sdp restarts ICE, which cuts the data channel until the answer is there: send it by WebSocket.",
+			}
+		}
+		w = routeSocket
+	}
+	p.offerRoute = w
+	answer, err := p.Answer(o)
+	if err != nil {
+		if fresh {
+			c.closePeer(p)
+		}
+		return offerError("payload.sdp", err)
+	}
+	c.router.sendMessage(w, protocol.AnswerMessage(answer))
+	if o.Unseen != "" {
+		c.warnOnce("video", "Video is looked at only as VP8, and the offer has "+o.Unseen+": its video section is refused. Sound goes on.")
+	}
+	if fresh {
+		c.installPeer(p)
+	}
+	if fresh || restarts {
+		c.limitConnectTime(p)
+	}
+	c.routeVoice()
+	for _, line := range c.earlyCandidates {
+		c.sendError(w, c.addCandidate(p, line))
+	}
+	c.earlyCandidates = nil
+	return nil
+}
+
+// installPeer installs a new peer: at once if there is none, otherwise when it has connected.
+func (c *webClient) installPeer(p *peer) {
+	switch {
+	case c.peer == nil:
+		c.peer = p
+	case c.peer.isConnected:
+		if c.nextPeer != nil {
+			c.closePeer(c.nextPeer)
+		}
+		c.nextPeer = p
+	default: // the previous one has not even connected
+		c.closePeer(c.peer)
+		c.peer = p
+	}
+}
+
+// limitConnectTime closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
+// it as well.
+func (c *webClient) limitConnectTime(p *peer) {
+	if p.connectTimer != nil {
+		p.connectTimer.Stop()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(connectTimeout, func() {
+		c.postToLoop(func() {
+			if p.connectTimer == timer && (!p.isConnected || p.IsConnecting()) {
+				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v", connectTimeout))
+			}
+		})
+	})
+	p.connectTimer = timer
+}
+
+// onCandidate handles one of the client's candidates, for the newest peer. Candidates before the offer are kept.
+func (c *webClient) onCandidate(m protocol.ClientMessage) error {
+	line, err := m.ParseCandidate()
+	if err != nil {
+		return err
+	}
+	if p := cmp.Or(c.nextPeer, c.peer); p != nil {
+		return c.addCandidate(p, line)
+	}
+	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one too many, so that add reports it
+		c.earlyCandidates = append(c.earlyCandidates, line)
+	}
+	return nil
+}
+
+// addCandidate adds one of the client's candidates to a peer.
+func (c *webClient) addCandidate(p *peer, line string) error {
+	err := p.AddCandidate(line)
+	if errors.Is(err, rtc.ErrTooManyCandidates) {
+		c.warnOnce("candidates", fmt.Sprintf("The first %d candidates of an offer are tried, and the rest is ignored.", rtc.MaxCandidates))
+		return nil
+	}
+	return offerError("payload.candidate", err)
+}
+
+// onChannel moves events to a data channel that has opened.
+func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
+	if p != c.peer && p != c.nextPeer {
+		return
+	}
+	p.channel = opened
+	c.router.setTransport(routeChannel, opened)
+}
+
+// onConnected makes a peer replace the previous one.
+func (c *webClient) onConnected(p *peer) {
+	if p != c.peer && p != c.nextPeer {
+		return
+	}
+	if p == c.nextPeer {
+		c.closePeer(c.peer)
+		c.peer, c.nextPeer = p, nil
+	}
+	p.isConnected = true
+	c.audioBySocket = false
+	c.routeVoice()
+}
+
+// losePeer closes a lost peer. message is the reason without a full stop, or "" if the client knows it.
+func (c *webClient) losePeer(p *peer, message string) {
+	switch p {
+	case c.peer:
+		c.peer, c.nextPeer = c.nextPeer, nil
+	case c.nextPeer:
+		c.nextPeer = nil
+	default:
+		return
+	}
+	c.closePeer(p)
+	if message != "" {
+		c.log.Info("peer lost", "why", message, "was_connected", p.isConnected)
+		where := "over the WebSocket"
+		if c.peer != nil && c.peer.isConnected {
+			where = "over the WebRTC connection that there was"
+		}
+		c.sendError(routeEvents, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice goes on " + where + "."})
+	}
+	c.routeVoice()
+}
+
+// closePeer closes a peer in the background; ServeHTTP waits for it.
+func (c *webClient) closePeer(p *peer) {
+	if p.channel != nil {
+		c.router.removeTransport(p.channel)
+		p.channel = nil
+	}
+	c.closers.Go(p.closeAndWait)
+}
+
+// sendCandidate trickles one of our candidates. It comes after the answer, since the loop was busy with the answer when
+// the candidate was found.
+func (c *webClient) sendCandidate(p *peer, line string) {
+	if line == "" {
+		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())
+		return
+	}
+	mid, index := p.TransportSection()
+	c.router.sendMessage(p.offerRoute, protocol.CandidateMessage(line, mid, index))
+}

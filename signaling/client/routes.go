@@ -1,0 +1,159 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"voxgate/signaling"
+	"voxgate/signaling/client/protocol"
+)
+
+// route selects the connection for a message.
+type route int
+
+const (
+	routeEvents  route = iota // the data channel while it is open, otherwise the socket
+	routeSocket               // the WebSocket, or the channel after the socket was lost
+	routeChannel              // the data channel, or the socket after the channel was lost
+)
+
+// transport is one of the two connections to the client: a WebSocket or a data channel.
+type transport interface {
+	Write(message []byte) error
+	// Limit is the longest message that the line accepts, in bytes; 0 means any.
+	Limit() int
+	// Ready blocks until the line accepts more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
+	Ready(ctx context.Context) error
+}
+
+// socketTransport is the [transport] over the WebSocket.
+type socketTransport struct{ *signaling.WSConn }
+
+func (l *socketTransport) Write(message []byte) error { return l.WSConn.Write(message, true) }
+
+func (l *socketTransport) Limit() int { return 0 }
+
+func (l *socketTransport) Ready(context.Context) error { return nil }
+
+// router holds the two lines to the client, and queues its messages. One goroutine writes to both, so that the last
+// event on the old line is sent before the first on the new one.
+type router struct {
+	enqueue func(signaling.Outgoing) // queues a message
+	onLost  func(transport)          // called for a failed line, by the goroutine that writes
+
+	mu          sync.Mutex
+	transports  [routeChannel + 1]transport
+	wake        chan struct{} // closed and replaced when lines or closed change
+	isClosed    bool
+	seq         uint64
+	lastPieceID uint64
+}
+
+func newRouter() *router { return &router{wake: make(chan struct{})} }
+
+// sendMessage queues a message. It never blocks.
+func (w *router) sendMessage(by route, m protocol.ServerMessage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seq := uint64(0)
+	if by == routeEvents {
+		w.seq++
+		seq = w.seq
+	}
+	w.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(by)})
+}
+
+// setTransport sets one of the two lines: socket or channel.
+func (w *router) setTransport(by route, l transport) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.transports[by] = l
+	w.wakeWaiters()
+}
+
+// removeTransport removes a line.
+func (w *router) removeTransport(lost transport) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for by, l := range w.transports {
+		if l == lost {
+			w.transports[by] = nil
+		}
+	}
+}
+
+// close declares that no further line will be connected: messages without a line are dropped.
+func (w *router) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isClosed = true
+	w.wakeWaiters()
+}
+
+// wakeWaiters wakes goroutines that wait for a line. Needs mu.
+func (w *router) wakeWaiters() {
+	close(w.wake)
+	w.wake = make(chan struct{})
+}
+
+// writeMessage is [signaling.SocketOptions].Write. Its only error is a client that is too slow.
+func (w *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
+	by, err := w.awaitTransport(ctx, route(m.Route), len(m.Data))
+	if by == nil || err != nil {
+		return err
+	}
+	if err := w.writeTo(ctx, by, m.Data); errors.Is(err, signaling.ErrSlow) {
+		return err
+	} else if err != nil { // the line is not used again
+		w.removeTransport(by)
+		w.onLost(by)
+	}
+	return nil
+}
+
+// awaitTransport waits for a line that accepts a message of size bytes. It returns nil if there will be none.
+func (w *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
+	for {
+		w.mu.Lock()
+		by, other, changed, closed := w.transports[routeChannel], w.transports[routeSocket], w.wake, w.isClosed
+		w.mu.Unlock()
+		if by == nil || preferred == routeSocket && other != nil {
+			by = other
+		} else if other != nil && by.Limit() > 0 && size > by.Limit() {
+			by = other // too long for the channel
+		}
+		if by != nil || closed {
+			return by, nil
+		}
+		select {
+		case <-changed: // without a line; the client's loop decides what that means
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// writeTo sends one message, in pieces if necessary.
+func (w *router) writeTo(ctx context.Context, by transport, text []byte) error {
+	limit := by.Limit()
+	if limit == 0 || len(text) <= limit {
+		if err := by.Ready(ctx); err != nil {
+			return err
+		}
+		return by.Write(text)
+	}
+	w.mu.Lock()
+	w.lastPieceID++
+	id := w.lastPieceID
+	w.mu.Unlock()
+	for piece := range protocol.SplitMessage(id, text) {
+		if err := by.Ready(ctx); err != nil {
+			return err
+		}
+		if err := by.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}

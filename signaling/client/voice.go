@@ -1,0 +1,60 @@
+package client
+
+import (
+	"time"
+
+	"voxgate/media"
+	"voxgate/signaling/client/protocol"
+)
+
+// destination is the output for the model's voice.
+type destination int
+
+const (
+	voiceNowhere destination = iota
+	voiceToSocket
+	voiceHeld // until a peer has connected
+	voiceToPeer
+)
+
+// routeVoice selects the destination of the voice.
+func (c *webClient) routeVoice() {
+	to, by := voiceToSocket, (*peer)(nil)
+	switch p := c.peer; {
+	case p != nil && p.isConnected && p.VoiceOutput() != nil:
+		to, by = voiceToPeer, p
+	case c.audioBySocket:
+	case p != nil && p.VoiceOutput() != nil || c.nextPeer != nil && c.nextPeer.VoiceOutput() != nil:
+		to = voiceHeld
+	}
+	if to == c.voiceTo && by == c.voice {
+		return
+	}
+	c.voiceTo, c.voice = to, by
+	switch to {
+	case voiceToPeer:
+		c.session.AttachOutput(by.VoiceOutput())
+	case voiceToSocket:
+		c.session.AttachOutput(&chunkOutput{out: c.router})
+	}
+	c.session.HoldVoice(to == voiceHeld)
+}
+
+// chunkLead limits how far AUDIO_CHUNK may be ahead of real time: enough for network jitter, but short enough that an
+// interruption is audible at once even if a client does not clear its queue.
+const chunkLead = 200 * time.Millisecond
+
+// chunkOutput is the [media.Output] of clients without an audio track. It is not safe for concurrent use; the playout
+// clock has one caller at a time.
+type chunkOutput struct {
+	out *router
+	buf []byte
+}
+
+func (o *chunkOutput) Lead() time.Duration { return chunkLead }
+
+func (o *chunkOutput) WriteFrame(f media.Frame) error {
+	o.buf = media.AppendBytes(o.buf[:0], f.PCM)
+	o.out.sendMessage(routeEvents, protocol.AudioChunkMessage(f.Generation, o.buf))
+	return nil
+}

@@ -1,0 +1,345 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/client/protocol"
+	"voxgate/signaling/rtc"
+)
+
+// webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Only its
+// loop (Serve) changes its state. Readers of messages hand them to the loop, and everything else posts to it.
+type webClient struct {
+	// Immutable.
+	server       *Server
+	router       *router
+	messageCalls chan func()     // for the client's messages; their reader waits until each was handled
+	queue        *loopQueue      // for everything else
+	socketLost   <-chan struct{} // closed when the socket is lost
+
+	done    chan struct{} // closed when the loop has ended
+	cameras rtc.Cameras   // of its peers
+
+	socketPace, channelPace *signaling.RateLimiter
+
+	toldToMove atomic.Bool // the client was asked to change the gateway: if it closes its socket, it has left
+
+	// Guarded by mu.
+	mu            sync.Mutex
+	setupRoutes   []route // routes of the next SETUP_COMPLETE events, in order
+	setupSent     bool    // the first SETUP_COMPLETE was sent
+	contextRoutes []route // routes of the next CONTEXT events, in order
+
+	// Owned by the loop: first run and open, then Serve, then farewell, all in one goroutine.
+	log             *slog.Logger
+	session         *bridge.Session
+	socket          *socketTransport // nil once lost
+	peer            *peer            // in use, or connecting as the first
+	nextPeer        *peer            // connecting, and will replace peer
+	offers          *rate.Limiter
+	earlyCandidates []string // candidates that arrived before an offer
+	earlyOffer      *string  // an offer that arrived before CONNECT_GEMINI
+	joiners         [routeChannel + 1]protocol.Joiner
+	mic             *bridge.Microphone // of audio by socket
+	sampleReader    media.SampleReader // of audio by socket
+	voice           *peer              // that plays the voice, or nil: see voiceTo
+	voiceTo         destination
+	audioBySocket   bool            // the client sends audio by socket, so the voice is not held for a connecting peer
+	warnedTopics    map[string]bool // topics of warnOnce that were warned of
+	awaitsChannel   bool            // the socket was lost while a data channel was about to open: wait channelGrace
+	goodbyeRoute    route
+	closers         sync.WaitGroup // peers being closed
+}
+
+// postToLoop queues f for the loop; after the loop has ended, f is dropped. It never blocks, because Pion also calls back in
+// the loop's goroutine while it answers an offer.
+func (c *webClient) postToLoop(f func()) { c.queue.enqueue(f) }
+
+// runInLoop makes the loop run f, and blocks until it has: no further message is read meanwhile.
+func (c *webClient) runInLoop(f func()) {
+	acted := make(chan struct{})
+	select {
+	case c.messageCalls <- func() { f(); close(acted) }:
+	case <-c.done:
+		return
+	}
+	select {
+	case <-acted:
+	case <-c.done:
+	}
+}
+
+// receiveMessage makes the loop handle a message, and blocks until it has.
+func (c *webClient) receiveMessage(w route, m signaling.Message) {
+	if c.limiterFor(w).TakeThrottleWarning() {
+		c.postToLoop(c.warnThrottled)
+	}
+	c.runInLoop(func() {
+		switch {
+		case !m.Text:
+			c.rejectMessage(w, errNotText)
+		case m.Err != nil:
+			c.rejectMessage(w, m.Err)
+		default:
+			c.onMessage(w, m.Data)
+		}
+	})
+}
+
+// limiterFor returns the rate limiter of the connection of a message.
+func (c *webClient) limiterFor(w route) *signaling.RateLimiter {
+	if w == routeChannel {
+		return c.channelPace
+	}
+	return c.socketPace
+}
+
+// warnThrottled warns the client's developer that the client sends too much.
+func (c *webClient) warnThrottled() {
+	c.log.Info("client held back")
+	c.warnOnce("pace", signaling.RateLimitMessage)
+}
+
+// rejectMessage reports an invalid message to the client.
+func (c *webClient) rejectMessage(w route, err error) {
+	c.limiterFor(w).ChargeHeavy()
+	c.sendError(w, err)
+}
+
+// onRoundTrip records a round trip time of the socket, unless a peer measures its own. It does not block.
+func (c *webClient) onRoundTrip(d time.Duration) {
+	c.postToLoop(func() {
+		if c.voiceTo != voiceToPeer {
+			c.session.SetRoundTrip(d)
+		}
+	})
+}
+
+// channelGrace is the time that a client without a socket is kept while its data channel is about to open. The client
+// sees the channel open a round trip before us, so it may already use the channel and close the socket.
+const channelGrace = 2 * time.Second
+
+// currentPeers returns the current peers, at most two.
+func (c *webClient) currentPeers() []*peer {
+	return slices.DeleteFunc([]*peer{c.peer, c.nextPeer}, func(p *peer) bool { return p == nil })
+}
+
+// onLost removes a line to the client.
+func (c *webClient) onLost(l transport) {
+	c.router.removeTransport(l)
+	switch l := l.(type) {
+	case *socketTransport:
+		if c.socket == l {
+			c.log.Info("socket lost")
+			c.socket = nil
+			l.Close()
+			c.awaitsChannel = true
+			time.AfterFunc(channelGrace, func() { c.postToLoop(func() { c.awaitsChannel = false }) })
+		}
+	case *rtc.Channel:
+		for _, p := range c.currentPeers() {
+			if p.channel == l {
+				p.channel = nil
+			}
+		}
+	}
+}
+
+// isUnreachable reports whether the client cannot be reached any more.
+func (c *webClient) isUnreachable() bool {
+	return c.socket == nil && (c.toldToMove.Load() || !slices.ContainsFunc(c.currentPeers(), func(p *peer) bool {
+		return p.channel != nil || c.awaitsChannel && p.WantsChannel()
+	}))
+}
+
+// awaitConnect reads the socket until CONNECT_GEMINI. Only an offer and candidates may precede it; they are kept.
+func (c *webClient) awaitConnect(ctx context.Context, s *signaling.Socket) (bridge.SessionRequest, error) {
+	for {
+		in, err := s.ReadFirst(ctx, protocol.MaxControl)
+		var m protocol.ClientMessage
+		switch {
+		case ctx.Err() != nil:
+			return bridge.SessionRequest{}, context.Cause(ctx)
+		case err != nil:
+			return bridge.SessionRequest{}, signaling.ErrNoFirstMessage
+		case in.Err != nil:
+			err = errTooLong
+		case !in.Text:
+			err = errNotText
+		default:
+			m, err = protocol.ParseMessage(in.Data)
+		}
+		if err == nil && m.Type == protocol.TypeConnect {
+			var open bridge.SessionRequest
+			var token string
+			if open, token, err = m.ParseConnect(); err == nil {
+				return c.authorizeConnect(ctx, open, token)
+			}
+		} else if err == nil {
+			err = c.storeEarly(m)
+		}
+		c.socketPace.ChargeHeavy()
+		c.sendError(routeSocket, err)
+	}
+}
+
+// errTooLong is the error for a long message before CONNECT_GEMINI.
+var errTooLong = protocol.BadField(
+	"payload",
+	fmt.Sprintf("is too long: before the conversation begins a message may have %d bytes", protocol.MaxControl),
+)
+
+// errNotText is the error for a binary message.
+var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
+
+// protocolName identifies this protocol to tools.
+const protocolName = "web"
+
+// authorizeConnect checks that the client may open a conversation, and answers CONNECT_GEMINI.
+func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
+	open.Origin.Protocol, open.Origin.HasScreen = protocolName, true
+	if err := access.From(ctx).Authorize(&open, token); err != nil {
+		if e := bridge.AsError(err); e.Field != "" { // of what was asked for
+			e.Field = "payload." + e.Field
+		}
+		return bridge.SessionRequest{}, err
+	}
+	c.socket.MarkOpened()
+	c.setupRoutes = append(c.setupRoutes, routeSocket)
+	c.router.sendMessage(routeSocket, protocol.ConnectedMessage(signaling.ICEServersFor(c.server.ICEServers, c.server.TURNSecret, time.Now())))
+	return open, nil
+}
+
+// storeEarly stores a message that may precede CONNECT_GEMINI.
+func (c *webClient) storeEarly(m protocol.ClientMessage) error {
+	switch m.Type {
+	case protocol.TypeOffer:
+		sdp, err := m.ParseOffer()
+		if err == nil {
+			c.earlyOffer = &sdp
+		}
+		return err
+	case protocol.TypeCandidate:
+		return c.onCandidate(m)
+	}
+	return &bridge.Error{
+		Code: bridge.CodeNotConnected, Field: "type",
+		Message: fmt.Sprintf("%s came before CONNECT_GEMINI, which must be first.", protocol.ClipText(m.Type)),
+	}
+}
+
+// Serve implements [bridge.Caller]. It serves the session until the client has left or ctx is done.
+func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
+	c.session = s
+	c.log = c.log.With("call", s.ID())
+	c.log.Info("client connected")
+	defer c.stopCapture()
+	c.routeVoice()
+	if o := c.earlyOffer; o != nil {
+		c.earlyOffer = nil
+		c.sendError(routeSocket, c.onOffer(routeSocket, *o))
+	}
+	c.sendError(routeSocket, s.Greet())
+	for !c.isUnreachable() {
+		select {
+		case f := <-c.messageCalls:
+			c.runQueued() // posts that precede the message first, such as the opening of its channel
+			f()
+		case <-c.queue.wake:
+			c.runQueued()
+		case <-c.socketLost:
+			c.socketLost = nil
+			c.runQueued()
+			if c.socket != nil {
+				c.onLost(c.socket)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// runQueued runs the posted functions.
+func (c *webClient) runQueued() {
+	for _, f := range c.queue.takeAll() {
+		f()
+	}
+}
+
+// stopCapture stops the microphones and cameras that Serve started. A client that takes over may have to wait as long
+// as [rtc.Cameras.Stop] takes, but for nothing else.
+func (c *webClient) stopCapture() {
+	for _, p := range c.currentPeers() {
+		p.StopMicrophone()
+	}
+	c.cameras.Stop()
+}
+
+// sendGoodbye sends the client the reason for the end, and returns the close code and reason for the socket.
+func (c *webClient) sendGoodbye(err error) error {
+	end := func(w route, reason string) { c.router.sendMessage(w, protocol.DisconnectedMessage(reason)) }
+	code, reason := signaling.CloseReason(err)
+	c.mu.Lock()
+	setUp := c.setupSent
+	c.mu.Unlock()
+	var limit bridge.Limit
+	switch {
+	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), errors.Is(err, signaling.ErrNoFirstMessage):
+	case errors.Is(err, bridge.ErrGoodbye):
+		end(c.goodbyeRoute, "goodbye")
+	case errors.Is(err, bridge.ErrReplaced):
+		end(routeChannel, "replaced")
+	case code == signaling.CloseGoingAway:
+		end(routeChannel, "The gateway is shutting down.")
+	case errors.As(err, &limit):
+		end(routeChannel, limit.Error())
+	case setUp:
+		c.sendError(routeChannel, err)
+		end(routeChannel, reason)
+	default:
+		if c.session == nil { // otherwise the session has logged its end
+			c.log.Info("conversation refused", "err", err)
+		}
+		c.router.sendMessage(routeSocket, protocol.SetupRefusedMessage(bridge.AsError(err)))
+		c.sendError(routeSocket, err)
+		end(routeSocket, reason)
+		if code == signaling.CloseFailed { // not logged elsewhere, and the client knows why it was rejected
+			return nil
+		}
+	}
+	return err
+}
+
+// sendError reports an error to the client, unless it is nil.
+func (c *webClient) sendError(w route, err error) {
+	if err != nil {
+		c.router.sendMessage(w, protocol.ErrorMessage(err))
+	}
+}
+
+// sendWarning warns the client's developer.
+func (c *webClient) sendWarning(message string) {
+	c.router.sendMessage(routeEvents, protocol.WarningMessage(message))
+}
+
+// warnOnce warns the client's developer once per topic.
+func (c *webClient) warnOnce(about, message string) {
+	if !c.warnedTopics[about] {
+		c.warnedTopics[about] = true
+		c.sendWarning(message)
+	}
+}

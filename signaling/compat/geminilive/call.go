@@ -1,0 +1,358 @@
+package geminilive
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/signaling"
+	"voxgate/signaling/client/protocol"
+	"voxgate/tools"
+)
+
+const (
+	// maxMessage limits a message, in bytes: an image of 8 MiB in base64, the same as in the client protocol.
+	maxMessage = 11 << 20
+	// maxHeldMessages limits the messages that wait for the conversation to begin. Clients send little while the model is dialled.
+	maxHeldMessages = 64
+	// maxLogged caps client text in a log line, in bytes.
+	maxLogged = 300
+)
+
+// call is one WebSocket. It is a [bridge.Caller], and the [media.Output] of its conversation.
+type call struct {
+	*signaling.Socket
+	server    *Server
+	log       *slog.Logger
+	setupSent chan struct{} // closed once the client was sent setupComplete
+	failed    chan error    // receives the error of a rejected configuration change
+
+	session        atomic.Pointer[bridge.Session]       // nil before Serve
+	resumedSetup   atomic.Pointer[bridge.SetupComplete] // of a resumed conversation; nil for a new one
+	minGeneration  atomic.Uint32                        // first generation whose voice may still be sent
+	pendingChanges atomic.Int32                         // number of client configuration changes without a result
+
+	wantsIndex    bool         // the client wants lastConsumedClientMessageIndex; set before Serve
+	consumedCount atomic.Int64 // number of messages consumed after the setup
+
+	reader     messageReader      // parses the client's messages
+	mic        *bridge.Microphone // mic and dropped are used by the goroutine that handles messages
+	dropLogged bool               // dropped content was already logged
+	translator translator         // used by Notify, whose calls do not overlap
+
+	mu           sync.Mutex
+	hasBegun     bool
+	handle       string   // resumption handle of the conversation
+	heldMessages [][]byte // messages that wait for setupComplete
+}
+
+// requestedConfig holds the newest config that a client requested. It is stored with the conversation.
+type requestedConfig struct {
+	mu     sync.Mutex
+	config []byte
+}
+
+// replace stores a config and reports whether it differs from the previous one.
+func (k *requestedConfig) replace(config []byte) (changed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed = !bytes.Equal(k.config, config)
+	k.config = config
+	return changed
+}
+
+// onRoundTrip records the round-trip time. It does not block.
+func (c *call) onRoundTrip(d time.Duration) {
+	if s := c.session.Load(); s != nil {
+		s.SetRoundTrip(d)
+	}
+}
+
+// sendMessage queues a message for the client. Like Google's server it sends binary messages, which browser clients rely on. Messages
+// queued before begin are held back, so a rejected client receives none.
+func (c *call) sendMessage(message []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hasBegun {
+		if len(c.heldMessages) < maxHeldMessages {
+			c.heldMessages = append(c.heldMessages, message)
+		}
+		return
+	}
+	c.Put(signaling.Outgoing{Data: message})
+}
+
+// sendSetupComplete sends setupComplete and the waiting messages. Only the first call has an effect.
+func (c *call) sendSetupComplete(b bridge.SetupComplete) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hasBegun {
+		return
+	}
+	c.hasBegun = true
+	c.handle = b.ResumeToken
+	list := setupMessages(c.handle, c.consumedIndex())
+	for _, message := range append(list, c.heldMessages...) {
+		c.Put(signaling.Outgoing{Data: message})
+	}
+	c.heldMessages = nil
+	close(c.setupSent)
+}
+
+// consumedIndex returns the index of the newest consumed message, or -1 if the client did not ask for it.
+func (c *call) consumedIndex() int64 {
+	if !c.wantsIndex {
+		return -1
+	}
+	return c.consumedCount.Load()
+}
+
+// run waits for the setup, authenticates the client, and serves the conversation until it ends or the socket is lost.
+func (c *call) run(ctx context.Context, token string) error {
+	bound, err := c.server.lookUpToken(ctx, token)
+	if err != nil {
+		return err
+	}
+	if bound != nil {
+		c.reader.constraints = &bound.Setup
+	}
+	opening, err := c.awaitSetup(ctx)
+	if err != nil {
+		return err
+	}
+	c.wantsIndex = opening.wantsIndex
+	agent := c.reader.extractAgent(c.server.Agents)
+	config := tools.Encode(c.reader.config)
+	open := bridge.SessionRequest{
+		Config: config, Resumable: opening.wantsHandles, ResumeToken: opening.handle,
+		NoCues: true, Origin: bridge.Origin{Protocol: protocolName, Agent: agent}, EndpointState: &requestedConfig{config: config},
+	}
+	if opening.handle != "" {
+		open.ResumeError = bridge.ErrNotResumed
+	}
+	releaseUse, err := c.server.authorizeSession(ctx, token, bound, &open)
+	if err != nil {
+		return err
+	}
+	err = c.server.Host.Serve(ctx, c, open)
+	select {
+	case <-c.setupSent:
+	default:
+		releaseUse() // the conversation did not start
+	}
+	return err
+}
+
+// awaitSetup waits for the first message. Its size limit is lower: it has no images, and the client is not authenticated yet.
+func (c *call) awaitSetup(ctx context.Context) (*setupOptions, error) {
+	m, err := c.ReadFirst(ctx, protocol.MaxControl)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, signaling.ErrNoFirstMessage
+	}
+	c.MarkOpened()
+	if m.Err != nil {
+		return nil, tooLongError(protocol.MaxControl)
+	}
+	q, err := c.reader.parseMessage(m.Data)
+	return q.setup, err
+}
+
+func tooLongError(limit int) error {
+	return badMessage("", fmt.Sprintf("The message is too long: it may have %d bytes.", limit))
+}
+
+// Serve implements bridge.Caller.
+func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
+	c.session.Store(s)
+	defer c.session.Store(nil)
+	c.log.Info("client connected", "call", s.ID())
+	if err := c.resumeSession(s); err != nil {
+		return err
+	}
+	s.AttachOutput(c)
+	messages, ready := c.Messages(), c.setupSent
+	for {
+		select {
+		case <-ready:
+			s.HoldVoice(false)
+			ready = nil
+		case m, ok := <-messages:
+			if !ok {
+				return nil
+			}
+			if err := c.handleMessage(s, m); err != nil {
+				return err
+			}
+			c.consumedCount.Add(1)
+		case err := <-c.failed:
+			s.EndpointState().(*requestedConfig).replace(nil) // the config was rejected
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// resumeSession resumes a conversation; for a new one it does nothing. If the client requests another config, setupComplete waits until it
+// is applied.
+func (c *call) resumeSession(s *bridge.Session) error {
+	resumed, config := c.resumedSetup.Load(), tools.Encode(c.reader.config)
+	switch {
+	case resumed == nil:
+	case s.EndpointState().(*requestedConfig).replace(config):
+		c.pendingChanges.Add(1)
+		return s.Do(bridge.UpdateConfig{Config: config})
+	default:
+		c.sendSetupComplete(*resumed)
+	}
+	return nil
+}
+
+// handleMessage handles one message of the client.
+func (c *call) handleMessage(s *bridge.Session, m signaling.Message) error {
+	if m.Err != nil {
+		return tooLongError(maxMessage)
+	}
+	began := time.Now()
+	q, err := c.reader.parseMessage(m.Data)
+	if err != nil {
+		return err
+	}
+	if q.input == nil || q.input.PCM == nil && q.input.Picture == nil {
+		defer func() { c.ChargeTime(time.Since(began)) }()
+	}
+	if q.dropWarning != "" && !c.dropLogged {
+		c.dropLogged = true
+		c.log.Info("not passed on", "call", s.ID(), "what", q.dropWarning)
+	}
+	if q.input != nil {
+		return c.handleRealtimeInput(s, *q.input)
+	}
+	for _, command := range q.commands {
+		if update, ok := command.(bridge.UpdateConfig); ok {
+			s.EndpointState().(*requestedConfig).replace(update.Config)
+			c.pendingChanges.Add(1)
+		}
+		if err := s.Do(command); err != nil {
+			return err
+		}
+	}
+	for _, a := range q.answers {
+		err := s.Do(a)
+		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // the call may have ended, as at Google
+			return err
+		}
+	}
+	return nil
+}
+
+// handleRealtimeInput passes audio, an image, text, or an activity mark to the conversation.
+func (c *call) handleRealtimeInput(s *bridge.Session, in protocol.RealtimeInput) error {
+	if in.PCM != nil {
+		if c.mic == nil || c.mic.Rate() != in.Rate {
+			c.flushMicrophone()
+			var err error
+			if c.mic, err = s.NewMicrophone(in.Rate); err != nil {
+				return err
+			}
+		}
+		if err := c.mic.WritePCM(in.PCM); err != nil {
+			return err
+		}
+	}
+	if in.Picture != nil {
+		s.SetFrame(in.MediaType, in.Picture, true)
+	}
+	if in.Pauses {
+		c.flushMicrophone()
+	}
+	for _, command := range in.Commands {
+		err := s.Do(command)
+		if _, mark := command.(bridge.Activity); mark && err != nil && bridge.AsError(err).Code == bridge.CodeInvalidState {
+			return badMessage(nameRealtime, "activityStart and activityEnd go with automaticActivityDetection.disabled, audioStreamEnd without.")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *call) flushMicrophone() {
+	if c.mic != nil {
+		c.mic.Flush()
+	}
+}
+
+// Notify implements bridge.Caller.
+func (c *call) Notify(e bridge.Event) {
+	switch b := e.Body.(type) {
+	case bridge.SetupComplete:
+		switch {
+		case b.Resumed: // handled by Serve
+			c.resumedSetup.Store(&b)
+		case !b.Update:
+			c.sendSetupComplete(b)
+		case c.consumeClientChange() && c.resumedSetup.Load() != nil:
+			c.sendSetupComplete(*c.resumedSetup.Load())
+		}
+		return
+	case bridge.SetupFailed:
+		if !c.consumeClientChange() {
+			return
+		}
+		select {
+		case c.failed <- b.Err:
+		default: // one error is enough
+		}
+	case bridge.Interrupted:
+		if b.By != bridge.ByConnectionLoss {
+			c.minGeneration.Store(b.Generation)
+		}
+	case bridge.Log:
+		if b.Level == "warn" {
+			c.log.Info("for the client's developer", "message", tools.Truncate(setupFieldNames.Replace(b.Message), maxLogged))
+		}
+	}
+	for _, m := range c.translator.translateEvent(e.Body) {
+		c.sendMessage(m)
+	}
+	if _, isEnd := e.Body.(bridge.TurnComplete); isEnd && c.wantsIndex {
+		c.mu.Lock()
+		handle := c.handle
+		c.mu.Unlock()
+		if handle != "" {
+			c.sendMessage(resumptionUpdate(handle, c.consumedIndex()))
+		}
+	}
+}
+
+// consumeClientChange reports whether a configuration result belongs to a change by the client, and not to one by the operator's backend.
+func (c *call) consumeClientChange() bool {
+	isClientChange := c.pendingChanges.Load() > 0
+	if isClientChange {
+		c.pendingChanges.Add(-1)
+	}
+	return isClientChange
+}
+
+// Lead implements media.Output. The voice is sent as fast as Google sends it, as clients expect. Some treat generationComplete as its end
+// (livekit-plugins-google 1.8.9, realtime_api.py), so no voice may follow it.
+func (c *call) Lead() time.Duration { return media.UnlimitedLead }
+
+var _ media.BackpressureOutput = (*call)(nil) // implemented by the socket
+
+// WriteFrame implements media.Output.
+func (c *call) WriteFrame(f media.Frame) error {
+	c.Put(signaling.Outgoing{Data: encodeVoice(f.PCM), CurrentGeneration: &c.minGeneration, Generation: f.Generation})
+	return nil
+}

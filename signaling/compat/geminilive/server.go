@@ -1,0 +1,106 @@
+// Package geminilive serves clients of Google's Live API (https://ai.google.dev/api/live): its SDKs, and software built on
+// them. It implements the API's WebSocket, with a token of the gateway in place of Google's key. docs/clients.md
+// describes which line of a client changes, and what is not supported.
+//
+// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a
+// client's messages to commands; both are independent of the socket. The end of a connection to Google is never visible
+// to a client: it gets resumption handles of the gateway, with which it continues its conversation after the loss of its
+// socket.
+package geminilive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/tools"
+)
+
+// protocolName identifies this endpoint in grants and tools.
+const protocolName = "live"
+
+// Server serves the Live API.
+type Server struct {
+	Host    *bridge.Host
+	Agents  *agents.Folder  // "models/NAME" selects one of them
+	Secrets *access.Secrets // stores the ephemeral tokens
+	Logger  *slog.Logger
+}
+
+// Endpoints returns the endpoints. All API versions behave the same, also for ephemeral tokens.
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
+	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
+		mint := signaling.NewHandler(d.Logger, protocolName, d.serveTokenRequest, signaling.WriteGoogleErrorFor)
+		list = append(list, signaling.Endpoint{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
+		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
+			list = append(
+				list,
+				signaling.Endpoint{Pattern: "GET /ws/google.ai.generativelanguage." + version + ".GenerativeService." + method, Socket: d},
+			)
+		}
+	}
+	return list
+}
+
+// ServeHTTP serves one WebSocket until it is closed.
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{server: d, setupSent: make(chan struct{}), failed: make(chan error, 1)}
+	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: closeReason, OnRoundTrip: c.onRoundTrip}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
+		c.Socket, c.log = s, d.Logger.With("remote", s.Remote())
+		err := c.run(ctx, tokenFromRequest(r))
+		if code, _ := closeReason(err); code != signaling.CloseNormal {
+			c.log.Info("live client refused or lost", "close", code, "err", tools.Truncate(err.Error(), maxLogged))
+		}
+		return err
+	})
+}
+
+// tokenFromRequest returns the token from the places that only Google's clients use, or "". Package access reads the common headers.
+func tokenFromRequest(r *http.Request) string {
+	query := r.URL.Query()
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Token ")
+	if !ok {
+		token = ""
+	}
+	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeralPrefix)
+}
+
+// setupFieldNames translates field names in the engine's errors to those of this API.
+var setupFieldNames = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
+
+// closeReason returns the close code and reason that Google's server would use for err. Clients decide by the code whether to retry; see
+// bridge/gemini/wire/cause.go.
+func closeReason(err error) (code int, reason string) {
+	code, reason = signaling.CloseReason(err)
+	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) ||
+		errors.Is(err, signaling.ErrNoFirstMessage) {
+		return code, reason
+	}
+	reason = setupFieldNames.Replace(reason)
+	e := bridge.AsError(err)
+	if e.Field == agents.ErrorField { // same as for an unknown model
+		return signaling.ClosePolicy, reason
+	}
+	switch e.Code {
+	case bridge.CodeBadMessage,
+		bridge.CodeBadConfig,
+		bridge.CodeInvalidAudioFormat,
+		bridge.CodeConfigUpdateFailed,
+		bridge.CodeInvalidState,
+		bridge.CodeRefused:
+		return signaling.CloseInvalid, reason
+	case bridge.CodeResumptionFailed:
+		return signaling.ClosePolicy, "BidiGenerateContent session not found" // SDKs and frameworks look for this text
+	case bridge.CodeBusy, bridge.CodeStreamLimitExceeded:
+		return signaling.CloseFailed, "RESOURCE_EXHAUSTED: " + reason
+	}
+	return code, reason
+}

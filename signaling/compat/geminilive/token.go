@@ -1,0 +1,235 @@
+package geminilive
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+	"voxgate/tools"
+)
+
+const (
+	// ephemeralPrefix is the prefix of all ephemeral tokens, by which SDKs send them in another way than API keys. In the gateway's tokens
+	// authPrefix follows it.
+	ephemeralPrefix = "auth_tokens/"
+	authPrefix      = "at_"
+
+	// Lifetimes of a token: https://ai.google.dev/api/live#AuthToken.
+	tokenLifetime, startWindow, maxLifetime = 30 * time.Minute, time.Minute, 20 * time.Hour
+
+	// maxToken limits a request for a token, in bytes. Most of it is the setup.
+	maxToken = 256 << 10
+)
+
+// authToken is the stored data of an ephemeral token.
+type authToken struct {
+	Token         string      `json:"token"` // access token of the gateway; empty if none is required
+	MaxUses       int         `json:"uses"`  // number of conversations it may start; 0 for any number
+	StartDeadline time.Time   `json:"begins"`
+	ExpiresAt     time.Time   `json:"ends"`
+	Setup         constraints `json:"setup"`
+}
+
+// constraints are the parts of the setup that a token prescribes.
+type constraints struct {
+	HasSetup bool     `json:"value"`
+	Fields   object   `json:"fields"`
+	Mask     []string `json:"mask"` // paths of locked fields; if empty, all fields are locked, if there are any
+}
+
+// applyTo returns a client's setup with the locked fields applied, as described in https://ai.google.dev/api/live#AuthToken. Session
+// resumption is never locked.
+func (c *constraints) applyTo(config object) object {
+	switch {
+	case c == nil || !c.HasSetup && len(c.Mask) == 0:
+		return config
+	case len(c.Mask) == 0:
+		fixed := maps.Clone(c.Fields)
+		if resumption := config["sessionResumption"]; resumption != nil {
+			fixed["sessionResumption"] = resumption
+		}
+		return fixed
+	}
+	fixed := maps.Clone(config)
+	for _, path := range c.Mask {
+		copyField(fixed, c.Fields, strings.Split(path, "."))
+	}
+	return fixed
+}
+
+// isLocked reports whether a field, or a part of it, is locked.
+func (c *constraints) isLocked(field string) bool {
+	return c != nil && (c.HasSetup && len(c.Mask) == 0 ||
+		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
+}
+
+// copyField copies the field at path from one object into another, or removes it there if from lacks it.
+func copyField(into, from object, path []string) {
+	name := path[0]
+	if len(path) == 1 {
+		delete(into, name)
+		if from[name] != nil {
+			into[name] = from[name]
+		}
+		return
+	}
+	child, _ := readObject(into[name], name) // a value of another type is replaced
+	if child == nil {
+		child = object{}
+	}
+	fixed, _ := readObject(from[name], name)
+	copyField(child, fixed, path[1:])
+	into[name] = tools.Encode(child)
+}
+
+// serveTokenRequest handles a request for an ephemeral token: POST /v1alpha/auth_tokens.
+func (d *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) error {
+	minter, err := access.From(r.Context()).RequireMinter(r.URL.Query().Get("key"))
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxToken))
+	if err != nil {
+		return badMessage("", fmt.Sprintf("The request cannot be read: it may have %d bytes.", maxToken))
+	}
+	now := time.Now()
+	data, err := parseTokenRequest(body, now)
+	if err != nil {
+		return err
+	}
+	expiresIn := int(max(1, data.StartDeadline.Sub(now).Seconds()))
+	token, err := minter.Mint(access.TokenRequest{ExpiresIn: expiresIn, Once: new(bool)}, protocolName)
+	if err != nil {
+		return err
+	}
+	data.Token = token.Token
+	secret := authPrefix + rand.Text()
+	if err := d.Secrets.Bind(r.Context(), minter, secret, data, data.ExpiresAt.Sub(now)); err != nil {
+		return err
+	}
+	answer := map[string]any{
+		"name": ephemeralPrefix + secret, "expireTime": data.ExpiresAt.UTC(), "newSessionExpireTime": data.StartDeadline.UTC(),
+	}
+	if data.MaxUses > 0 {
+		answer["uses"] = data.MaxUses
+	}
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	_, _ = w.Write(tools.Encode(answer))
+	return nil
+}
+
+// parseTokenRequest parses a request for a token.
+func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
+	fields := object{}
+	if len(body) > 0 {
+		if fields, err = readObject(body, ""); err != nil {
+			return data, err
+		}
+	}
+	fieldNames := []string{"uses", "expireTime", "newSessionExpireTime", "bidiGenerateContentSetup", "fieldMask", "name"}
+	for name := range fields {
+		if !slices.Contains(fieldNames, name) { // a misspelt limit would otherwise have no effect
+			return data, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", name))
+		}
+	}
+	data.MaxUses = 1
+	if value := fields["uses"]; value != nil && (tools.ReadJSON(value, &data.MaxUses) != nil || data.MaxUses < 0) {
+		return data, badMessage("uses", "must be a number, not below 0.")
+	}
+	if data.ExpiresAt, err = parseTime(fields, "expireTime", now, tokenLifetime); err != nil {
+		return data, err
+	}
+	if data.StartDeadline, err = parseTime(fields, "newSessionExpireTime", now, startWindow); err != nil {
+		return data, err
+	}
+	if data.StartDeadline.After(data.ExpiresAt) {
+		data.StartDeadline = data.ExpiresAt
+	}
+	if value := fields["bidiGenerateContentSetup"]; value != nil {
+		data.Setup.HasSetup = true
+		if data.Setup.Fields, err = readObject(value, "bidiGenerateContentSetup"); err != nil {
+			return data, err
+		}
+	}
+	var mask string
+	if value := fields["fieldMask"]; value != nil && json.Unmarshal(value, &mask) != nil {
+		return data, badMessage("fieldMask", `must be names with commas between them: "model,generationConfig.temperature".`)
+	}
+	for path := range strings.SplitSeq(mask, ",") {
+		if path = tools.ToCamelCase(strings.TrimSpace(path)); path != "" {
+			data.Setup.Mask = append(data.Setup.Mask, path)
+		}
+	}
+	return data, nil
+}
+
+// parseTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns now plus usual.
+func parseTime(fields object, name string, now time.Time, usual time.Duration) (at time.Time, err error) {
+	value := fields[name]
+	if value == nil {
+		return now.Add(usual), nil
+	}
+	if json.Unmarshal(value, &at) != nil {
+		return at, badMessage(name, `must be a time such as "2026-11-23T18:00:00Z".`)
+	}
+	if !at.After(now) || at.After(now.Add(maxLifetime)) {
+		return at, badMessage(name, "must be in the next 20 hours.")
+	}
+	return at, nil
+}
+
+// lookUpToken returns the data of one of the gateway's ephemeral tokens, or nil for other tokens.
+func (d *Server) lookUpToken(ctx context.Context, token string) (*authToken, error) {
+	if !strings.HasPrefix(token, authPrefix) {
+		return nil, nil
+	}
+	data := &authToken{}
+	return data, d.Secrets.LookUp(ctx, token, data)
+}
+
+func unauthorizedError(message string) error {
+	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
+}
+
+// authorizeSession authorizes the client. With an ephemeral token, a new conversation consumes one use, which releaseUse returns, and every
+// conversation, also a resumed one, ends when the token expires.
+func (d *Server) authorizeSession(
+	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
+) (releaseUse func(), err error) {
+	releaseUse = func() {}
+	if bound == nil {
+		return releaseUse, access.From(ctx).Authorize(open, token)
+	}
+	isNew := open.ResumeToken == ""
+	if isNew && time.Now().After(bound.StartDeadline) {
+		return releaseUse, unauthorizedError("This ephemeral token is too old to begin a conversation with.")
+	}
+	if err := access.From(ctx).Authorize(open, bound.Token); err != nil {
+		return releaseUse, err
+	}
+	grant := bridge.Grant{Tools: []string{"*"}}
+	if open.Grant != nil {
+		grant = *open.Grant
+	}
+	remaining := max(time.Until(bound.ExpiresAt), time.Millisecond)
+	grant.MaxDuration = min(cmp.Or(grant.MaxDuration, remaining), remaining)
+	open.Grant = &grant
+	if !isNew || bound.MaxUses == 0 {
+		return releaseUse, nil
+	}
+	ok, releaseUse, err := d.Secrets.CountUse(ctx, token, rand.Text(), bound.MaxUses, time.Until(bound.ExpiresAt))
+	if err == nil && !ok {
+		err = unauthorizedError("This ephemeral token has been used too many times.")
+	}
+	return releaseUse, err
+}

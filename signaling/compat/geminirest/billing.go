@@ -1,0 +1,232 @@
+package geminirest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/pricing"
+	"voxgate/tools"
+)
+
+const (
+	// bytesPerToken is the approximate size of a token of text (https://ai.google.dev/gemini-api/docs/tokens).
+	bytesPerToken = 4
+	// imageTokens is the cost of an image at the default resolution (https://ai.google.dev/gemini-api/docs/media-resolution).
+	// mediaBytesPerToken is an estimate for other media: speech has 32 tokens/s, and MP3 at 64 kbit/s 8,000 bytes/s.
+	imageTokens, mediaBytesPerToken = 1120, 250
+	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
+	maxOutput = 65_536
+	// maxCandidates limits the answers (candidates) of a request that the reservation counts (https://ai.google.dev/api/generate-content).
+	maxCandidates = 8
+)
+
+// bill tracks the cost of a call.
+type bill struct {
+	settle         func(cost bridge.Cost) // records the cost with the account; nil if not counted
+	price          pricing.ModelPrices
+	requestTokens  int         // size of the request in tokens, estimated from its length
+	reportedTokens wire.Tokens // tokens reported by the backend so far
+	answerBytes    int         // length of the answer so far, in bytes of text
+	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
+}
+
+// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 for no limit. It returns the request
+// to send, whose output limit is lowered if the budget does not cover the maximum. An error is a [*bridge.Error]: a dollar limit
+// applies and the model has no price, or the budget does not even cover the request ([bridge.ErrBudget]). The caller must pay the
+// bill.
+func reserveCallCost(
+	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
+) (*bill, []byte, error) {
+	tokens, dollars := account.HasLimits()
+	dollars = dollars || most > 0
+	m, ok := host.PriceOf(model)
+	if dollars && !ok {
+		return nil, nil, &bridge.Error{
+			Code:    bridge.CodeForbidden,
+			Message: fmt.Sprintf("The model %q has no price, but spending is limited in dollars.", tools.Truncate(model, 100)),
+		}
+	}
+	b := &bill{price: m, maxMicros: bridge.ToMicros(most), requestTokens: len(request) / bytesPerToken}
+	if !tokens && !dollars {
+		return b, request, nil
+	}
+	q := parseRequestSize(request)
+	b.requestTokens = q.estimateTokens(len(request))
+	return b.reserveBudget(account, request, isGenerateMethod(method), q.candidateCount(), q.maxOutputTokens())
+}
+
+// maxCost returns the maximum cost of the request with output tokens of answer.
+func (b *bill) maxCost(output int) bridge.Cost {
+	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
+}
+
+// reserveBudget reserves the cost of the request and, if generates is set, of the given number of answers with at most output tokens
+// each. If output is not positive, the model's maximum applies; at least one answer counts.
+func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
+	answers = min(max(1, answers), maxCandidates)
+	if output <= 0 || output > maxOutput {
+		output = maxOutput
+	}
+	if !generates {
+		answers, output = 1, 0
+	}
+	most := b.maxCost(answers * output)
+	got, settle, err := account.ReserveCost(most)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.settle = settle
+	if b.maxMicros > 0 {
+		got.Micros = min(got.Micros, b.maxMicros)
+	}
+	if got == most {
+		return b, request, nil
+	}
+	remaining := got.Tokens - b.requestTokens // lowered below if the dollars cover less
+	if one := b.price.MaxCost(0, 1); one > 0 {
+		remaining = min(remaining, int((float64(got.Micros)-b.price.MaxCost(b.requestTokens, 0))/one))
+	}
+	limit := remaining / answers
+	if !generates || limit <= 0 {
+		settle(bridge.Cost{})
+		return nil, nil, &bridge.Error{
+			Code: bridge.CodeBusy, Err: bridge.ErrBudget,
+			Message: fmt.Sprintf("The request takes about %d tokens, and less is left of the budget.", b.requestTokens),
+		}
+	}
+	request, err = editRequest(request, func(fields object) {
+		setField(subobject(fields, "generationConfig"), "maxOutputTokens", limit)
+	})
+	if err != nil {
+		settle(bridge.Cost{})
+		return nil, nil, err
+	}
+	return b, request, nil
+}
+
+func isGenerateMethod(method string) bool {
+	return method == "generateContent" || method == "streamGenerateContent"
+}
+
+// recordAnswer records the text and the reported usage of a part of an answer. In a stream, each usage is a running total.
+func (b *bill) recordAnswer(answer object) {
+	candidates, _ := answer["candidates"].([]any)
+	for _, one := range candidates {
+		candidate, _ := one.(object)
+		content, _ := candidate["content"].(object)
+		parts, _ := content["parts"].([]any)
+		for _, p := range parts {
+			part, _ := p.(object)
+			text, _ := part["text"].(string)
+			b.answerBytes += len(text)
+		}
+	}
+	usage, _ := answer["usageMetadata"].(object)
+	if t, err := wire.ParseTokens(tools.Encode(usage)); err == nil && t.Total >= b.reportedTokens.Total {
+		b.reportedTokens = t
+	}
+}
+
+// settleCost settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it
+// estimates tokens from the length of the request and of the text received until the client left or the stream broke off. ctx is that
+// of the call; answered reports a complete answer.
+func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
+	t := b.reportedTokens
+	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
+		said := b.answerBytes / bytesPerToken
+		t = wire.Tokens{Prompt: b.requestTokens, Response: said, Total: b.requestTokens + said}
+	}
+	cost := bridge.Cost{Tokens: t.Total, Micros: int(math.Ceil(b.price.Cost(t)))}
+	if b.settle != nil {
+		b.settle(cost)
+	}
+	return cost
+}
+
+// requestSize holds the parts of a request that determine its cost. Google also accepts field names in snake_case.
+type requestSize struct {
+	Content     sizedContent   `json:"content"`
+	Contents    []sizedContent `json:"contents"`
+	Requests    []requestSize  `json:"requests"`
+	Wrapped     *requestSize   `json:"generateContentRequest"`
+	Config      outputLimit    `json:"generationConfig"`
+	SnakeConfig outputLimit    `json:"generation_config"`
+}
+
+type outputLimit struct {
+	MaxTokens       int `json:"maxOutputTokens"`
+	SnakeMaxTokens  int `json:"max_output_tokens"`
+	Candidates      int `json:"candidateCount"`
+	SnakeCandidates int `json:"candidate_count"`
+}
+
+type sizedContent struct {
+	Parts []struct {
+		Media    *mediaPart `json:"inlineData"`
+		OldMedia *mediaPart `json:"inline_data"`
+	} `json:"parts"`
+}
+
+type mediaPart struct {
+	MIMEType      string     `json:"mimeType"`
+	SnakeMIMEType string     `json:"mime_type"`
+	Data          jsonLength `json:"data"`
+}
+
+// jsonLength is the length of a JSON value, whose content is discarded.
+type jsonLength int
+
+func (s *jsonLength) UnmarshalJSON(text []byte) error {
+	*s = jsonLength(len(text))
+	return nil
+}
+
+// parseRequestSize parses a request. Unreadable parts count as text; the backend reports what is wrong with them.
+func parseRequestSize(request []byte) (q requestSize) {
+	_ = json.Unmarshal(request, &q)
+	return q
+}
+
+// estimateTokens estimates the tokens of a request of length bytes: everything except media counts as text.
+func (q *requestSize) estimateTokens(length int) int {
+	bytes, tokens := q.estimateMedia()
+	return tokens + max(0, length-bytes)/bytesPerToken
+}
+
+// estimateMedia returns the number of bytes of the request that are media, and an estimate of their tokens.
+func (q *requestSize) estimateMedia() (bytes, tokens int) {
+	for _, c := range append(q.Contents, q.Content) {
+		for _, p := range c.Parts {
+			for _, m := range []*mediaPart{p.Media, p.OldMedia} {
+				switch {
+				case m == nil, strings.HasPrefix(m.MIMEType+m.SnakeMIMEType, "text/"):
+				case strings.HasPrefix(m.MIMEType+m.SnakeMIMEType, "image/"):
+					bytes, tokens = bytes+int(m.Data), tokens+imageTokens
+				default:
+					bytes, tokens = bytes+int(m.Data), tokens+int(m.Data)/mediaBytesPerToken
+				}
+			}
+		}
+	}
+	nested := q.Requests
+	if q.Wrapped != nil {
+		nested = append(nested, *q.Wrapped)
+	}
+	for i := range nested {
+		b, t := nested[i].estimateMedia()
+		bytes, tokens = bytes+b, tokens+t
+	}
+	return bytes, tokens
+}
+
+// candidateCount returns the requested number of answers, and output the limit for the length of each.
+func (q *requestSize) candidateCount() int { return max(q.Config.Candidates, q.SnakeConfig.Candidates) }
+
+func (q *requestSize) maxOutputTokens() int {
+	return max(q.Config.MaxTokens, q.Config.SnakeMaxTokens, q.SnakeConfig.MaxTokens, q.SnakeConfig.SnakeMaxTokens)
+}

@@ -1,0 +1,103 @@
+package geminirest
+
+import (
+	"encoding/json"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// applyAgent applies the agent that a grant requires to a request. The agent's prompt replaces the client's. If speech is requested, the
+// agent's voice and language are set, too.
+func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
+	if a.Prompt == "" && a.Voice == "" && a.Language == "" {
+		return request, nil
+	}
+	return editRequest(request, func(fields object) {
+		if a.Prompt != "" {
+			setField(fields, "systemInstruction", object{"parts": []any{object{"text": a.Prompt}}})
+		}
+		if a.Voice == "" && a.Language == "" {
+			return
+		}
+		config := subobject(fields, "generationConfig")
+		modalities, _ := config[findField(config, "responseModalities")].([]any)
+		speaks := findField(config, "speechConfig") != ""
+		for _, m := range modalities {
+			kind, _ := m.(string)
+			speaks = speaks || strings.EqualFold(kind, "audio")
+		}
+		if len(config) == 0 {
+			removeField(fields, "generationConfig")
+		}
+		if !speaks {
+			return
+		}
+		speech := subobject(config, "speechConfig")
+		if a.Voice != "" {
+			setField(speech, "voiceConfig", object{"prebuiltVoiceConfig": object{"voiceName": a.Voice}})
+			removeField(speech, "multiSpeakerVoiceConfig")
+		}
+		if a.Language != "" {
+			setField(speech, "languageCode", a.Language)
+		}
+	})
+}
+
+// editRequest parses a request, lets change edit its fields, and encodes it again. Other fields keep their content; only white space and
+// duplicate fields may be lost.
+func editRequest(request []byte, change func(fields object)) ([]byte, error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(request, &raw); err != nil || raw == nil {
+		return nil, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The request is no JSON object."}
+	}
+	fields := object{}
+	for name, value := range raw {
+		fields[name] = value
+	}
+	change(fields)
+	return tools.Encode(fields), nil
+}
+
+// subobject returns the object in a field, and adds an empty one if it is missing.
+func subobject(fields object, name string) object {
+	into := object{}
+	for there := findField(fields, name); there != ""; there = findField(fields, name) {
+		var some object
+		switch value := fields[there].(type) {
+		case json.RawMessage:
+			_ = decodeObject(value, &some) // a value of another type is dropped
+		case object:
+			some = value
+		}
+		for n, value := range some {
+			into[n] = value
+		}
+		delete(fields, there)
+	}
+	fields[name] = into
+	return into
+}
+
+// setField sets a field, and removes all spellings of it that a backend could accept instead.
+func setField(fields object, name string, value any) {
+	removeField(fields, name)
+	fields[name] = value
+}
+
+func removeField(fields object, name string) {
+	for there := findField(fields, name); there != ""; there = findField(fields, name) {
+		delete(fields, there)
+	}
+}
+
+// findField returns the spelling of a field that an object contains. Google also accepts snake_case, and some decoders ignore case.
+func findField(fields object, name string) string {
+	for there := range fields {
+		if strings.EqualFold(strings.ReplaceAll(there, "_", ""), name) {
+			return there
+		}
+	}
+	return ""
+}

@@ -1,0 +1,158 @@
+package geminirest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
+)
+
+// backend is a server that runs models.
+type backend interface {
+	// startGeneration requests an answer. next returns its parts, a single one without streaming, and then io.EOF; it fails when ctx ends.
+	// Errors that the backend itself reported are a [*backendError].
+	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
+	// callMethod runs any other method and returns the backend's response unchanged.
+	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
+	// describeModel returns the description of a model, in Google's format.
+	describeModel(ctx context.Context, model string) (object, error)
+	// listModels returns the descriptions of the models, one page at a time. next is empty on the last page.
+	listModels(ctx context.Context, page url.Values) (models []any, next string, err error)
+}
+
+// backendError is an error reported by a backend, in Google's format for the client.
+type backendError struct {
+	status     int
+	body       object
+	retryAfter string // Retry-After, or empty
+}
+
+func (r *backendError) Error() string {
+	failure, _ := r.body["error"].(object)
+	return fmt.Sprintf("refused with %d: %v", r.status, failure["message"])
+}
+
+// google forwards calls to the Gemini API, Vertex AI or the emulator.
+type google struct {
+	api    *api.Client
+	client *http.Client
+}
+
+func (g *google) startGeneration(ctx context.Context, model string, request requestBody, streams bool) (func() (object, error), error) {
+	if !streams {
+		text, err := g.callMethod(ctx, model, "generateContent", request)
+		return singlePart(text), err
+	}
+	from, err := g.sendRequest(ctx, http.MethodPost, model, "streamGenerateContent", "alt=sse", request)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { from.Close() })
+	events := newEventReader(from, maxResponse)
+	return func() (event object, err error) {
+		text, err := events.nextEvent()
+		if err == nil {
+			err = decodeObject(text, &event)
+		}
+		return event, err
+	}, nil
+}
+
+// singlePart returns an iterator over a single part.
+func singlePart(text []byte) func() (object, error) {
+	return func() (answer object, err error) {
+		if text == nil {
+			return nil, io.EOF
+		}
+		err = decodeObject(text, &answer)
+		text = nil
+		return answer, err
+	}
+}
+
+func (g *google) callMethod(ctx context.Context, model, method string, request requestBody) ([]byte, error) {
+	return g.readResponse(g.sendRequest(ctx, http.MethodPost, model, method, "", request))
+}
+
+func (g *google) readResponse(from io.ReadCloser, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return readAnswer(from, maxResponse)
+}
+
+func (g *google) describeModel(ctx context.Context, model string) (about object, err error) {
+	text, err := g.readResponse(g.sendRequest(ctx, http.MethodGet, model, "", "", requestBody{}))
+	if err == nil {
+		err = decodeObject(text, &about)
+	}
+	return about, err
+}
+
+// modelLists holds the field names of the model list: of the Gemini API and of Vertex AI.
+var modelLists = []string{"models", "publisherModels"}
+
+func (g *google) listModels(ctx context.Context, page url.Values) (models []any, next string, err error) {
+	var answer object
+	text, err := g.readResponse(g.sendRequest(ctx, http.MethodGet, "", "", page.Encode(), requestBody{}))
+	if err == nil {
+		err = decodeObject(text, &answer)
+	}
+	for _, name := range modelLists {
+		some, _ := answer[name].([]any)
+		models = append(models, some...)
+	}
+	next, _ = answer["nextPageToken"].(string)
+	return models, next, err
+}
+
+// sendRequest sends a request and returns the body of a successful response.
+func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, query string, request requestBody) (io.ReadCloser, error) {
+	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
+		// The request carries our key, so it must not reach another path than the client may use.
+		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
+		return nil, &backendError{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
+	}
+	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
+	if err != nil {
+		return nil, &backendError{http.StatusServiceUnavailable, signaling.GoogleError(http.StatusServiceUnavailable, err.Error(), 0), ""}
+	}
+	if httpMethod == http.MethodPost {
+		request.attachTo(r)
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := g.client.Do(r)
+	if err != nil {
+		return nil, errors.New(secret.Hide(err.Error()))
+	}
+	if resp.StatusCode == http.StatusOK {
+		return plainBody(resp)
+	}
+	defer resp.Body.Close()
+	g.api.HandleRefusal(secret, resp.StatusCode)
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	message := secret.Hide(string(text))                                                   // the backend may have echoed our key
+	message = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(message), "["), "]") // some errors come in an array
+	var body object
+	if json.Unmarshal([]byte(message), &body) != nil || body["error"] == nil {
+		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, message)
+	}
+	return nil, &backendError{resp.StatusCode, body, resp.Header.Get("Retry-After")}
+}
+
+// plainBody returns the body of a response, or an error if it is compressed: we did not ask for that and cannot read it.
+func plainBody(resp *http.Response) (io.ReadCloser, error) {
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the backend's answer has the content encoding %.20q, which was not asked for", encoding)
+	}
+	return resp.Body, nil
+}

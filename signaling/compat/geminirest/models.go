@@ -1,0 +1,84 @@
+package geminirest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// serveModels sends the description of one model, or the list of all.
+func (c *call) serveModels(ctx context.Context, r *http.Request) error {
+	if c.model != "" {
+		about, err := c.server.backendFor(c.model).describeModel(ctx, c.model)
+		if err != nil {
+			return c.writeFailure(ctx, err)
+		}
+		return c.writeResponse(tools.Encode(about))
+	}
+	models, next, err := c.server.collectModels(ctx, c.open, r.URL.Query())
+	if err != nil {
+		return c.writeFailure(ctx, err)
+	}
+	page := object{"models": models}
+	if next != "" {
+		page["nextPageToken"] = next
+	}
+	return c.writeResponse(tools.Encode(page))
+}
+
+// collectModels returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come
+// before its first page. A server whose list fails does not affect the others.
+func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
+	page := url.Values{}
+	for _, name := range []string{"pageSize", "pageToken"} {
+		if asked.Get(name) != "" {
+			page.Set(name, asked.Get(name))
+		}
+	}
+	models = []any{}
+	add := func(of backend, some []any) {
+		for _, one := range some {
+			about, _ := one.(object)
+			full, _ := about["name"].(string)
+			name := full[strings.LastIndexByte(full, '/')+1:]
+			if d.backendFor(name) == of && isModelGranted(open, name) {
+				models = append(models, about)
+			}
+		}
+	}
+	for _, route := range d.routes {
+		if route.backend == d.google || page.Has("pageToken") {
+			continue
+		}
+		if !strings.ContainsAny(route.model, `*?[\`) {
+			about, _ := route.backend.describeModel(ctx, route.model) // answered locally, without a request
+			add(route.backend, []any{about})
+			continue
+		}
+		some, _, err := route.backend.listModels(ctx, nil)
+		if err != nil {
+			d.Logger.Warn("a server has no list of models", "route", route.model, "err", err)
+		}
+		add(route.backend, some)
+	}
+	if !d.usesGoogle() {
+		return models, "", nil
+	}
+	some, next, err := d.google.listModels(ctx, page)
+	add(d.google, some)
+	return models, next, err
+}
+
+// usesGoogle reports whether Google's backend serves any models.
+func (d *Server) usesGoogle() bool {
+	for _, route := range d.routes {
+		if route.backend == d.google || route.model == "*" {
+			return route.backend == d.google
+		}
+	}
+	return true
+}

@@ -1,0 +1,113 @@
+package geminirest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+)
+
+// initialBuffer is the first size of the buffer for a request, in bytes. A full buffer grows by the factor bufferGrowth. A client that
+// announces a large body and sends little thus uses little memory.
+const initialBuffer, bufferGrowth = 64 << 10, 8
+
+// readBody reads a request body. length is the announced length, negative if unknown.
+func readBody(from io.Reader, length int64) ([]byte, error) {
+	room := func(n int64) int64 {
+		if length >= 0 && n > length {
+			return length + 1 // one byte more, to detect the end
+		}
+		return n
+	}
+	body := make([]byte, 0, room(initialBuffer))
+	for {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, room(int64(cap(body))*bufferGrowth)), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// writeBodyError sends the error for a body that could not be read.
+func (c *call) writeBodyError(r *http.Request, err error) {
+	var long *http.MaxBytesError
+	var own *bridge.Error
+	switch {
+	case errors.As(err, &long):
+		message := fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit)
+		signaling.WriteGoogleError(c.w, http.StatusRequestEntityTooLarge, message, 0)
+	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxRequest))
+		signaling.WriteGoogleErrorFor(c.w, err)
+	default:
+		signaling.WriteGoogleError(c.w, http.StatusRequestTimeout, "The request did not come in time.", 0)
+	}
+}
+
+// requestBody is the body of a request to the backend. onSent is called once text has been sent; it may be nil.
+type requestBody struct {
+	text   []byte
+	onSent func()
+}
+
+// releaseText calls onSent.
+func (u requestBody) releaseText() {
+	if u.onSent != nil {
+		u.onSent()
+	}
+}
+
+// attachTo sets u as the body of a request. text is released once it has been read: Go's HTTP client would otherwise keep the body
+// until the response has ended. Before that, the client may retry the request on another connection.
+func (u requestBody) attachTo(r *http.Request) {
+	r.ContentLength = int64(len(u.text))
+	if len(u.text) == 0 {
+		r.Body = http.NoBody
+		return
+	}
+	shared := &sharedBody{requestBody: u}
+	r.Body = &bodyReader{body: shared}
+	r.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: shared}, nil }
+}
+
+type sharedBody struct {
+	mu sync.Mutex
+	requestBody
+}
+
+type bodyReader struct {
+	body   *sharedBody
+	offset int
+	isDone bool
+}
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	r.body.mu.Lock()
+	defer r.body.mu.Unlock()
+	switch {
+	case r.isDone:
+		return 0, io.EOF
+	case r.body.text == nil:
+		return 0, io.ErrUnexpectedEOF // text was already sent on another connection
+	}
+	n := copy(p, r.body.text[r.offset:])
+	if r.offset += n; r.offset < len(r.body.text) {
+		return n, nil
+	}
+	r.isDone, r.body.text = true, nil
+	r.body.releaseText()
+	return n, io.EOF
+}
+
+func (r *bodyReader) Close() error { return nil }

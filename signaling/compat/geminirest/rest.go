@@ -1,0 +1,276 @@
+// Package geminirest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI call them
+// (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do.
+//
+// A call is forwarded to the backend, and its answer is completed (complete_response.go): it gets the fields that Google omits if they are
+// empty, and exactly one finishReason, at its end. Unknown fields are forwarded in both directions. The client's key is a token
+// of this gateway and is not forwarded; Google's key is never sent to the client.
+package geminirest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/tools"
+)
+
+const (
+	// maxRequest limits a request, in bytes: Google's limit for inline data (https://ai.google.dev/gemini-api/docs/file-input-methods).
+	maxRequest = 20 << 20
+	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
+	maxResponse = 64 << 20
+	// maxChatResponse is maxAnswer for servers with OpenAI's API: text, small images, or 100 embeddings of 3,072 numbers.
+	maxChatResponse = 16 << 20
+	// maxSilence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
+	maxSilence = 3 * time.Minute
+	// bodyTimeout limits the time for reading a request.
+	bodyTimeout = 30 * time.Second
+	// writeTimeout limits the time for writing a part of the response.
+	writeTimeout = 30 * time.Second
+)
+
+// protocolName identifies this endpoint in tools and grants.
+const protocolName = "rest"
+
+// Server serves Gemini's REST API.
+type Server struct {
+	Host    *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
+	Logger  *slog.Logger
+	client  http.Client
+	google  *google
+	routes  []route
+	cliHint sync.Once // the hint for Gemini CLI is logged only once
+}
+
+// New returns a Server that uses Google's backend, or those of the routes.
+func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Server {
+	transport := tools.NewTransport()
+	transport.DisableCompression = true // compression would delay the events of a stream
+	d := &Server{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
+	d.google = &google{gemini, &d.client}
+	d.routes = makeRoutes(routes, d.google, &d.client)
+	return d
+}
+
+// Close closes idle connections to the backends.
+func (d *Server) Close() { d.client.CloseIdleConnections() }
+
+// Endpoints returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
+	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
+		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
+			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: d})
+		}
+		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(rejectUnknownPath)})
+	}
+	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(rejectUnknownPath)})
+}
+
+// rejectUnknownPath rejects a path that Google or OpenAI serves and this gateway does not.
+func rejectUnknownPath(w http.ResponseWriter, r *http.Request) {
+	what := ""
+	switch {
+	case strings.Contains(r.URL.Path, "/files"):
+		what = " Files are not kept here: send what they have as inlineData."
+	case strings.HasSuffix(r.URL.Path, "/chat/completions"), strings.Contains(r.URL.Path, "/openai/"):
+		what = " Use generateContent, or send chat completions to Google's OpenAI-compatible API or to a proxy such as LiteLLM."
+	case strings.Contains(r.URL.Path, "/cachedContents"):
+		what = " Contexts are not kept here: send the whole of them with each call."
+	}
+	message := fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Truncate(r.URL.Path, 200), what)
+	signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
+}
+
+// methods lists the supported methods of a model.
+var methods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
+
+// ServeHTTP handles one call.
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	model, method := r.PathValue("model"), r.PathValue("method")
+	if r.Method == http.MethodPost && method == "" { // split at the last colon: some model names contain a colon, such as qwen-2.5:7b
+		if i := strings.LastIndexByte(model, ':'); i >= 0 {
+			model, method = model[:i], model[i+1:]
+		}
+	}
+	if r.Method == http.MethodPost && (model == "" || !slices.Contains(methods, method)) {
+		message := fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", "))
+		signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
+		return
+	}
+	open, err := d.authorizeCall(r, model)
+	if err != nil {
+		signaling.WriteGoogleErrorFor(w, err)
+		return
+	}
+	d.logCLIHint(r)
+	c := &call{server: d, w: w, model: model, method: method, open: open}
+	c.serveRequest(r)
+}
+
+// serveRequest reads the request, answers it, and ends the call.
+func (c *call) serveRequest(r *http.Request) {
+	defer c.open.Account.End()
+	ctx, leave, err := c.server.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
+	if err != nil {
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
+		return
+	}
+	defer leave()
+	c.control = http.NewResponseController(c.w)
+	_ = c.control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := readBody(http.MaxBytesReader(c.w, r.Body, maxRequest), r.ContentLength)
+	if err != nil {
+		c.writeBodyError(r, err)
+		return
+	}
+	body = tools.TrimBOM(body)
+	_ = c.control.SetReadDeadline(time.Time{})
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.silenceTimer = time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
+	defer c.silenceTimer.Stop()
+	if err := c.forwardCall(ctx, r, body); err != nil && r.Context().Err() == nil {
+		c.server.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
+	}
+}
+
+// logCLIHint logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
+// #27550).
+func (d *Server) logCLIHint(r *http.Request) {
+	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
+		d.cliHint.Do(func() {
+			d.Logger.Info(`Gemini CLI connected. If it exits with "Invalid auth method selected", add to ~/.gemini/settings.json: ` + cliSettings)
+		})
+	}
+}
+
+const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
+
+var errBackendSilent = errors.New("the backend has sent nothing for too long")
+
+// authorizeCall authenticates the client and counts the call. If the grant names a model, only this model is permitted.
+func (d *Server) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
+	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, Account: bridge.Unlimited}
+	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
+		return open, err
+	}
+	if model != "" && !isModelGranted(open, model) {
+		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
+	}
+	return open, open.Account.BeginSession(bridge.Cost{})
+}
+
+// isModelGranted reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
+func isModelGranted(o bridge.SessionRequest, model string) bool {
+	fixed := o.FixedAgent().Model
+	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.IsLiveModel(fixed) {
+		fixed = ""
+	}
+	return o.Grant.AllowsModel(model) && (fixed == "" || fixed == model)
+}
+
+// call is the state of one request.
+type call struct {
+	server       *Server
+	w            http.ResponseWriter
+	control      *http.ResponseController
+	model        string
+	method       string
+	open         bridge.SessionRequest
+	silenceTimer *time.Timer
+	bill         *bill
+	lastEvent    object // in a stream, the newest event sent to the client
+}
+
+// forwardCall forwards the call and sends the response.
+func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
+	if c.method == "" { // reading the list of models costs nothing
+		if err := c.open.Account.ConsumeToken(); err != nil {
+			return c.writeFailure(ctx, err)
+		}
+		return c.serveModels(ctx, r)
+	}
+	if isGenerateMethod(c.method) {
+		var err error
+		if body, err = applyAgent(body, c.open.FixedAgent()); err != nil {
+			return c.writeFailure(ctx, err)
+		}
+	}
+	bill, body, err := reserveCallCost(c.server.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
+	request := requestBody{body, func() { r.Body.Close() }}
+	if err != nil {
+		return c.writeFailure(ctx, err)
+	}
+	c.bill = bill
+	isAnswered := false
+	defer func() { bill.settleCost(ctx, isAnswered) }()
+	if err := c.open.Account.ConsumeToken(); err != nil { // last check before the request is sent
+		return c.writeFailure(ctx, err)
+	}
+	to := c.server.backendFor(c.model)
+	if isGenerateMethod(c.method) {
+		streams := c.method == "streamGenerateContent"
+		next, err := to.startGeneration(ctx, c.model, request, streams)
+		if err != nil {
+			return c.writeFailure(ctx, err)
+		}
+		if streams {
+			return c.streamResponse(ctx, r, next)
+		}
+		answer, err := next()
+		if err != nil {
+			return c.writeFailure(ctx, err)
+		}
+		bill.recordAnswer(answer)
+		completeResponse(answer, true)
+		return c.writeResponse(tools.Encode(answer))
+	}
+	text, err := to.callMethod(ctx, c.model, c.method, request)
+	if err != nil {
+		return c.writeFailure(ctx, err)
+	}
+	isAnswered = true
+	return c.writeResponse(text)
+}
+
+func (c *call) writeResponse(text []byte) error {
+	c.w.Header().Set("Content-Type", jsonContentType)
+	_ = c.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := c.w.Write(text)
+	return err
+}
+
+// writeFailure sends the response for a call that failed before its answer began.
+func (c *call) writeFailure(ctx context.Context, err error) error {
+	var r *backendError
+	var own *bridge.Error
+	switch {
+	case errors.As(err, &r):
+		if r.retryAfter != "" {
+			c.w.Header().Set("Retry-After", r.retryAfter)
+		}
+		writeErrorBody(c.w, r.status, r.body)
+		return nil // the backend's own error was sent
+	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
+		return nil
+	case errors.Is(context.Cause(ctx), errBackendSilent):
+		signaling.WriteGoogleError(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
+		return errBackendSilent
+	case errors.As(err, &own):
+		signaling.WriteGoogleErrorFor(c.w, err)
+		return nil
+	}
+	signaling.WriteGoogleError(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
+	return err
+}

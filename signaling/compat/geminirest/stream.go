@@ -1,0 +1,193 @@
+package geminirest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/tools"
+)
+
+// streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the
+// last event has a finishReason. An event with one is held until the next event or the end of the stream.
+func (c *call) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
+	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
+	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
+	c.w.Header().Set("Content-Type", jsonContentType)
+	if out.sse {
+		c.w.Header().Set("Content-Type", "text/event-stream")
+	}
+	var held object // the newest event, if not sent yet
+	var reason string
+	for {
+		event, err := next()
+		c.silenceTimer.Reset(maxSilence)
+		if err == io.EOF {
+			break
+		}
+		c.bill.recordAnswer(event)
+		if failed, ok := event["error"].(object); err == nil && ok {
+			return errors.Join(
+				fmt.Errorf("the backend ended with %v", failed["message"]),
+				out.flushHeld(held, reason, false),
+				out.writeEvent(event),
+				out.closeArray(),
+			)
+		}
+		if err != nil {
+			broken := signaling.GoogleError(http.StatusBadGateway, "The backend's answer broke off.", 0)
+			if r := (*backendError)(nil); errors.As(err, &r) {
+				broken = r.body
+			}
+			if errors.Is(context.Cause(ctx), bridge.ErrShutdown) {
+				broken = signaling.GoogleError(http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
+			}
+			return errors.Join(err, context.Cause(ctx), out.flushHeld(held, reason, false), out.writeEvent(broken), out.closeArray())
+		}
+		if err := out.flushHeld(held, reason, false); err != nil {
+			return err
+		}
+		held = event
+		if said := completeResponse(event, false); said != "" {
+			reason = said
+		}
+		if reason == "" { // not the last event: send it at once
+			if err := out.writeEvent(held); err != nil {
+				return err
+			}
+			c.lastEvent, held = held, nil
+		}
+	}
+	if held == nil { // the backend sent no finishReason
+		held = object{"usageMetadata": c.lastEvent["usageMetadata"]}
+		completeResponse(held, false)
+	}
+	return errors.Join(out.flushHeld(held, reason, true), out.closeArray())
+}
+
+// eventReader parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
+type eventReader struct {
+	from    *bufio.Reader
+	maxSize int // maximum size of an event in bytes, with preceding comments
+}
+
+func newEventReader(answer io.Reader, most int) *eventReader {
+	return &eventReader{bufio.NewReaderSize(answer, 64<<10), most}
+}
+
+// nextEvent returns the data of the next event. The blank line after the last event may be missing.
+func (e *eventReader) nextEvent() ([]byte, error) {
+	var data []byte
+	for size := 0; ; {
+		line, err := e.readLine(e.maxSize - size)
+		size += len(line)
+		line = bytes.TrimRight(line, "\r\n")
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+		}
+		switch {
+		case len(data) > 0 && (err == io.EOF || err == nil && len(line) == 0):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// readLine returns a line of at most most bytes, with its line ending. It is valid until the next call. It avoids bufio.Scanner, which
+// searches a long line again whenever more of it arrives.
+func (e *eventReader) readLine(most int) (line []byte, err error) {
+	for {
+		piece, err := e.from.ReadSlice('\n')
+		if len(line)+len(piece) > most {
+			return nil, bufio.ErrTooLong
+		}
+		if err != bufio.ErrBufferFull && line == nil {
+			return piece, err
+		}
+		line = append(line, piece...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// readAnswer reads a complete JSON response of at most most bytes.
+func readAnswer(from io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("the backend's answer has more than %d bytes", most)
+	case !json.Valid(text):
+		return nil, errors.New("the backend's answer is not JSON")
+	}
+	return text, nil
+}
+
+// eventWriter writes the events of a response.
+type eventWriter struct {
+	call    *call
+	sse     bool
+	written int
+}
+
+// flushHeld writes the held event, if any. If last is set, the event gets the finishReason.
+func (p *eventWriter) flushHeld(held object, reason string, last bool) error {
+	if held == nil {
+		return nil
+	}
+	if last {
+		candidates, _ := held["candidates"].([]any)
+		for _, one := range candidates {
+			if candidate, ok := one.(object); ok {
+				candidate["finishReason"] = "STOP"
+				if reason != "" {
+					candidate["finishReason"] = reason
+				}
+			}
+		}
+	}
+	return p.writeEvent(held)
+}
+
+func (p *eventWriter) writeEvent(event object) error {
+	text := tools.Encode(event)
+	switch {
+	case p.sse:
+		text = append(append([]byte("data: "), text...), "\r\n\r\n"...)
+	case p.written == 0:
+		text = append([]byte("["), text...)
+	default:
+		text = append([]byte(",\r\n"), text...)
+	}
+	p.written++
+	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := p.call.w.Write(text); err != nil {
+		return err
+	}
+	return p.call.control.Flush()
+}
+
+// closeArray closes the JSON array.
+func (p *eventWriter) closeArray() error {
+	if p.sse {
+		return nil
+	}
+	text := "]"
+	if p.written == 0 {
+		text = "[]"
+	}
+	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := io.WriteString(p.call.w, text)
+	return err
+}

@@ -1,0 +1,9 @@
+package rtvi_test
+
+import (
+	"testing"
+
+	"voxgate/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.RunTests(m) }

@@ -1,0 +1,133 @@
+package mediastream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// restAPI describes the calls that we make to a provider's REST API.
+type restAPI struct {
+	base     string // empty if each customer has another one
+	bearer   bool   // the key is a bearer token, otherwise the password of the account
+	hangUp   func(p *Provider, call string) restRequest
+	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil if not supported. xmlURL serves the XML of the transfer
+	keys     func(p *Provider, call, digits string) restRequest         // nil if not supported
+}
+
+// restRequest is a request with a JSON or form body.
+type restRequest struct {
+	method, path, body string
+	form               bool
+}
+
+// twilioUpdate builds an update of a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource). SignalWire's API is
+// a copy.
+func twilioUpdate(version string, p *Provider, call string, values url.Values) restRequest {
+	path := version + "/Accounts/" + url.PathEscape(p.Account) + "/Calls/" + url.PathEscape(call) + ".json"
+	return restRequest{"POST", path, values.Encode(), true}
+}
+
+func twilioHangUp(version string) func(*Provider, string) restRequest {
+	return func(p *Provider, call string) restRequest {
+		return twilioUpdate(version, p, call, url.Values{"Status": {"completed"}})
+	}
+}
+
+func twilioTransfer(p *Provider, call, target, _ string) restRequest {
+	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
+}
+
+// telnyxAnswer makes Call Control stream a call to the URL at, or rejects the call if at is empty. Telnyx ignores a repeated command ID.
+// https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
+func telnyxAnswer(call, at, id string) restRequest {
+	if at == "" {
+		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
+	}
+	return telnyxAction("answer", quoteJSON(map[string]string{
+		"stream_url": at, "stream_track": "inbound_track", "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
+		"command_id": id,
+	}))(nil, call)
+}
+
+// telnyxAction builds an action on a call
+// (https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf).
+func telnyxAction(action, body string) func(*Provider, string) restRequest {
+	return func(_ *Provider, call string) restRequest {
+		return restRequest{"POST", "/v2/calls/" + url.PathEscape(call) + "/actions/" + action, body, false}
+	}
+}
+
+func telnyxTransfer(p *Provider, call, target, _ string) restRequest {
+	return telnyxAction("transfer", quoteJSON(map[string]string{"to": target}))(p, call)
+}
+
+func telnyxKeys(p *Provider, call, digits string) restRequest {
+	return telnyxAction("send_dtmf", quoteJSON(map[string]string{"digits": digits}))(p, call)
+}
+
+// plivoCallPath returns the path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call).
+func plivoCallPath(p *Provider, call string) string {
+	return "/v1/Account/" + url.PathEscape(p.Account) + "/Call/" + url.PathEscape(call) + "/"
+}
+
+func plivoHangUp(p *Provider, call string) restRequest {
+	return restRequest{"DELETE", plivoCallPath(p, call), "", false}
+}
+
+func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
+	body := quoteJSON(map[string]string{"legs": "aleg", "aleg_url": xmlURL, "aleg_method": "POST"})
+	return restRequest{"POST", plivoCallPath(p, call), body, false}
+}
+
+// dialXML returns XML that connects the call to target. sip is the name of the element for SIP URIs.
+func dialXML(target, sip string) string {
+	element := "Number"
+	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
+		element = sip
+	}
+	return "<Response><Dial><" + element + ">" + escapeXML(target) + "</" + element + "></Dial></Response>"
+}
+
+// endedCallStatuses holds the statuses that providers return for a call that has ended: Twilio and Plivo, and Telnyx for its error 90018.
+var endedCallStatuses = map[int]bool{http.StatusNotFound: true, http.StatusUnprocessableEntity: true}
+
+var errCallEnded = errors.New("the call has ended")
+
+// callRESTAPI sends a request to the REST API of a provider.
+func (d *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, what.method, p.API+what.path, strings.NewReader(what.body))
+	if err != nil {
+		return err
+	}
+	switch {
+	case what.form:
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	case what.body != "":
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if p.profile.rest.bearer {
+		r.Header.Set("Authorization", "Bearer "+p.APIKey)
+	} else {
+		r.SetBasicAuth(p.Account, p.APIKey)
+	}
+	answer, err := d.restClient.Do(r)
+	if err != nil {
+		return errors.New("the provider's REST API does not respond") // err contains the URL, whose path may hold a secret
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // so that the connection can be reused
+	switch {
+	case answer.StatusCode < 300:
+		return nil
+	case endedCallStatuses[answer.StatusCode]:
+		return errCallEnded
+	}
+	return fmt.Errorf("the provider responds %s", answer.Status)
+}

@@ -1,0 +1,271 @@
+// Package mediastream serves phone calls that a provider or a phone system streams to us: over a WebSocket with audio in JSON (Twilio and
+// providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
+//
+// All of them use dialects of two formats, and each provider is an entry in the table profiles. A call must be authorized before a
+// conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the gateway.
+package mediastream
+
+import (
+	"cmp"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/tools"
+)
+
+// protocolName identifies this endpoint in tools and grants.
+const protocolName = "telephony"
+
+// Options configure a [Server].
+type Options struct {
+	Host      *bridge.Host
+	Agents    *agents.Folder
+	Gate      *access.Gate      // counts these calls together with those of other protocols
+	OnRefused func(rule string) // receives the rule of each rejection; must not block; may be nil
+	Logger    *slog.Logger
+}
+
+// Server accepts the calls of a configuration. A nil Server accepts none.
+type Server struct {
+	Options
+	config          *Config
+	providers       map[string]*Provider
+	tickets         tickets
+	restClient      *http.Client
+	startLimiter    *rate.Limiter
+	logLimiter      rate.Sometimes
+	failedPasswords *access.FailedAttempts
+
+	mu            sync.Mutex
+	providerCalls map[*Provider]int
+	totalCalls    int
+}
+
+// restTimeout limits a request to a provider's REST API. The caller hears silence meanwhile.
+const restTimeout = 5 * time.Second
+
+// New loads the configuration file. It returns a nil Server if file is empty. Shut down the host before closing the Server.
+func New(file string, o Options) (*Server, error) {
+	if file == "" {
+		return nil, nil
+	}
+	config, err := LoadConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.CheckAgents(o.Agents); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	d := &Server{
+		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{pending: map[string]ticket{}},
+		restClient:      &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
+		startLimiter:    rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
+		logLimiter:      rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
+		failedPasswords: access.NewFailedAttempts(), providerCalls: map[*Provider]int{},
+	}
+	for i := range config.Providers {
+		p := &config.Providers[i]
+		d.providers[p.Name] = p
+		if p.Access && !o.Gate.HasKeys() {
+			return nil, fmt.Errorf("%s: providers[%d].access: no server keys are configured, so anyone could call", file, i)
+		}
+	}
+	for _, p := range config.Providers {
+		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
+		if p.signatureScheme() != nil {
+			at = config.PublicURL + "/telephony/" + p.Name + "/answer"
+		}
+		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
+	}
+	if len(o.Agents.PhoneAgents(protocolName)) == 0 {
+		o.Logger.Warn("telephony: no agent has numbers, so all calls are refused")
+	}
+	return d, nil
+}
+
+// Endpoints returns the HTTP endpoints.
+func (d *Server) Endpoints() []signaling.Endpoint {
+	if d == nil {
+		return nil
+	}
+	return []signaling.Endpoint{
+		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.serveAnswer)},
+		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.serveTransfer)},
+		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.serveStream)},
+		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.serveStream)},
+	}
+}
+
+// Close ends the requests to collections and closes idle connections to REST APIs.
+func (d *Server) Close() {
+	if d == nil {
+		return
+	}
+	d.restClient.CloseIdleConnections()
+	d.config.Collect.Close()
+}
+
+// authorizeClient checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the
+// same address.
+func (d *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
+	open.Origin.Protocol = protocolName
+	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
+}
+
+// countRefusal counts and logs a rejection.
+func (d *Server) countRefusal(from, rule string, why error) {
+	if d.OnRefused != nil {
+		d.OnRefused("telephony " + rule)
+	}
+	d.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
+		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
+	})
+}
+
+// rejectRequest counts and logs a rejection and sends the error response. The response does not reveal the reason.
+func (d *Server) rejectRequest(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
+	d.countRefusal(r.RemoteAddr, rule, why)
+	http.Error(w, http.StatusText(status), status)
+}
+
+// checkCapacity returns an error if the limits do not permit another call of this provider.
+func (d *Server) checkCapacity(p *Provider) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.checkCapacityLocked(p)
+}
+
+// checkCapacityLocked is room for callers that hold mu.
+func (d *Server) checkCapacityLocked(p *Provider) error {
+	switch {
+	case d.totalCalls >= d.config.Calls:
+		return fmt.Errorf("the limit of %d concurrent calls is reached", d.totalCalls)
+	case p.Calls > 0 && d.providerCalls[p] >= p.Calls:
+		return fmt.Errorf("the limit of %d concurrent calls of %s is reached", d.providerCalls[p], p.Name)
+	}
+	return nil
+}
+
+// countCall counts a new call, or returns an error if the limits do not permit it. Call release when the call has ended.
+func (d *Server) countCall(p *Provider) (release func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.checkCapacityLocked(p); err != nil {
+		return nil, err
+	}
+	if !d.startLimiter.Allow() {
+		return nil, fmt.Errorf("more than %d new calls per second", d.config.CallsPerSecond)
+	}
+	d.totalCalls++
+	d.providerCalls[p]++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.totalCalls--
+		d.providerCalls[p]--
+	}, nil
+}
+
+// serveStream handles the WebSocket of a call.
+func (d *Server) serveStream(w http.ResponseWriter, r *http.Request) {
+	p := d.providers[r.PathValue("provider")]
+	if p == nil {
+		http.NotFound(w, r)
+		return
+	}
+	t, rule, err := d.authorizeStream(p, r)
+	if errors.Is(err, errTooManyGuesses) {
+		d.rejectRequest(w, r, http.StatusTooManyRequests, rule, err)
+		return
+	}
+	if err != nil {
+		d.rejectRequest(w, r, http.StatusForbidden, rule, err)
+		return
+	}
+	release, err := d.countCall(p)
+	if err != nil {
+		d.rejectRequest(w, r, http.StatusServiceUnavailable, "calls", err)
+		return
+	}
+	defer release()
+	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.recordRoundTrip}, c.run)
+}
+
+var (
+	errPassword       = errors.New("wrong password")
+	errTooManyGuesses = errors.New("this address has tried too many wrong passwords; wait a minute")
+)
+
+// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. On errors, rule names the check that rejected it.
+func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
+	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // cannot be the name of a key
+	if s := p.signatureScheme(); s != nil {
+		if s.signsUpgrade {
+			if err := s.verifyRequest(p.Verify, r, nil, d.candidateURLs(d.socketURL(), r)...); err != nil {
+				return t, "signature", err
+			}
+		}
+		taken, ok := d.tickets.redeem(r.PathValue("token"), p)
+		if !ok || taken.target != "" {
+			return t, "token", errToken
+		}
+		taken.open = t.open
+		return taken, "", nil
+	}
+	query := r.URL.Query()
+	t.provider, t.call, t.party = p, query.Get("call"), p.profile.dialect.newParty(query.Get("from"), query.Get("to"), query.Get("name"))
+	rule, err = d.checkPassword(p, r, &t.open)
+	if err == nil && p.Verify != "" {
+		rule, err = "signature", verifyAudioHook(p.Verify, d.config.PublicURL, r, time.Now())
+	}
+	return t, rule, err
+}
+
+// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
+// rule is as in admit.
+func (d *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
+	secret, from := readCredential(r), access.From(r.Context()).Address()
+	switch {
+	case d.failedPasswords.IsBlocked(time.Now(), from):
+		return "guesses", errTooManyGuesses
+	case p.Password != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(p.Password)) == 1:
+		return "", nil
+	case secret == "":
+		return "password", errPassword
+	case p.Access:
+		rule, err = "access", d.authorizeClient(open, r, secret)
+	default:
+		rule, err = "password", errPassword
+	}
+	if err != nil {
+		d.failedPasswords.RecordFailure(time.Now(), from)
+	}
+	return rule, err
+}
+
+// readCredential returns the credential in a request: Basic's password, a bearer token, AudioHook's key, the end of the path or the
+// parameter "token".
+func readCredential(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	if token := access.BearerToken(r.Header.Get("Authorization")); token != "" {
+		return token
+	}
+	if token := cmp.Or(r.Header.Get("X-API-KEY"), r.PathValue("token")); token != "" {
+		return token
+	}
+	return r.URL.Query().Get("token")
+}

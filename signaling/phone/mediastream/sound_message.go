@@ -1,0 +1,91 @@
+package mediastream
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"voxgate/media"
+)
+
+// soundMessage is a message with sound. All dialects with sound in JSON share it, except those of Bandwidth and Ozonetel.
+type soundMessage struct {
+	Event     looseText    `json:"event"`
+	EventType looseText    `json:"eventType"` // the next three fields are Bandwidth's
+	Track     looseText    `json:"track"`
+	Payload   encodedSound `json:"payload"`
+	Media     struct {
+		Track   looseText    `json:"track"`
+		Chunk   looseCount   `json:"chunk"`
+		Payload encodedSound `json:"payload"`
+	} `json:"media"`
+	Data json.RawMessage `json:"data"` // Ozonetel
+}
+
+// samplesMessage is the field "data" of Ozonetel's messages.
+type samplesMessage struct {
+	Samples []int16 `json:"samples"`
+	Rate    int     `json:"sampleRate"`
+}
+
+// looseText accepts any JSON value, and is empty if it is not a string: a wrong type must not lose the sound of the message.
+type looseText string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseText) UnmarshalJSON(b []byte) error {
+	*l = ""
+	if inner, ok := unquoteSimple(b); ok {
+		*l = looseText(inner)
+		return nil
+	}
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*l = looseText(text)
+	}
+	return nil
+}
+
+// looseCount is a number, or a string that holds a number. Other values become 0.
+type looseCount int
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseCount) UnmarshalJSON(b []byte) error {
+	n, err := strconv.Atoi(strings.TrimSpace(strings.Trim(string(b), `"`)))
+	if *l = looseCount(n); err != nil {
+		*l = 0
+	}
+	return nil
+}
+
+// encodedSound decodes base64 in any alphabet, with or without padding and line breaks.
+type encodedSound struct {
+	data      []byte
+	isInvalid bool // the value is not valid base64
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
+	if inner, ok := unquoteSimple(b); ok {
+		s.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
+		n, err := base64.StdEncoding.Decode(s.data, inner)
+		if s.data, s.isInvalid = s.data[:n], false; err == nil {
+			return nil
+		}
+	}
+	var text string
+	if err = json.Unmarshal(b, &text); err == nil {
+		s.data, err = media.DecodeBase64(text)
+	}
+	s.isInvalid = err != nil
+	return nil
+}
+
+// unquoteSimple returns the content of a JSON string. ok is false if the string contains escapes, or b is not a string.
+func unquoteSimple(b []byte) (inner []byte, ok bool) {
+	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
+		return nil, false
+	}
+	return b[1 : len(b)-1], true
+}

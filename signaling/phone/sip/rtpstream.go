@@ -1,0 +1,532 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/srtp/v3"
+
+	"voxgate/internal/crash"
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+	"voxgate/signaling/rtc"
+)
+
+// portPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
+// Late packets of its last call are recognized by their SSRC, so a call never hears another one.
+type portPool struct {
+	address string
+	ranged  bool // if false, any port is used
+
+	mu   sync.Mutex
+	free []usedPort
+}
+
+type usedPort struct {
+	number int    // 0 if the system chooses
+	ssrc   uint32 // of the previous call
+}
+
+func newPortPool(address string, first, last int) *portPool {
+	p := &portPool{address: address, ranged: last != 0}
+	for n := first + first%2; p.ranged && n < last; n += 2 {
+		p.free = append(p.free, usedPort{number: n})
+	}
+	// A new order after each restart, so that late packets of earlier calls do not reach a new one.
+	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
+	return p
+}
+
+var errNoPort = errors.New("no RTP port is free")
+
+// openStream takes a port. If another process uses it, the next one is tried.
+func (p *portPool) openStream() (*stream, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ranged {
+		return p.listenPort(usedPort{})
+	}
+	for range len(p.free) {
+		port := p.free[0]
+		p.free = p.free[1:]
+		s, err := p.listenPort(port)
+		if err == nil {
+			return s, nil
+		}
+		p.free = append(p.free, port)
+	}
+	return nil, errNoPort
+}
+
+func (p *portPool) listenPort(port usedPort) (*stream, error) {
+	for range 16 { // where the system chooses, the next port may be in use
+		s := &stream{ports: p, previousSSRC: port.ssrc}
+		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
+		if err != nil {
+			return nil, err
+		}
+		s.conn, s.port = data.(*net.UDPConn), data.LocalAddr().(*net.UDPAddr).Port
+		control, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(s.port+1)))
+		if err == nil {
+			s.control = control.(*net.UDPConn)
+			s.ssrc = rand.Uint32()
+			s.reading.Go(func() { // if the reader fails, the call ends
+				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readControl)
+			})
+			return s, nil
+		}
+		s.conn.Close()
+		if port.number != 0 {
+			return nil, err
+		}
+	}
+	return nil, errNoPort
+}
+
+// stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them,
+// as does sendDigits.
+type stream struct {
+	ports           *portPool
+	conn, control   *net.UDPConn
+	port            int
+	previousSSRC    uint32                        // the peer's SSRC in the previous call on this port
+	ssrc            uint32                        // ours
+	sender          atomic.Pointer[sessionSender] // receives the packet loss that the peer reports; nil until set
+	reading         sync.WaitGroup
+	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
+	keyReader       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
+
+	mu      sync.Mutex
+	terms   *agreement
+	nat     bool           // the peer's packets may come from another address than described
+	latched netip.AddrPort // the peer's actual source; invalid until a packet has come
+	sourceTracker
+	codecChange
+	in, out  *srtp.Context // nil without SRTP
+	incoming rtp.Header    // of the packet being read
+	header   rtp.Header    // of the packet being sent
+	plain    [12 + media.MaxPacketBytes]byte
+	raw      []byte // encrypted
+	sent     struct {
+		packets, bytes uint32
+		at             time.Time // time of the newest
+		voice          time.Time // time of the newest that was not a digit
+	}
+	sendingDigits bool // digits are being sent, so audio is dropped
+
+	lastPacket atomic.Int64  // time of the last packet: Unix time in ns
+	mayBeGone  atomic.Bool   // the caller may be gone: reports alone do not prove the contrary
+	remoteSSRC atomic.Uint32 // the peer's SSRC
+}
+
+// applyAgreement applies an agreement. If the peer's address has changed, its source is determined again.
+func (s *stream) applyAgreement(to *agreement, nat bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var in, out *srtp.Context
+	var err error
+	if to.in != nil {
+		if in, err = newContext(to.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64)); err == nil {
+			out, err = newContext(to.out)
+		}
+		if err != nil {
+			return fmt.Errorf("SRTP: %w", err)
+		}
+	}
+	before := s.terms
+	if before == nil || !sameKey(before.in, to.in) {
+		s.in = in
+	}
+	if before == nil || !sameKey(before.out, to.out) {
+		s.out = out
+	}
+	if before == nil || before.remote != to.remote {
+		s.latched = netip.AddrPort{}
+	}
+	if before == nil || before.onHold() && !to.onHold() {
+		s.resetSilence()
+		if s.latched.IsValid() { // silence on hold does not count
+			s.latchedAt = time.Now()
+		}
+	}
+	s.terms, s.nat, s.changed = to, nat, 0
+	return nil
+}
+
+func newContext(c *crypto, o ...srtp.ContextOption) (*srtp.Context, error) {
+	keys, _ := keyLengths(c.profile)
+	return srtp.CreateContext(c.key[:keys], c.key[keys:], c.profile, o...)
+}
+
+func sameKey(a, b *crypto) bool {
+	return a == b || a != nil && b != nil && slices.Equal(a.key, b.key) && a.suite == b.suite
+}
+
+// Read implements [rtpaudio.Reader]: it returns the peer's next packet, decrypted.
+func (s *stream) Read(b []byte) (int, error) {
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return 0, err
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		if n, ok := s.acceptPacket(b[:n], from); ok {
+			return n, nil
+		}
+	}
+}
+
+// rtpVersion is the version in the first two bits of a packet (RFC 3550, section 5.1).
+const rtpVersion = 2
+
+// acceptPacket reports whether a packet belongs to the peer, and decrypts it in place.
+func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok bool) {
+	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &s.incoming
+	if _, err := h.Unmarshal(packet); s.terms == nil || err != nil || s.previousSSRC != 0 && h.SSRC == s.previousSSRC {
+		return 0, false
+	}
+	now := time.Now()
+	if !s.acceptSource(from, now) {
+		return 0, false
+	}
+	n = len(packet)
+	if s.in != nil {
+		clear, err := s.decryptPacket(packet, from, now)
+		if err != nil {
+			return 0, false
+		}
+		n = copy(packet, clear)
+	}
+	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a verified packet (RFC 4961)
+	s.lastPacket.Store(now.UnixNano())
+	s.remoteSSRC.Store(h.SSRC)
+	s.noteCodec(h.PayloadType)
+	return n, true
+}
+
+// changePackets is the number of consecutive packets in another agreed codec after which we switch to it.
+const changePackets = 3
+
+// codecChange detects that the peer has switched its codec. All fields need the stream's mu.
+type codecChange struct {
+	onCodec func(to *codec) // must not block; may be nil
+	changed int             // consecutive packets in another codec
+}
+
+// ignoreCodecs stops following switches of the codec.
+func (s *stream) ignoreCodecs() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onCodec = nil
+}
+
+// noteCodec follows a switch of the peer's codec. Needs mu.
+func (s *stream) noteCodec(number uint8) {
+	switch to := s.terms.receivedAs(number); {
+	case to == s.terms.codec:
+		s.changed = 0
+	case to != nil && s.onCodec != nil:
+		if s.changed++; s.changed == changePackets {
+			s.onCodec(to)
+		}
+	}
+}
+
+// SetReadDeadline implements [rtpaudio.Reader].
+func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
+
+// stopReadsOnDone makes reads fail once ctx is done, by their deadline: the stream stays open. stop cancels that.
+func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
+	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
+	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
+}
+
+// WriteRTP implements [rtpaudio.Writer].
+func (s *stream) WriteRTP(p *rtp.Packet) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sendingDigits || s.terms == nil || s.terms.isHeld {
+		return nil
+	}
+	s.sent.voice = time.Now()
+	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
+}
+
+// fillPauses sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. They are music on hold,
+// or silence or comfort noise, because some trunks give up a call that sends nothing.
+func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	first := min(every*3/4, 2*media.FrameDuration) // after another packet
+	for mine := uint32(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		wait := first
+		if mine != 0 && mine == s.sent.packets {
+			wait = every * 3 / 4
+		}
+		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.isHeld && past > wait {
+			at := s.currentTimestamp()
+			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
+				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
+			}
+			_ = s.writePacket(number, false, at, next())
+			mine = s.sent.packets
+		}
+		s.mu.Unlock()
+	}
+}
+
+// currentTimestamp returns the current RTP timestamp. Needs mu.
+func (s *stream) currentTimestamp() uint32 {
+	if s.sent.packets == 0 {
+		return s.header.Timestamp
+	}
+	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.terms.codec.media.ClockRate()))
+}
+
+// agreement returns the current agreement.
+func (s *stream) agreement() *agreement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.terms
+}
+
+// track maps the packets of another stream into this one.
+type track struct {
+	ssrc      uint32
+	sequence  uint16 // is added to the other stream's
+	timestamp uint32
+	sent      uint32 // our packet count when the newest of them was sent
+}
+
+// forwardPacket sends a packet of another stream with a payload type of this one. Loss and reordering are preserved.
+func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sendingDigits || s.terms == nil || s.terms.isHeld {
+		*t = track{}
+		return
+	}
+	marker, newest := p.Marker, s.header
+	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or another packet was sent in between
+		marker = true
+		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.currentTimestamp()-p.Timestamp
+	}
+	sequence := p.SequenceNumber + t.sequence
+	s.header.SequenceNumber = sequence - 1
+	_ = s.writePacket(number, marker, p.Timestamp+t.timestamp, p.Payload)
+	if int16(sequence-newest.SequenceNumber) < 0 {
+		s.header.SequenceNumber, s.header.Timestamp = newest.SequenceNumber, newest.Timestamp
+	}
+	t.sent = s.sent.packets
+}
+
+const (
+	// drainWait exceeds the time for reading a waiting packet, and mostDrained the system's buffer.
+	drainWait   = 2 * time.Millisecond
+	mostDrained = 1024
+)
+
+// dropReceived drops the packets that have arrived so far.
+func (s *stream) dropReceived() {
+	var buf [1500]byte
+	for range mostDrained {
+		deadline := time.Now().Add(drainWait)
+		_ = s.conn.SetReadDeadline(deadline)
+		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
+		if err != nil && time.Since(deadline) < drainWait { // else this process was held up, and has not read
+			return
+		}
+	}
+}
+
+// voiceEnd is the pause after which the voice has ended. Packets are sent every 20 ms, but a busy machine may delay some.
+const voiceEnd = 200 * time.Millisecond
+
+// spokenTimeout bounds the sentence that a model says before a transfer.
+const spokenTimeout = 15 * time.Second
+
+// waitSpoken blocks until the voice has ended. It fails if that takes longer than spokenTimeout.
+func (s *stream) waitSpoken(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		left := voiceEnd - time.Since(s.sent.voice)
+		s.mu.Unlock()
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return errors.New("the voice did not end")
+		}
+	}
+}
+
+// writePacket sends a packet. It ignores ICMP errors: the peer may be listening again soon. Needs mu.
+func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payload []byte) error {
+	to := s.latched
+	if !to.IsValid() {
+		to = s.terms.remote
+	}
+	h := &s.header
+	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, number, marker, timestamp
+	h.SequenceNumber++
+	n, err := h.MarshalTo(s.plain[:])
+	if err != nil {
+		return err
+	}
+	raw := append(s.plain[:n], payload...)
+	if s.out != nil {
+		if s.raw, err = s.out.EncryptRTP(s.raw, raw, h); err != nil {
+			return err
+		}
+		raw = s.raw
+	}
+	s.sent.packets++
+	s.sent.bytes += uint32(len(payload))
+	s.sent.at = time.Now()
+	_, _ = s.conn.WriteToUDPAddrPort(raw, to)
+	return nil
+}
+
+// readControl reads the peer's RTCP reports until the stream is closed.
+func (s *stream) readControl() {
+	buf := make([]byte, 1500)
+	var reports rtpaudio.Reports
+	for {
+		n, from, err := s.control.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		for _, r := range s.readReports(buf[:n], from.Addr().Unmap()) {
+			if r.SSRC != s.ssrc {
+				continue
+			}
+			lost, of := reports.Next(r)
+			if of == 0 {
+				continue
+			}
+			s.outgoingQuality.AddReport(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
+			if v := s.sender.Load(); v != nil {
+				v.ReportLoss(lost, of)
+				v.session.RecordLoss(false, lost, of)
+			}
+		}
+	}
+}
+
+// readReports returns the peer's reports on our packets.
+func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terms == nil || from != s.terms.remote.Addr() && from != s.latched.Addr() {
+		return nil
+	}
+	if s.in != nil {
+		clear, err := s.in.DecryptRTCP(nil, raw, nil)
+		if err != nil {
+			return nil
+		}
+		raw = clear
+	}
+	packets, err := rtcp.Unmarshal(raw)
+	if err != nil {
+		return nil
+	}
+	if !s.mayBeGone.Load() {
+		s.lastPacket.Store(time.Now().UnixNano()) // the peer is alive, though it may be silent
+	}
+	for _, p := range packets {
+		switch p := p.(type) {
+		case *rtcp.ReceiverReport:
+			list = append(list, p.Reports...)
+		case *rtcp.SenderReport:
+			list = append(list, p.Reports...)
+		}
+	}
+	return list
+}
+
+// reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks end calls that never report.
+const reportEvery = 5 * time.Second
+
+// sendReport sends an RTCP report on our packets.
+func (s *stream) sendReport(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terms == nil {
+		return
+	}
+	clock := s.terms.codec.media.ClockRate()
+	elapsed := uint32(0)
+	if s.sent.packets > 0 {
+		elapsed = uint32(now.Sub(s.sent.at).Seconds() * float64(clock))
+	}
+	const since1900 = 2_208_988_800 // the Unix epoch in NTP seconds
+	ntp := uint64(now.Unix()+since1900)<<32 | uint64(now.Nanosecond())<<32/uint64(time.Second)
+	raw, err := rtcp.Marshal([]rtcp.Packet{
+		&rtcp.SenderReport{
+			SSRC:        s.ssrc,
+			NTPTime:     ntp,
+			RTPTime:     s.header.Timestamp + elapsed,
+			PacketCount: s.sent.packets,
+			OctetCount:  s.sent.bytes,
+		},
+		&rtcp.SourceDescription{
+			Chunks: []rtcp.SourceDescriptionChunk{{Source: s.ssrc, Items: []rtcp.SourceDescriptionItem{{Type: rtcp.SDESCNAME, Text: "voxgate"}}}},
+		},
+	})
+	if err == nil && s.out != nil {
+		raw, err = s.out.EncryptRTCP(nil, raw, nil)
+	}
+	to := s.latched
+	if !to.IsValid() {
+		to = s.terms.remote
+	}
+	if err == nil && to.Port() < 65535 {
+		_, _ = s.control.WriteToUDPAddrPort(raw, netip.AddrPortFrom(to.Addr(), to.Port()+1))
+	}
+}
+
+// resetSilence restarts the count of time without packets.
+func (s *stream) resetSilence() { s.lastPacket.Store(time.Now().UnixNano()) }
+
+// silentFor returns the time since the last packet.
+func (s *stream) silentFor(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, s.lastPacket.Load()))
+}
+
+// closePort returns the port to the pool.
+func (s *stream) closePort() {
+	s.conn.Close()
+	s.control.Close()
+	s.reading.Wait()
+	if s.ports.ranged {
+		s.ports.mu.Lock()
+		s.ports.free = append(s.ports.free, usedPort{s.port, s.remoteSSRC.Load()})
+		s.ports.mu.Unlock()
+	}
+}

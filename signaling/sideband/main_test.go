@@ -1,9 +1,0 @@
-package sideband_test
-
-import (
-	"testing"
-
-	"voxgate/signaling/doortest"
-)
-
-func TestMain(m *testing.M) { doortest.RunTests(m) }

@@ -1,9 +1,0 @@
-package telephony
-
-import (
-	"maps"
-	"slices"
-)
-
-// Profiles returns the names of all supported providers.
-func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }

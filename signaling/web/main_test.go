@@ -1,9 +1,0 @@
-package web_test
-
-import (
-	"testing"
-
-	"voxgate/signaling/doortest"
-)
-
-func TestMain(m *testing.M) { doortest.RunTests(m) }

@@ -1,0 +1,134 @@
+package vox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+	desk "voxgate/vox/assistant"
+)
+
+// assistant holds the parts of a conversation that survive the client's connection: the project of its tools, and the account that pays.
+type assistant struct {
+	server  *Server
+	theme   string
+	desk    *desk.Desk
+	grant   *bridge.Grant
+	account bridge.Account
+	tokens  atomic.Int64 // used by apps
+
+	mu             sync.Mutex
+	client         *clientConn // the current client, or nil
+	inputCount     int         // how often the user has spoken or typed
+	lastSpeechTurn int         // the newest turn in which the user has spoken
+}
+
+func (d *Server) newAssistant(v *clientConn, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
+	a := &assistant{server: d, theme: theme, grant: open.Grant, account: open.Account}
+	project := desk.NewProject(start.ProjectContext)
+	if d.Workspace != nil {
+		known := false
+		if project, known = d.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
+			v.sendWarning("The project is not kept here any more; this is a new one.")
+		}
+	}
+	a.desk = &desk.Desk{
+		Project: project, Targets: start.Targets, Workspace: d.Workspace, Act: a.sendAction,
+		Free: d.Host.Backend() == "emulator",
+		InputCount: func() int {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.inputCount
+		},
+	}
+	if d.AppModel != "" {
+		a.desk.Generate = a.generateApp
+	}
+	return a
+}
+
+// sendAction sends an action to the client.
+func (a *assistant) sendAction(what desk.Action) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client != nil {
+		a.client.sendMessage(uiAction(what))
+	}
+}
+
+// attachClient makes v the current client and sends it the whole project, because it is unknown what the previous socket has lost.
+func (a *assistant) attachClient(v *clientConn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client == v {
+		return
+	}
+	a.client = v
+	for _, action := range a.desk.ReplayActions() {
+		v.sendMessage(uiAction(action))
+	}
+}
+
+// selectVersion switches an app to a version that the client has selected.
+func (a *assistant) selectVersion(m clientMessage) error {
+	if _, err := a.desk.Use(m.App, m.Version); err != nil {
+		return badMessage("%v.", err)
+	}
+	return nil
+}
+
+// detachClient removes the client, unless another one has replaced it.
+func (a *assistant) detachClient(v *clientConn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client == v {
+		a.client = nil
+	}
+}
+
+// countText counts a text that the user has typed.
+func (a *assistant) countText() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inputCount++
+}
+
+// countSpeech counts a turn in which the user speaks, once per turn.
+func (a *assistant) countSpeech(turn int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if turn > a.lastSpeechTurn {
+		a.lastSpeechTurn = turn
+		a.inputCount++
+	}
+}
+
+// generateApp lets the model for apps answer a prompt. The account pays for it in addition to the conversation.
+func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
+	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
+	}
+	if most := a.server.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {
+		return bridge.ErrTokenLimit
+	}
+	userTurn := map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}
+	request := tools.Encode(map[string]any{"contents": []any{userTurn}})
+	var reply wire.Reply
+	cost, err := a.server.Generate(ctx, a.account, a.server.AppModel, request, func(raw json.RawMessage) error {
+		text, err := reply.AddText(raw)
+		if err != nil || text == "" {
+			return err
+		}
+		return piece(text)
+	})
+	a.tokens.Add(int64(cost.Tokens))
+	if err == nil {
+		err = reply.End()
+	}
+	return err
+}

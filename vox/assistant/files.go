@@ -1,0 +1,181 @@
+package assistant
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxApp is the maximum size of an app, in bytes.
+	maxApp = 2 << 20
+
+	// maxFiles, maxDepth and maxPath bound an app's folder: number of files, depth, and length of a path in bytes.
+	maxFiles = 40
+	maxDepth = 4
+	maxPath  = 64
+)
+
+// file is one file of a generated app. All files are text.
+type file struct{ path, text string }
+
+// The marker lines that a writing model is asked to put around each file of an app.
+const (
+	beginFile = "<<<file "
+	beginEnd  = ">>>"
+	endFile   = "<<<end>>>"
+)
+
+// parseApp parses a writing model's answer: files between markers, or a single HTML document, optionally in a Markdown fence. Text
+// around them is ignored. It returns an error if the answer is incomplete or cannot be kept.
+//
+// old are the files of the version to change: those that the answer does not contain stay unchanged.
+func parseApp(answer string, old []file) ([]file, error) {
+	answer = strings.ReplaceAll(answer, "\r\n", "\n")
+	files, err := parseMarkedFiles(answer)
+	if err == nil && len(files) == 0 {
+		files, err = parseDocument(answer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files = mergeFiles(files, old)
+	if len(files) > maxFiles {
+		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
+	}
+	size := 0
+	var paths []string
+	for _, f := range files {
+		if err := checkPath(f.path); err != nil {
+			return nil, err
+		}
+		if slices.Contains(paths, strings.ToLower(f.path)) {
+			return nil, fmt.Errorf("the app has %s twice", f.path)
+		}
+		paths = append(paths, strings.ToLower(f.path)) // some file systems ignore case
+		size += len(f.text)
+	}
+	switch {
+	case !slices.ContainsFunc(files, func(f file) bool { return f.path == "index.html" }):
+		return nil, errors.New("the app has no index.html")
+	case size > maxApp:
+		return nil, errTooBig
+	}
+	return files, nil
+}
+
+var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
+
+// mergeFiles returns files, plus the old ones that are not among them.
+func mergeFiles(files, old []file) []file {
+	for _, o := range old {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
+			files = append(files, o)
+		}
+	}
+	return files
+}
+
+// diffFiles returns the changed lines of each file. Unchanged files are omitted.
+func diffFiles(old, files []file) (list []Change) {
+	for _, f := range files {
+		c := Change{File: f.path}
+		lines := map[string]int{}
+		for _, o := range old {
+			if o.path == f.path {
+				for line := range strings.Lines(o.text) {
+					lines[line]++
+				}
+			}
+		}
+		for line := range strings.Lines(f.text) {
+			if lines[line] > 0 {
+				lines[line]--
+			} else {
+				c.Added++
+			}
+		}
+		for _, n := range lines {
+			c.Removed += n
+		}
+		if c.Added+c.Removed > 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// parseMarkedFiles returns the files between markers; none without markers.
+func parseMarkedFiles(answer string) (files []file, err error) {
+	var open *file
+	var lines []string
+	for line := range strings.Lines(answer) {
+		bare := strings.TrimSpace(line)
+		name, begins := strings.CutPrefix(bare, beginFile)
+		if begins {
+			name, begins = strings.CutSuffix(name, beginEnd)
+		}
+		switch {
+		case begins && open != nil:
+			return nil, fmt.Errorf("the answer of the writing model begins another file within %.100q", open.path)
+		case begins:
+			open, lines = &file{path: strings.TrimPrefix(strings.TrimSpace(name), "./")}, nil
+		case bare == endFile && open != nil:
+			open.text = unfence(strings.Join(lines, ""))
+			files, open = append(files, *open), nil
+		case open != nil:
+			lines = append(lines, line)
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("the answer of the writing model broke off in the file %.100q", open.path)
+	}
+	return files, nil
+}
+
+// fence matches a text that is one fenced block of Markdown.
+var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
+
+// unfence returns the content of a fence, which models put around files in spite of their instructions.
+func unfence(text string) string {
+	if m := fence.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return text
+}
+
+var (
+	documentStart = regexp.MustCompile(`(?i)<!doctype\s+html|<html[\s>]`)
+	documentEnd   = regexp.MustCompile(`(?i)</html\s*>`)
+)
+
+// parseDocument returns the HTML document of an answer, as index.html.
+func parseDocument(answer string) ([]file, error) {
+	begin := documentStart.FindStringIndex(answer)
+	if begin == nil {
+		return nil, errors.New("the writing model has answered without an app")
+	}
+	ends := documentEnd.FindAllStringIndex(answer, -1) // the last one: a script may contain the tag in a string
+	if len(ends) == 0 || ends[len(ends)-1][0] < begin[0] {
+		return nil, errors.New("the answer of the writing model broke off in its HTML document")
+	}
+	return []file{{path: "index.html", text: answer[begin[0]:ends[len(ends)-1][1]] + "\n"}}, nil
+}
+
+// validPath matches folders and a file of plain characters, none of them hidden.
+var validPath = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
+
+// checkPath returns an error if the path of an app's file is invalid.
+func checkPath(name string) error {
+	switch {
+	case len(name) > maxPath:
+		return fmt.Errorf("the app has a file whose path is longer than %d characters: %.20q…", maxPath, name)
+	case !validPath.MatchString(name):
+		return fmt.Errorf("the app has a file with the path %q; a path is relative, not hidden, and of letters, digits, dots, dashes and _", name)
+	case strings.Count(name, "/") >= maxDepth:
+		return fmt.Errorf("the app has the file %s, which lies deeper than %d folders", name, maxDepth-1)
+	}
+	return nil
+}

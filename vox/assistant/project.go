@@ -1,0 +1,308 @@
+package assistant
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"voxgate/tools"
+)
+
+// maxWritten is the maximum number of app versions written in one conversation, and maxApps the maximum number of apps in a
+// project: each version is a long, costly answer of a writing model.
+const (
+	maxWritten = 30
+	maxApps    = 10
+
+	// maxVersions is the maximum number of versions of an app: the project's file lists all of them.
+	maxVersions = 30
+)
+
+// maxName is the maximum length of an app's name, in bytes.
+const maxName = 40
+
+// Project is the result of conversations. It may be used concurrently. A project in a workspace outlives its conversation: each
+// change reads, changes and writes its file, so that two conversations may share a project.
+type Project struct {
+	id        string
+	workspace *Workspace // nil: not kept after the conversation
+
+	changeMu sync.Mutex // serializes changes; it is held while writing to disk
+
+	mu            sync.Mutex
+	status        Status    // as of the last change
+	busy          bool      // an app is awaiting consent or being written
+	writtenCount  int       // versions, in this conversation
+	inputsAtStart int       // user inputs counted when the newest version was started
+	question      *question // nil: no question is open
+}
+
+// question is a question to the user that the model may answer for them.
+type question struct {
+	inputCount int       // user inputs counted when asked
+	answer     chan bool // has room for one
+}
+
+// App is a generated web app.
+type App struct {
+	Name     string    `json:"name"`
+	Prompt   string    `json:"prompt"` // the request, cut to 200 bytes
+	URL      string    `json:"url"`    // of the displayed version, relative to the gateway's root
+	Files    []string  `json:"files"`  // of that version
+	Version  int       `json:"version"`
+	Versions []Version `json:"versions"`       // oldest first; its number is 1
+	Gone     bool      `json:"gone,omitempty"` // removed to make room for newer apps
+}
+
+// Version is one version of an app.
+type Version struct {
+	URL     string   `json:"url"`
+	Files   []string `json:"files"`
+	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
+	From    int      `json:"from,omitempty"`    // the version it was made from (0: none)
+	Changes []Change `json:"changes,omitempty"` // since that version
+}
+
+// Change counts the changed lines of a file.
+type Change struct {
+	File    string `json:"file"`
+	Added   int    `json:"added"`
+	Removed int    `json:"removed"`
+}
+
+// Status is the content of a project.
+type Status struct {
+	Context json.RawMessage `json:"context,omitempty"` // as sent by the client
+	Tools   []Entry         `json:"tools"`             // added tools, newest last
+	Apps    []App           `json:"apps"`              // complete apps, newest last
+	Writing string          `json:"writing,omitempty"` // name of the app being written
+	Place   string          `json:"place,omitempty"`   // last target of navigate_ui
+}
+
+// NewProject returns a project that lives as long as its conversation. context is the client's description of it, a JSON object,
+// null or nil.
+func NewProject(context json.RawMessage) *Project {
+	p := &Project{}
+	context = bytes.TrimSpace(context)
+	if len(context) > 0 && json.Valid(context) && !bytes.Equal(context, []byte("null")) {
+		p.status.Context = slices.Clone(context)
+	}
+	return p
+}
+
+// ID returns the unguessable ID of the project in its workspace, or "" if it is not kept.
+func (p *Project) ID() string { return p.id }
+
+// Status returns a copy of the project's content.
+func (p *Project) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status.clone()
+}
+
+func (s *Status) clone() Status {
+	c := *s
+	c.Context, c.Tools, c.Apps = slices.Clone(s.Context), append([]Entry{}, s.Tools...), append([]App{}, s.Apps...)
+	for i := range c.Apps {
+		c.Apps[i].Versions = slices.Clone(c.Apps[i].Versions)
+	}
+	return c
+}
+
+// update changes the project, and writes its file if it is kept. After an error it is unchanged.
+func (p *Project) update(change func(s *Status) error) error {
+	p.changeMu.Lock()
+	defer p.changeMu.Unlock()
+	next := p.Status()
+	var err error
+	if p.workspace != nil {
+		err = p.workspace.changeProject(p.id, &next, change)
+	} else {
+		err = change(&next)
+	}
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next.Writing = p.status.Writing
+	p.status = next
+	return nil
+}
+
+// addTool adds a tool. It fails if the project has it already.
+func (p *Project) addTool(e Entry) error {
+	return p.update(func(s *Status) error {
+		if slices.ContainsFunc(s.Tools, func(t Entry) bool { return t.ID == e.ID }) {
+			return fmt.Errorf("%s is in the project already", e.Name)
+		}
+		s.Tools = append(s.Tools, e)
+		return nil
+	})
+}
+
+func (p *Project) setPlace(place string) error {
+	return p.update(func(s *Status) error {
+		s.Place = place
+		return nil
+	})
+}
+
+// findApp returns an app by name, or the newest if name is empty.
+func (s *Status) findApp(name string) (*App, error) {
+	if len(s.Apps) == 0 {
+		return nil, errors.New("there is no app yet; generate_app makes one")
+	}
+	if name == "" {
+		return &s.Apps[len(s.Apps)-1], nil
+	}
+	var names []string
+	for i := range s.Apps {
+		if strings.EqualFold(s.Apps[i].Name, strings.TrimSpace(name)) {
+			return &s.Apps[i], nil
+		}
+		names = append(names, s.Apps[i].Name)
+	}
+	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Truncate(name, maxName), strings.Join(names, ", "))
+}
+
+// show switches the app to a version.
+func (a *App) show(version int) error {
+	if version < 1 || version > len(a.Versions) {
+		return fmt.Errorf("%s has no version %d; it has %d", a.Name, version, len(a.Versions))
+	}
+	v := a.Versions[version-1]
+	a.Version, a.URL, a.Files = version, v.URL, v.Files
+	return nil
+}
+
+// use switches an app to a version (0: the one that the current version was made from).
+func (p *Project) use(name string, version int) (shown App, err error) {
+	err = p.update(func(s *Status) error {
+		a, err := s.findApp(name)
+		if err != nil {
+			return err
+		}
+		if version == 0 {
+			if version = a.Versions[a.Version-1].From; version == 0 {
+				return fmt.Errorf("nothing of %s can be taken back: this is its first version", a.Name)
+			}
+		}
+		err = a.show(version)
+		shown = *a
+		return err
+	})
+	return shown, err
+}
+
+// begin reserves the project's only slot for an app in preparation. The caller must call end.
+func (p *Project) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.busy:
+		return errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
+	case p.writtenCount >= maxWritten:
+		return fmt.Errorf("this conversation has written %d versions of apps, which is the most there may be", maxWritten)
+	}
+	p.busy = true
+	return nil
+}
+
+// recordWriting records that an app is being written.
+func (p *Project) recordWriting(name string, said int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.Writing = name
+	p.inputsAtStart = said
+	p.writtenCount++
+}
+
+// hasNewInput reports whether the user has said something since the newest version was started.
+func (p *Project) hasNewInput(said int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writtenCount == 0 || said > p.inputsAtStart
+}
+
+// addVersion adds a finished app, or a new version of an existing one.
+func (p *Project) addVersion(name, prompt string, v Version) (kept App, err error) {
+	err = p.update(func(s *Status) error {
+		i := slices.IndexFunc(s.Apps, func(a App) bool { return a.Name == name })
+		if i < 0 {
+			i, s.Apps = len(s.Apps), append(s.Apps, App{Name: name, Prompt: prompt})
+		}
+		a := &s.Apps[i]
+		a.Versions = append(a.Versions, v)
+		err := a.show(len(a.Versions))
+		kept = *a
+		return err
+	})
+	return kept, err
+}
+
+// end releases the slot.
+func (p *Project) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy, p.status.Writing = false, ""
+}
+
+// openQuestion records a question to the user, with the user inputs counted by then. The caller must call settled.
+func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := &question{said, make(chan bool, 1)}
+	p.question = q
+	return q.answer, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.question == q {
+			p.question = nil
+		}
+	}
+}
+
+// answerQuestion takes the user's spoken or typed answer. The user must have said something since they were asked.
+func (p *Project) answerQuestion(yes bool, said int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.question == nil:
+		return errors.New("no question is open; the person may have answered on the screen")
+	case said <= p.question.inputCount:
+		return errors.New("the person has said nothing since they were asked; wait for their answer")
+	}
+	p.question.answer <- yes
+	p.question = nil
+	return nil
+}
+
+// nameFor returns the name of a new app: the given name, or the first words of its prompt. A number makes it unique.
+func (s *Status) nameFor(called, prompt string) string {
+	plain := func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}
+	words := strings.Fields(strings.Map(plain, called))
+	if len(words) == 0 {
+		words = strings.Fields(strings.Map(plain, prompt))
+		words = words[:min(len(words), 4)]
+	}
+	name := strings.TrimRight(strings.ToValidUTF8(tools.Truncate(strings.Join(words, " "), maxName), ""), " .,;:!?")
+	if name == "" {
+		name = "App"
+	}
+	unused := name
+	for n := 2; slices.ContainsFunc(s.Apps, func(a App) bool { return strings.EqualFold(a.Name, unused) }); n++ {
+		unused = fmt.Sprintf("%s %d", name, n)
+	}
+	return unused
+}

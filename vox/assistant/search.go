@@ -1,0 +1,296 @@
+package assistant
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/kljensen/snowball/english"
+	"golang.org/x/text/unicode/norm"
+
+	"voxgate/tools"
+)
+
+// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
+// same way, but would make the gateway 10 MB (a quarter) larger and add 80 packages, for less than 200 entries of one sentence;
+// this whole package adds 0.4 MB. We found no maintained library with only BM25.
+
+// bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
+// Beyond, 2009, 3.2.
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+)
+
+// A word in the name or the tags of an entry counts more than one in its description (BM25F, the same work, 3.6). The domain counts
+// least: all its entries share it.
+const (
+	nameWeight        = 3
+	tagWeight         = 2
+	descriptionWeight = 1
+	domainWeight      = 0.5
+)
+
+// index holds the BM25 statistics of the registry.
+type index struct {
+	terms      []map[string]float64 // by entry: weighted count of each term
+	length     []float64            // by entry: sum of these
+	average    float64              // of length
+	entryCount map[string]float64   // number of entries with a term
+}
+
+var registryIndex = sync.OnceValue(func() *index {
+	x := &index{entryCount: map[string]float64{}}
+	for _, e := range registry {
+		terms := map[string]float64{}
+		note := func(found []string, weight float64) {
+			for _, t := range found {
+				terms[t] += weight
+			}
+		}
+		note(unique(termsOf(e.Name+" "+e.ID)), nameWeight) // one name in two spellings
+		note(termsOf(strings.Join(e.Tags, " ")), tagWeight)
+		note(termsOf(e.Description), descriptionWeight)
+		note(termsOf(e.Domain), domainWeight)
+		length := 0.0
+		for t, n := range terms {
+			x.entryCount[t]++
+			length += n
+		}
+		x.terms, x.length, x.average = append(x.terms, terms), append(x.length, length), x.average+length/float64(len(registry))
+	}
+	return x
+})
+
+// score returns how well an entry of the registry matches the terms of a query (0: not at all).
+func (x *index) score(entry int, query []string) (sum float64) {
+	for _, t := range query {
+		if n := x.terms[entry][t]; n > 0 {
+			rare := math.Log(1 + (float64(len(x.terms))-x.entryCount[t]+0.5)/(x.entryCount[t]+0.5))
+			sum += rare * n * (bm25K1 + 1) / (n + bm25K1*(1-bm25B+bm25B*x.length[entry]/x.average))
+		}
+	}
+	return sum
+}
+
+// termsOf returns the stems of a text's words, without stop words. A word with punctuation, such as Next.js, is also included as a
+// whole.
+func termsOf(text string) (terms []string) {
+	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) }
+	for word := range strings.FieldsSeq(strings.ToLower(norm.NFKC.String(text))) {
+		parts := strings.FieldsFunc(word, mark)
+		if len(parts) > 1 {
+			parts = append(parts, strings.Join(parts, ""))
+		}
+		for _, part := range parts {
+			if !english.IsStopWord(part) {
+				terms = append(terms, english.Stem(part, false))
+			}
+		}
+	}
+	return terms
+}
+
+// unique removes duplicates: a repeated word is not a better match.
+func unique(terms []string) []string {
+	slices.Sort(terms)
+	return slices.Compact(terms)
+}
+
+// Search returns the entries that match a query best, best first, at most limit. domain is one of Domains, or "" for all. Without a
+// match it returns nil.
+func Search(query, domain string, most int) []Entry {
+	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
+	return rankBy(most, func(i int, e Entry) float64 {
+		switch {
+		case domain != "" && e.Domain != domain:
+			return 0
+		case strings.EqualFold(e.ID, name), strings.EqualFold(e.Name, name), strings.EqualFold(e.Package, name):
+			return math.Inf(1)
+		}
+		return registryIndex().score(i, terms)
+	})
+}
+
+// recommend returns the entries that fit a project best. The summary indicates needs (needs.json). Each need contributes its best
+// tool before any contributes its second, so that the list covers many roles, without repeating one among the first. Tools named in
+// the summary go first. If no need is indicated, tools that match its words well are used. The project's own tools are left out.
+// The client's context is used if the summary indicates nothing.
+func recommend(summary string, s Status, most int) (best []Entry) {
+	has := map[string]bool{}
+	for _, e := range s.Tools {
+		has[e.ID] = true
+	}
+	texts := contextTexts(s.Context)
+	for _, text := range texts {
+		has[strings.ToLower(text)] = true
+	}
+	roles := map[string]bool{}
+	take := func(e Entry, again bool) {
+		if len(best) < most && !has[e.ID] && !has[strings.ToLower(e.Name)] && !has[strings.ToLower(e.Package)] && (again || !roles[e.Role]) {
+			has[e.ID], roles[e.Role] = true, true
+			best = append(best, e)
+		}
+	}
+	summaryTerms := termsOf(summary)
+	for _, e := range namedIn(summaryTerms) {
+		take(e, true)
+	}
+	found := needsIn(summaryTerms)
+	if len(found) == 0 && len(best) == 0 {
+		found = needsIn(termsOf(strings.Join(texts, " ")))
+	}
+	for place := range 3 {
+		for _, n := range found {
+			if place < len(n.Tools) {
+				e, _ := Find(n.Tools[place])
+				take(e, place > 0 && len(found) == 1)
+			}
+		}
+	}
+	if len(best) > 0 {
+		return best
+	}
+	for _, terms := range [][]string{summaryTerms, termsOf(strings.Join(texts, " "))} {
+		for _, e := range rankBy(len(registry), func(i int, _ Entry) float64 {
+			if score := registryIndex().score(i, unique(terms)); score >= minScore {
+				return score
+			}
+			return 0
+		}) {
+			take(e, true)
+		}
+		if len(best) > 0 {
+			break
+		}
+	}
+	return best
+}
+
+// candidates returns the best entries for a project for a model to choose from: the recommended ones, and those that match its
+// words.
+func candidates(summary string, s Status) []Entry {
+	best := recommend(summary, s, maxCandidates)
+	for _, e := range Search(summary, "", maxCandidates) {
+		known := func(k Entry) bool { return k.ID == e.ID }
+		if len(best) < maxCandidates && !slices.ContainsFunc(best, known) && !slices.ContainsFunc(s.Tools, known) {
+			best = append(best, e)
+		}
+	}
+	return best
+}
+
+// minScore is the minimum score of a recommendation by words alone: one rare word in the tags, or two in the description.
+const minScore = 4
+
+// namedIn returns the entries whose names are among the terms.
+func namedIn(terms []string) (list []Entry) {
+	for _, e := range registry {
+		name := termsOf(e.ID)
+		isAmbiguous := english.IsStopWord(strings.ToLower(e.Name)) || commonWords[e.ID]
+		if len(name) == 1 && slices.Contains(terms, name[0]) && !isAmbiguous {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// commonWords are IDs that are also everyday words.
+var commonWords = map[string]bool{
+	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true,
+	"elementary": true, "notion": true, "express": true, "solid": true, "prisma": true, "mollie": true, "axum": true,
+	"expo": true, "gin": true,
+}
+
+// needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier.
+func needsIn(terms []string) (list []need) {
+	together := " " + strings.Join(terms, " ") + " "
+	type told struct {
+		need
+		words, at int
+	}
+	var all []told
+	for _, n := range needs {
+		t := told{need: n, at: len(together)}
+		seen := map[string]bool{}
+		for _, word := range n.Words {
+			stems := termsOf(strings.ReplaceAll(word, "-", " "))
+			phrase := " " + strings.Join(stems, " ") + " "
+			at := strings.Index(together, phrase)
+			if len(stems) == 0 || at < 0 || seen[phrase] {
+				continue
+			}
+			seen[phrase] = true
+			t.words++
+			t.at = min(t.at, at)
+		}
+		if t.words > 0 {
+			all = append(all, t)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b told) int {
+		if a.First != b.First {
+			if a.First {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.words, a.words), cmp.Compare(a.at, b.at))
+	})
+	for _, t := range all {
+		list = append(list, t.need)
+	}
+	return list
+}
+
+// rankBy returns the entries with the highest scores above 0. Equal ones keep the registry's order.
+func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
+	type scored struct {
+		entry Entry
+		score float64
+	}
+	var all []scored
+	for i, e := range registry {
+		if s := score(i, e); s > 0 {
+			all = append(all, scored{e, s})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	for _, s := range all[:min(len(all), max(most, 0))] {
+		best = append(best, s.entry)
+	}
+	return best
+}
+
+// contextTexts returns all names and strings in the client's context, at any depth.
+func contextTexts(context json.RawMessage) (texts []string) {
+	if len(context) == 0 {
+		return nil
+	}
+	value, err := tools.Decode(context)
+	if err != nil {
+		return nil
+	}
+	var walk func(value any)
+	walk = func(value any) {
+		switch v := value.(type) {
+		case string:
+			texts = append(texts, v)
+		case []any:
+			for _, below := range v {
+				walk(below)
+			}
+		case map[string]any:
+			for name, below := range v {
+				texts = append(texts, name)
+				walk(below)
+			}
+		}
+	}
+	walk(value)
+	return texts
+}

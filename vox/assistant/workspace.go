@@ -1,0 +1,344 @@
+package assistant
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/tools"
+)
+
+const (
+	// maxWorkspace limits how many bytes of apps a workspace keeps, and maxKept how many app versions, and how many projects. If a limit
+	// is exceeded, the oldest are removed.
+	maxWorkspace = 256 << 20
+	maxKept      = 1000
+
+	// maxProject bounds a project's file, in bytes: more than ten apps need with thirty versions of forty files each.
+	maxProject = 4 << 20
+
+	// unfinished is the name prefix of a folder that is being written. One older than maxUnfinished was left by a gateway that has
+	// died: no write takes that long.
+	unfinished    = "unfinished-"
+	maxUnfinished = time.Hour
+)
+
+// Workspace keeps generated apps in a folder, one folder for each version, and serves them. It also keeps projects, one file each.
+// It may be used concurrently, also by several gateways.
+type Workspace struct {
+	root   *os.Root
+	frames string     // origins whose pages may show an app in a frame, for the CSP
+	mu     sync.Mutex // serializes cleanup and changes of projects
+}
+
+// OpenWorkspace uses the folder dir for apps and projects, and creates it if necessary. Apps and projects in it may be removed when
+// newer ones need the room: the limits are 256 MB or 1,000 versions of apps, and 1,000 projects. Pages of the origins, such as
+// "https://app.example.com", may show an app in a frame, in addition to the gateway's own; "*" allows all.
+func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("cannot create the workspace: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the workspace: %w", err)
+	}
+	w := &Workspace{root: root, frames: strings.Join(append([]string{"'self'"}, origins...), " ")}
+	if err := w.makeRoom(); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot use the workspace: %w", err), root.Close())
+	}
+	return w, nil
+}
+
+// CheckWorkspace returns an error if [OpenWorkspace] would fail for a folder. It leaves nothing behind.
+func CheckWorkspace(dir string) error {
+	at := filepath.Clean(dir)
+	folder, err := os.Stat(at)
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be created
+		at = filepath.Dir(at)
+		folder, err = os.Stat(at)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !folder.IsDir():
+		return fmt.Errorf("%s is not a folder", at)
+	}
+	trial, err := os.MkdirTemp(at, ".check-*")
+	if err != nil {
+		return fmt.Errorf("%s is not writable: %w", at, err)
+	}
+	return os.Remove(trial)
+}
+
+// Close closes the folder. The apps stay.
+func (w *Workspace) Close() error { return w.root.Close() }
+
+// validApp matches the names that save gives: unguessable, with 128 random bits.
+var validApp = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
+// save keeps an app and returns its URL, relative to the gateway's root. It is atomic.
+func (w *Workspace) save(files []file) (url string, err error) {
+	name := rand.Text()
+	temporary := unfinished + name
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.root.RemoveAll(temporary))
+		}
+	}()
+	if err := w.root.Mkdir(temporary, 0o750); err != nil {
+		return "", err
+	}
+	folder, err := w.root.OpenRoot(temporary)
+	if err != nil {
+		return "", err
+	}
+	err = writeFiles(folder, files)
+	if err = errors.Join(err, folder.Close()); err != nil {
+		return "", err
+	}
+	if err := w.root.Rename(temporary, name); err != nil {
+		return "", err
+	}
+	// The app is saved, even if the cleanup fails.
+	_ = w.makeRoom()
+	return appsPath + name + "/", nil
+}
+
+func writeFiles(folder *os.Root, files []file) error {
+	for _, f := range files {
+		if err := folder.MkdirAll(path.Dir(f.path), 0o750); err != nil {
+			return err
+		}
+		if err := folder.WriteFile(f.path, []byte(f.text), 0o640); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFiles returns the files of an app's version by its URL.
+func (w *Workspace) readFiles(url string, names []string) (files []file, err error) {
+	for _, name := range names {
+		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
+		if err != nil {
+			return nil, fmt.Errorf("the app's file %s cannot be read; it may have been removed to make room", name)
+		}
+		files = append(files, file{name, string(text)})
+	}
+	return files, nil
+}
+
+// validProject matches the IDs of projects.
+var validProject = validApp
+
+func projectFile(id string) string { return projectPrefix + id + ".json" }
+
+const projectPrefix = "project-"
+
+// Project opens the project with an ID, or starts a new one. A context overrides the saved one. The file is only written at the
+// first change, so that merely opening a project leaves nothing behind.
+func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, known bool) {
+	p = NewProject(context)
+	p.workspace = w
+	if validProject.MatchString(id) {
+		var kept Status
+		if kept, known = w.loadProject(id); known {
+			p.id = id
+			if p.status.Context == nil {
+				p.status.Context = kept.Context
+			}
+			p.status.Tools, p.status.Apps, p.status.Place = kept.Tools, kept.Apps, kept.Place
+			return p, true
+		}
+	}
+	p.id = rand.Text()
+	return p, false
+}
+
+// loadProject reads a project's file.
+func (w *Workspace) loadProject(id string) (s Status, known bool) {
+	f, err := w.root.Open(projectFile(id))
+	if err != nil {
+		return s, false
+	}
+	defer f.Close()
+	return s, json.NewDecoder(io.LimitReader(f, maxProject)).Decode(&s) == nil
+}
+
+// changeProject applies a change to the project as saved, and writes its file atomically.
+func (w *Workspace) changeProject(id string, s *Status, change func(*Status) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if kept, known := w.loadProject(id); known {
+		s.Tools, s.Apps, s.Place = kept.Tools, kept.Apps, kept.Place
+	}
+	if err := change(s); err != nil {
+		return err
+	}
+	saved := *s
+	saved.Writing = ""
+	temporary := unfinished + rand.Text()
+	err := w.root.WriteFile(temporary, tools.Encode(saved), 0o640)
+	if err == nil {
+		err = w.root.Rename(temporary, projectFile(id))
+	}
+	if err != nil {
+		_ = w.root.Remove(temporary)
+		return fmt.Errorf("the project could not be kept in the workspace: %w", err)
+	}
+	return nil
+}
+
+// storedItem is an app or project in the workspace.
+type storedItem struct {
+	name      string
+	createdAt time.Time
+	size      int64
+}
+
+// makeRoom removes the oldest apps and projects above the limits, and leftovers of gateways that died.
+func (w *Workspace) makeRoom() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	folders, err := fs.ReadDir(w.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	var all, projects []storedItem
+	var size int64
+	for _, f := range folders {
+		info, err := f.Info()
+		if err != nil {
+			continue
+		}
+		if strings.HasPrefix(f.Name(), projectPrefix) && info.Mode().IsRegular() {
+			projects = append(projects, storedItem{f.Name(), info.ModTime(), info.Size()})
+		}
+		if strings.HasPrefix(f.Name(), unfinished) && time.Since(info.ModTime()) > maxUnfinished {
+			err = w.root.RemoveAll(f.Name())
+		}
+		if err != nil {
+			return err
+		}
+		if f.IsDir() && validApp.MatchString(f.Name()) {
+			app := storedItem{f.Name(), info.ModTime(), w.size(f.Name())}
+			all, size = append(all, app), size+app.size
+		}
+	}
+	oldest := func(a, b storedItem) int { return a.createdAt.Compare(b.createdAt) }
+	slices.SortFunc(projects, oldest)
+	for len(projects) > maxKept {
+		if err := w.root.Remove(projects[0].name); err != nil {
+			return err
+		}
+		projects = projects[1:]
+	}
+	slices.SortFunc(all, oldest)
+	for len(all) > 1 && (size > maxWorkspace || len(all) > maxKept) {
+		if err := w.root.RemoveAll(all[0].name); err != nil {
+			return err
+		}
+		size -= all[0].size
+		all = all[1:]
+	}
+	return nil
+}
+
+// size returns the number of bytes in the files of an app. Unreadable files count as 0.
+func (w *Workspace) size(name string) (sum int64) {
+	_ = fs.WalkDir(w.root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
+
+// hasApp reports whether the app of a URL still exists.
+func (w *Workspace) hasApp(url string) bool {
+	if w == nil {
+		return false
+	}
+	info, err := w.root.Stat(path.Base(url))
+	return err == nil && info.IsDir()
+}
+
+// appsPath is the path of apps, relative to the gateway's root.
+const appsPath = "vox/apps/"
+
+// appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no allow-same-origin:
+// the app's origin is opaque, it has neither our storage nor our cookies, and its requests to us carry "Origin: null", which the
+// gateway rejects. The sandbox applies with and without a frame, and to windows that the app opens. Libraries may come from public
+// hosts over https: most generated apps load some.
+const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
+	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors "
+
+// nothingAllowed disables all permissions that a page may ask for.
+const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
+	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
+
+// contentTypes are the content types of app files, all of them text. The system's table is not used, since it may be missing or
+// different.
+var contentTypes = map[string]string{
+	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
+	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
+	".xml": "application/xml", ".csv": "text/csv", ".md": "text/markdown",
+}
+
+// ServeHTTP serves the files of the apps. Register it for "GET /vox/apps/{app}/{file...}"; the default file is index.html.
+func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	h := rw.Header()
+	h.Del("X-Frame-Options") // it would override frame-ancestors in old browsers
+	h.Set("Content-Security-Policy", appPolicy+w.frames)
+	h.Set("Permissions-Policy", nothingAllowed)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer") // the URL gives access to the app
+	// To an opaque origin, the app's own modules, fonts and data are cross-origin. They hold no secrets from anyone who knows the
+	// URL.
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	app, name := r.PathValue("app"), r.PathValue("file")
+	if name == "" {
+		name = "index.html"
+	}
+	if !validApp.MatchString(app) || checkPath(name) != nil || !w.serveFile(rw, r, app+"/"+name) {
+		http.Error(rw, "No such app or file.", http.StatusNotFound)
+	}
+}
+
+// serveFile serves a file and reports whether it exists.
+func (w *Workspace) serveFile(rw http.ResponseWriter, r *http.Request, name string) bool {
+	f, err := w.root.Open(filepath.FromSlash(name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	kind := contentTypes[strings.ToLower(path.Ext(name))]
+	if kind == "" {
+		kind = "text/plain"
+	}
+	rw.Header().Set("Content-Type", kind+"; charset=utf-8")
+	http.ServeContent(rw, r, "", time.Time{}, f)
+	return true
+}

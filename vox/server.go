@@ -1,0 +1,66 @@
+// Package vox serves the VOX assistant: a conversation over one WebSocket, with audio in binary frames and JSON in text
+// frames. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
+//
+// A visit is a socket, which may have several conversations, one after the other (caller.go, a [bridge.Caller]): with a Live
+// model, or with a text model, for which package bridge has another kind of connection. An assistant is the state that a
+// conversation keeps when its socket is lost. A translator converts events to messages, and parse reads a client's messages;
+// both are independent of the socket.
+package vox
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	desk "voxgate/vox/assistant"
+)
+
+// protocolName identifies this endpoint in grants and tools.
+const protocolName = "vox"
+
+// Generate requests an answer of a text model.
+type Generate func(
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+) (cost bridge.Cost, err error)
+
+// Server serves the VOX assistant.
+type Server struct {
+	Host *bridge.Host
+
+	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks
+	// until the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such
+	// requests any more.
+	Generate Generate
+
+	// CheckModel returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
+	CheckModel func(ctx context.Context, model string) error
+
+	AppModel  string          // model that writes apps; empty to disable them
+	Workspace *desk.Workspace // stores apps; nil to disable storage
+	MaxTokens int             // of apps per conversation: once they are used, no further app is started; 0 for no limit
+	Logger    *slog.Logger
+}
+
+// Endpoints returns the endpoints.
+func (d *Server) Endpoints() []signaling.Endpoint {
+	list := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
+	if d.Workspace != nil {
+		list = append(list, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
+	}
+	return list
+}
+
+// ServeHTTP serves one WebSocket until it is closed.
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &clientConn{server: d, errorLimiter: rate.NewLimiter(errorRate, errorBurst)}
+	o := signaling.SocketOptions{Read: readFrame, CloseReason: signaling.CloseReason, OnRoundTrip: v.onRoundTrip}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
+		v.Socket, v.log, v.messages = s, d.Logger.With("remote", s.Remote()), s.Messages()
+		return v.run(ctx)
+	})
+}
