@@ -109,7 +109,8 @@ func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// userNamedFields are the fields whose content has names of the user, not Google's: it is left as it is.
+// userNamedFields are the fields whose content has names chosen by the user. Those names are not Google's, so the
+// content is left as it is.
 var userNamedFields = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
 
 var standardBase64 = strings.NewReplacer("-", "+", "_", "/")

@@ -149,15 +149,15 @@ func usesTLS(r *http.Request) bool {
 	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matchesOrigin reports whether a page of origin o was loaded from the requested host. With TLS the page must have used TLS,
-// too: anyone on the network path can write pages of http.
+// matchesOrigin reports whether a page of origin o was loaded from the requested host. If the request used TLS, the
+// page must have, too: anyone on the network path can forge a page that is loaded over http.
 func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request for a name that is neither localhost, nor an address, nor one of hosts, each as
-// returned by [ParseHost], and reports whether it did. It guards against DNS rebinding: a foreign name that resolves to
-// the gateway's address. An address cannot be rebound, so any is accepted.
+// RejectUnknownHost answers a request with 421 unless its host is localhost, an address, or one of hosts, which must
+// have the form returned by [ParseHost]. It reports whether it did. It guards against DNS rebinding: a foreign name
+// that resolves to the gateway's address. An address cannot be rebound, so any is accepted.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)

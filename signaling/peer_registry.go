@@ -38,8 +38,8 @@ type HTTPCall struct {
 // AsHTTPCall returns the call itself, for [PeerRegistry].
 func (c *HTTPCall) AsHTTPCall() *HTTPCall { return c }
 
-// RunInCall runs a function in the call for a further HTTP request, and returns its error, or gone if the call has
-// ended.
+// RunInCall makes the call's Serve run do, for a further HTTP request. It blocks until do has run, and returns its
+// error. It returns gone if the call has ended, or the error of ctx.
 func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -62,7 +62,7 @@ func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) e
 	}
 }
 
-// Requests delivers the functions of RunInCall: Serve calls each.
+// Requests delivers the functions that RunInCall was given: Serve must call each.
 func (c *HTTPCall) Requests() <-chan func() { return c.requests }
 
 // HangUp ends the conversation.
@@ -117,7 +117,8 @@ func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 	return p, nil
 }
 
-// NullOutput discards the voice in real time, as recordings and transcripts expect.
+// NullOutput is an output that discards the voice. It takes the voice in real time, as recordings and transcripts
+// expect.
 type NullOutput struct{}
 
 // Lead implements [media.Output].
@@ -181,7 +182,7 @@ func (ps *PeerRegistry[C]) removeCall(id string) {
 }
 
 // StartCall starts a call for the offer of a request; the call outlives the request. It blocks until the answer is
-// available. It fails with the end of the conversation if that comes first.
+// available. If the conversation ends before that, StartCall returns the reason for the end.
 func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
 	err error,
 ) {

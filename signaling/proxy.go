@@ -22,9 +22,10 @@ var NodeTransport http.RoundTripper = &http.Transport{
 }
 
 // ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
-// already. It blocks until the answer, or a WebSocket, has ended. failed is called, and must answer the request, if the
-// other gateway does not. Credentials stay here: the other gateway gets only the identity. token is what the endpoint exchanged them
-// for; empty means use those of the request.
+// already. It blocks until the answer, or a WebSocket, has ended. If the other gateway does not answer, ProxyTo calls
+// failed, which must answer the request. Credentials are not forwarded: the other gateway gets only the client's
+// identity. token is the one that the endpoint got in exchange for the client's credentials; if empty, the token of the
+// request counts.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
@@ -35,7 +36,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 		Transport: NodeTransport,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
-			p.Out.Host = p.In.Host // they have the same names
+			p.Out.Host = p.In.Host // all gateways of a cluster have the same host names
 			visitor.SignForward(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {

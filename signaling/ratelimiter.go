@@ -27,9 +27,10 @@ const (
 	// byteBurst is the longest message.
 	byteBurst = 12 << 20
 
-	// workShare is the share of a processor's time for processing the messages of one connection, and workBurst the
-	// time at once: the longest message takes 0.2 s. Audio and pictures are limited by bytes and do not count. A user
-	// sends other messages only a few times a minute, so wall-clock time, which grows on a busy machine, is good enough.
+	// workShare is the share of a processor's time that processing the messages of one connection may take. workBurst
+	// is how much of that time it may take at once: the longest message takes 0.2 s. Audio and pictures are limited by
+	// bytes and do not count. A user sends other messages only a few times a minute, so wall-clock time, which grows on
+	// a busy machine, is good enough.
 	workShare = 0.1
 	workBurst = 500 * time.Millisecond
 )
@@ -100,13 +101,14 @@ func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {
 	}
 }
 
-// ChargeHeavy makes the next message wait for a heavy one: neither audio nor a part of a message.
+// ChargeHeavy charges the message being processed as a heavy one, with heavyCost. The next message may have to wait for
+// that.
 func (p *RateLimiter) ChargeHeavy() { p.messages.ReserveN(time.Now(), heavyCost-1) }
 
 // TakeThrottleWarning reports whether the client was throttled, and should be warned. It returns true once.
 func (p *RateLimiter) TakeThrottleWarning() bool { return p.throttleState.CompareAndSwap(1, 2) }
 
-// limitedWriter hijacks to a rate-limited connection.
+// limitedWriter is a response writer whose Hijack returns a rate-limited connection.
 type limitedWriter struct {
 	http.ResponseWriter
 	limiter *RateLimiter

@@ -37,8 +37,8 @@ type item[T any] struct {
 // NewSendQueue returns an empty queue.
 func NewSendQueue[T any]() *SendQueue[T] { return &SendQueue[T]{wake: make(chan struct{}, 1)} }
 
-// Put queues a value of so many bytes. With more than 4 MiB queued, and after Close, it is dropped; the former ends
-// Run.
+// Put queues a value of so many bytes. If more than 4 MiB are queued, it drops the value and makes Run return
+// [ErrSlow]. After Close it drops the value.
 func (o *SendQueue[T]) Put(value T, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

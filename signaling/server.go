@@ -69,7 +69,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	visits map[*openVisit]struct{} // WebSockets, and calls that outlive a request
-	empty  chan struct{}           // closed when there is none; nil means nobody waits
+	empty  chan struct{}           // closed when visits becomes empty; nil means nobody waits for that
 }
 
 // openVisit is an open connection of a client to an endpoint.
@@ -87,8 +87,9 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 	return s
 }
 
-// bodyTimeout limits how long the body of a request may take: one that never comes costs a connection and a goroutine.
-// 64 KiB, an offer or a token request, arrive in time at 105 kbit/s. Package rest, whose bodies are longer, sets its own deadline.
+// bodyTimeout limits the time for reading the body of a request: a client that never sends it costs a connection and a
+// goroutine. An offer or a token request of 64 KiB arrives in time at 105 kbit/s. Package geminirest, whose bodies are
+// longer, sets its own deadline.
 const bodyTimeout = 5 * time.Second
 
 // setBodyDeadline sets a read deadline for the body of a request. The end of the body clears it: an answer may take longer,

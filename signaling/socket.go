@@ -25,8 +25,8 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// CurrentGeneration and Generation are set for voice: it is dropped once CurrentGeneration is later. nil: always
-	// sent.
+	// CurrentGeneration and Generation are set for voice: the message is dropped if CurrentGeneration has passed
+	// Generation before it is sent. With a nil CurrentGeneration the message is always sent.
 	CurrentGeneration *atomic.Uint32
 	Generation        uint32
 
@@ -152,9 +152,9 @@ func (s *Socket) Remote() string { return s.conn.Remote() }
 // WSConn returns the WebSocket that carries the messages.
 func (s *Socket) WSConn() *WSConn { return s.conn }
 
-// ReadFirst blocks until one of the first messages has arrived, before any of the methods below is called. Its size is
-// limited to limit bytes. The error is that of the socket, or the cause of ctx, in which case the close frame is sent
-// at once.
+// ReadFirst blocks until a message has arrived. It is for the first messages, and must not be called after any of the
+// methods below. A message may have at most limit bytes. The error is that of the socket, or the cause of ctx, in which
+// case the close frame is sent at once.
 func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // ends Next
 	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })
@@ -165,7 +165,8 @@ func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 }
 
 // StartReading calls f with each further message, in one goroutine, which reads nothing while f runs. gone is closed
-// when the client has gone and f is not called any more. f must return soon after serve. It may be called once.
+// when the client has gone and f is not called any more. f must return soon after serve has. StartReading may be called
+// once.
 func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	s.startReader(f, func() {})
 	return s.clientGone
@@ -238,7 +239,8 @@ func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Mess
 	return Message{data, text, err}, nil
 }
 
-// errorReader keeps the error of the socket of a message.
+// errorReader keeps the error of the socket while a message is read, so that it is not taken for an error of the
+// message.
 type errorReader struct {
 	io.Reader
 	err error

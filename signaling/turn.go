@@ -17,8 +17,8 @@ import (
 )
 
 // turnCredentialLifetime is how long a client can use its TURN credentials to allocate a relay; a relay in use lives
-// on. A stolen credential is valid as long, and a client whose network changes later continues on the WebSocket. A
-// reconnect brings new ones.
+// on. It is short because a stolen credential is valid as long. A client whose network changes after that time
+// continues on the WebSocket, and gets new credentials when it reconnects.
 const turnCredentialLifetime = time.Hour
 
 // ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).
@@ -132,9 +132,9 @@ func (s ICEServer) hasTURN() bool {
 // NeedsSecret reports whether the settings of the server lack credentials that clients need.
 func (s ICEServer) NeedsSecret() bool { return s.Credential == "" && s.hasTURN() }
 
-// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets some made of the shared
-// secret, in the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2). Each client has
-// its own user name, by which the server counts its traffic.
+// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets credentials that are
+// derived from the shared secret, in the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section
+// 2.2). Each client has its own user name, by which the server counts its traffic.
 func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))

@@ -55,7 +55,7 @@ var upgrader = websocket.Upgrader{
 type WSConn struct {
 	conn        *websocket.Conn
 	remote      string              // the client's address
-	isOpened    atomic.Bool         // until then the first deadline applies
+	isOpened    atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
 	releaseWait func()              // stops counting it among the connections without a first message
 	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip   func(time.Duration) // called for pongs, by the reader
@@ -63,7 +63,7 @@ type WSConn struct {
 	goodbyeSent atomic.Bool // the close frame was sent
 
 	mu        sync.Mutex
-	isClosing bool // the last deadline applies
+	isClosing bool // the read deadline is final, because the close frame was sent
 }
 
 // acceptWebSocket upgrades a request to a WebSocket. If it fails it has answered the request.

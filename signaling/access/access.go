@@ -141,8 +141,8 @@ func (v *Client) Address() netip.Addr { return v.address }
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
 func (v *Client) Proxied() bool { return v.proxied }
 
-// Subprotocol is confirmed to a WebSocket client that offers it with the one with its token. By RFC 6455 section 4.1 a
-// client gives up if it has offered some and none was chosen.
+// Subprotocol is a WebSocket subprotocol that a client offers in addition to the one that carries its token. The
+// gateway confirms it, because by RFC 6455 section 4.1 a client gives up if it has offered some and none was chosen.
 const Subprotocol = "voxgate"
 
 // tokenPrefix precedes the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
@@ -216,8 +216,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize allows the client to open a conversation, as Admit does, with the agent named by the client in Origin.Agent
-// or by the grant.
+// Authorize is [Client.Admit] for an endpoint that knows the agent: it also selects the agent that the client names in
+// Origin.Agent, or that the grant requires.
 func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := v.Admit(open, token); err != nil {
 		return err
@@ -228,10 +228,10 @@ func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return v.gate.options.Agents.Select(open, nil)
 }
 
-// Admit is Authorize for an endpoint that learns the agent later, and then chooses it itself. It fills in the identity,
-// the grant and the account, or rejects the client. token came in the first message; empty means use that of the request.
-// The client is counted when the conversation begins, which may reject it, too. An expired token allows a resume, but
-// not a new conversation.
+// Admit allows the client to open a conversation, for an endpoint that learns the agent later and then chooses it
+// itself. It fills in the identity, the grant and the account, or rejects the client. token came in the first message;
+// empty means use that of the request. The client is counted when the conversation begins, which may reject it, too. An
+// expired token allows a resume, but not a new conversation.
 func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := v.gate
 	if g == nil {
@@ -304,8 +304,8 @@ func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) e
 	return err
 }
 
-// TrunkAccount returns an account for conversations whose protocol checks the access itself: a telephone trunk with
-// this name, and so many concurrent calls.
+// TrunkAccount returns an account for the conversations of a telephone trunk, whose protocol checks the access itself.
+// They are counted under name, and sessions limits how many there are at once.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited

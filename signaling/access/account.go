@@ -21,7 +21,7 @@ type account struct {
 	nextReserve   bridge.Cost   // reserved for its next turn
 }
 
-// quotaCheck is a limit of one budget owner on a conversation.
+// quotaCheck holds the limits of one budget owner that a conversation must not exceed.
 type quotaCheck struct {
 	budgetOwner
 	limit   int         // concurrent conversations; below 0: no limit
@@ -105,8 +105,8 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a new conversation, or rejects it. Of the tokens of its first turn it reserves those that are
-// left, of the money all.
+// BeginSession counts a new conversation, or rejects it. It reserves the cost of the first turn: all of the money, or
+// the conversation is rejected; of the tokens as many as are left.
 func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.beginLocal()
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *account) beginLocal() error {
 			return g.budgetError(b)
 		}
 	}
-	for _, c := range claims { // last, because rate limits cannot be returned
+	for _, c := range claims { // last, because a rate limiter does not take back what it has granted
 		l := g.usageOf(c.budgetOwner).sessionLimiter
 		if a.isShort {
 			l = g.usageOf(c.budgetOwner).callLimiter
@@ -203,8 +203,8 @@ func (g *Gate) untilMidnight() time.Duration {
 	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
-// turnBudgetError rejects a conversation whose first turn exceeds the budget: until others release some, or until
-// midnight.
+// turnBudgetError returns the rejection of a conversation whose first turn costs more than the budget has left. The
+// client may retry when others may have released some, or after midnight if only a new day helps.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
@@ -338,9 +338,9 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	}
 }
 
-// reserveInCluster reports the local reservations to the other gateways, got of them for this account. ok is false if
-// they leave no room for that; room says how much. Reservations are counted first and then the spending, in the reverse
-// order of a settlement, so nothing is missed in between.
+// reserveInCluster reports the local reservations to the other gateways; got is this account's part of them. ok is
+// false if the others leave no room for got; room is how much they leave. Reservations are counted first and then the
+// spending, in the reverse order of a settlement, so nothing is missed in between.
 func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room bridge.Cost, ok bool) {
 	g := a.client.gate
 	rooms := make([]int, len(budgets))
@@ -371,7 +371,8 @@ func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room
 	return room, !slices.Contains(isGranted, false)
 }
 
-// addCost adds a cost, times 1 or -1, to each budget, and informs the others. Needs mu.
+// addCost adds a cost to a resource of each budget: times is 1 to add it and -1 to subtract it. The changes are later
+// reported to the other gateways. Needs mu.
 func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int) {
 	for _, b := range a.budgetLimits() {
 		if n := times * *b.unit.costField(&cost); n != 0 {
@@ -388,8 +389,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. For each unit it returns the
-// rest, and the limit, of the tightest budget. Needs mu.
+// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. For each unit, left is what
+// remains of the budget with the least left, and most is the limit of that budget. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -412,8 +413,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// RecordCost counts what was spent with the key and the token, reserves the next turn, and returns what this
-// conversation may still spend, and the limit.
+// RecordCost counts what was spent with the key and the token, and reserves the next turn. For each unit, left is what
+// this conversation may still spend, and most is the limit of that budget.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()

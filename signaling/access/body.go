@@ -180,7 +180,7 @@ func (b *requestBody) evictSlow(more int64) (some bool) {
 	return some
 }
 
-// competesWith reports whether an owner without room for more also owns the other body. Needs the gate's mu.
+// competesWith reports whether the two bodies share an owner that has no room for more bytes. Needs the gate's mu.
 func (b *requestBody) competesWith(other *requestBody, more int64) bool {
 	for _, s := range b.shares {
 		if s.limit < 0 || s.bodies+more <= int64(s.limit)<<20 {

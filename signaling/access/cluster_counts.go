@@ -91,8 +91,8 @@ func (g *Gate) runPublisher() {
 	}
 }
 
-// dueCounters returns the counters to report. With all it includes those that would expire, and those of budgets in use
-// here that others may have used.
+// dueCounters returns the counters to report: those that have changed. With all it adds those whose report would
+// expire, and the spending from budgets in use here, to learn what others have spent.
 func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (g *Gate) prepareReport(c counter, u *ownerUsage) func(most int) (all int, 
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if t := &u.counts[c.what]; ok && t.lastCount == order && u.day == day { // else all belongs to another number
+		if t := &u.counts[c.what]; ok && t.lastCount == order && u.day == day { // else all is outdated: a newer call was made, or a day has begun
 			t.reported, t.remote = now.local, all-now.local
 		}
 		return all, ok

@@ -61,9 +61,9 @@ type FailedAttempts struct {
 	recent TTLCache[netip.Prefix, *rate.Limiter]
 }
 
-// NewFailedAttempts returns one without any guess.
+// NewFailedAttempts returns a FailedAttempts that has counted no wrong password.
 func NewFailedAttempts() *FailedAttempts {
-	// until a limiter is full again
+	// The period is the time until a limiter is full again.
 	return &FailedAttempts{recent: TTLCache[netip.Prefix, *rate.Limiter]{Period: maxFailures * failureInterval}}
 }
 

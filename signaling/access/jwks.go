@@ -18,9 +18,10 @@ import (
 // maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
 const maxKeySet = 1 << 20
 
-// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens: other members of a key, such as
-// certificates (x5c, x5t), and unreadable keys. One of them would prevent the use of all others, although section 5 of the RFC requires
-// implementations to ignore what they do not understand.
+// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens: other members
+// of a key, such as certificates (x5c, x5t), and unreadable keys. A single one that the library cannot read would
+// prevent the use of all keys, although section 5 of the RFC requires implementations to ignore what they do not
+// understand.
 type keySetTransport struct{ http.RoundTripper }
 
 // maxRedirects limits redirects of an issuer's address: some have moved.

@@ -55,11 +55,11 @@ type Key struct {
 	Issuance
 }
 
-// Issuance limits what may be granted and spent in a name.
+// Issuance limits what may be granted and spent in the name of a server key, an issuer or a trusted proxy.
 type Issuance struct {
 	Grant       Grant       `json:"grant"`              // maximum, and default, of a token's grant
 	Sessions    int         `json:"sessions,omitempty"` // concurrent; 0 means use the limits
-	DailyBudget             // of all together
+	DailyBudget             // of all identities together
 	PerPerson   DailyBudget `json:"perPerson,omitzero"` // of each identity
 }
 

@@ -86,7 +86,7 @@ const (
 	sessions    resource = iota // concurrent conversations
 	reserved                    // tokens of Gemini reserved by conversations in progress
 	spent                       // tokens of Gemini: of a key on this day, of a token in all
-	reservedPay                 // the same in millionths of a US dollar
+	reservedPay                 // spending reserved by conversations in progress, in millionths of a US dollar
 	spentPay
 	resources
 )

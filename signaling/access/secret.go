@@ -19,8 +19,9 @@ const (
 	secretShares = 4
 )
 
-// Secrets maps short names to tokens of the gateway with more data than a token can hold, as the APIs of other vendors
-// give to pages. They are in the store, so that a page may use any gateway that shares it.
+// Secrets stores the data of client secrets: short names that pages get in place of a token of the gateway, as in the
+// APIs of other vendors. The data may be longer than a token can hold. It is in the store, so that a page may use any
+// gateway that shares the store.
 type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
@@ -52,7 +53,8 @@ func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	return json.Unmarshal(raw, bound)
 }
 
-// Bind stores data for a secret for so long, in the quota of its minter. It blocks as long as the store does.
+// Bind stores the data of a secret for the time life, and counts it in the quota of its minter. It blocks as long as
+// the store does.
 func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
 	raw, err := json.Marshal(bound)
 	if err != nil {
@@ -71,7 +73,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret, and reports false if its maximum is reached. by names the use; free returns it.
+// CountUse counts one use of a secret; ok is false if the secret already has most uses. by names the use, and free
+// takes the count back. It blocks as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
@@ -86,7 +89,8 @@ func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, lif
 // secretKey returns the key of a secret in the store.
 func secretKey(secret string) string { return "secret/" + secret }
 
-// reserve counts a secret, or returns when to retry: when the next secret of the full quota expires.
+// reserve counts a secret in the quota of its owner. If the quota is full, it returns the time until its next secret
+// expires.
 func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Duration) (retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +110,8 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	if own.count == 0 {
 		next = all.next
 	}
-	// No minter uses more than it leaves free: however many have used their part, the next one gets some.
+	// A minter may not use more than it leaves free for others, so a new minter always gets some, however many have
+	// used their part.
 	if own.isFull(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
 		return max(next.Sub(now), time.Second)
 	}

@@ -83,7 +83,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 	if _, shared := method.(*jwt.SigningMethodHMAC); shared || i.Key != "" {
 		return nil, errors.New("jwks has public keys: it goes with no key and no HS algorithm")
 	}
-	failed := func(at string) func(context.Context, error) { // keyfunc's own is a line of text
+	failed := func(at string) func(context.Context, error) { // keyfunc's default writes a line of text
 		return func(_ context.Context, err error) {
 			log.Error("issuer's keys not fetched", "issuer", i.Name, "jwks", at, "err", err)
 		}
@@ -166,7 +166,7 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 			continue
 		}
 		p, err := i.Issuance.authorize(c, i.Name, i.Once || c.Once)
-		if p.id == "" { // the limits of its grant are counted by it
+		if p.id == "" { // without "jti": the grant's limits need an ID to count by
 			p.id = tokenDigest(token)
 		}
 		return p, err

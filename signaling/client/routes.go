@@ -21,9 +21,9 @@ const (
 // transport is one of the two connections to the client: a WebSocket or a data channel.
 type transport interface {
 	Write(message []byte) error
-	// Limit is the longest message that the line accepts, in bytes; 0 means any.
+	// Limit is the longest message that the transport accepts, in bytes; 0 means any.
 	Limit() int
-	// Ready blocks until the line accepts more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
+	// Ready blocks until the transport accepts more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
 	Ready(ctx context.Context) error
 }
 
@@ -36,15 +36,15 @@ func (l *socketTransport) Limit() int { return 0 }
 
 func (l *socketTransport) Ready(context.Context) error { return nil }
 
-// router holds the two lines to the client, and queues its messages. One goroutine writes to both, so that the last
-// event on the old line is sent before the first on the new one.
+// router holds the two transports to the client, and queues its messages. One goroutine writes to both, so that the
+// last event on the old transport is sent before the first on the new one.
 type router struct {
 	enqueue func(signaling.Outgoing) // queues a message
-	onLost  func(transport)          // called for a failed line, by the goroutine that writes
+	onLost  func(transport)          // called for a failed transport, by the goroutine that writes
 
 	mu          sync.Mutex
 	transports  [routeChannel + 1]transport
-	wake        chan struct{} // closed and replaced when lines or closed change
+	wake        chan struct{} // closed and replaced when transports or isClosed change
 	isClosed    bool
 	seq         uint64
 	lastPieceID uint64
@@ -64,7 +64,7 @@ func (w *router) sendMessage(by route, m protocol.ServerMessage) {
 	w.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(by)})
 }
 
-// setTransport sets one of the two lines: socket or channel.
+// setTransport sets the transport of one kind: routeSocket or routeChannel.
 func (w *router) setTransport(by route, l transport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *router) setTransport(by route, l transport) {
 	w.wakeWaiters()
 }
 
-// removeTransport removes a line.
+// removeTransport removes a lost transport.
 func (w *router) removeTransport(lost transport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *router) removeTransport(lost transport) {
 	}
 }
 
-// close declares that no further line will be connected: messages without a line are dropped.
+// close declares that no further transport will be connected: messages without a transport are dropped.
 func (w *router) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func (w *router) close() {
 	w.wakeWaiters()
 }
 
-// wakeWaiters wakes goroutines that wait for a line. Needs mu.
+// wakeWaiters wakes goroutines that wait for a transport. Needs mu.
 func (w *router) wakeWaiters() {
 	close(w.wake)
 	w.wake = make(chan struct{})
@@ -105,14 +105,14 @@ func (w *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
 	}
 	if err := w.writeTo(ctx, by, m.Data); errors.Is(err, signaling.ErrSlow) {
 		return err
-	} else if err != nil { // the line is not used again
+	} else if err != nil { // the transport is not used again
 		w.removeTransport(by)
 		w.onLost(by)
 	}
 	return nil
 }
 
-// awaitTransport waits for a line that accepts a message of size bytes. It returns nil if there will be none.
+// awaitTransport waits for a transport that accepts a message of size bytes. It returns nil if there will be none.
 func (w *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
 	for {
 		w.mu.Lock()
@@ -127,7 +127,7 @@ func (w *router) awaitTransport(ctx context.Context, preferred route, size int) 
 			return by, nil
 		}
 		select {
-		case <-changed: // without a line; the client's loop decides what that means
+		case <-changed: // without a transport; the client's loop decides what that means
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

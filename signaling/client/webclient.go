@@ -43,7 +43,7 @@ type webClient struct {
 	setupSent     bool    // the first SETUP_COMPLETE was sent
 	contextRoutes []route // routes of the next CONTEXT events, in order
 
-	// Owned by the loop: first run and open, then Serve, then farewell, all in one goroutine.
+	// Used only by run and by what it calls in the same goroutine: awaitConnect, the loop (Serve) and sendGoodbye.
 	log             *slog.Logger
 	session         *bridge.Session
 	socket          *socketTransport // nil once lost
@@ -55,7 +55,7 @@ type webClient struct {
 	joiners         [routeChannel + 1]protocol.Joiner
 	mic             *bridge.Microphone // of audio by socket
 	sampleReader    media.SampleReader // of audio by socket
-	voice           *peer              // that plays the voice, or nil: see voiceTo
+	voice           *peer              // the peer that plays the voice, or nil: see routeVoice
 	voiceTo         destination
 	audioBySocket   bool            // the client sends audio by socket, so the voice is not held for a connecting peer
 	warnedTopics    map[string]bool // topics of warnOnce that were warned of
@@ -137,7 +137,7 @@ func (c *webClient) currentPeers() []*peer {
 	return slices.DeleteFunc([]*peer{c.peer, c.nextPeer}, func(p *peer) bool { return p == nil })
 }
 
-// onLost removes a line to the client.
+// onLost removes a lost transport to the client.
 func (c *webClient) onLost(l transport) {
 	c.router.removeTransport(l)
 	switch l := l.(type) {

@@ -234,8 +234,8 @@ func (m ClientMessage) ParseConnect() (open bridge.SessionRequest, token string,
 // maxNamedFields limits the number of fields named in a warning.
 const maxNamedFields = 8
 
-// ParseTurn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it names at most
-// maxNamed and is "" if none were.
+// ParseTurn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it
+// names at most maxNamedFields and is "" if none were.
 func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`

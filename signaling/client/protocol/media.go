@@ -90,7 +90,7 @@ func (b blob) decodePCM(field string, stream *media.SampleReader) (pcm []int16, 
 		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", ClipText(mediaType)))
 	}
 	rate = defaultRate
-	_, params, _ := mime.ParseMediaType(b.MIMEType) // cannot fail: decode has parsed it
+	_, params, _ := mime.ParseMediaType(b.MIMEType) // cannot fail: decodeData has parsed it
 	if r, ok := params["rate"]; ok {
 		if rate, err = strconv.Atoi(r); err != nil || rate < 8000 || rate > 48000 {
 			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", ClipText(r)))
