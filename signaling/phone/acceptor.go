@@ -18,14 +18,15 @@ const acceptPause = 50 * time.Millisecond
 // do not end it.
 type Acceptor struct {
 	net.Listener
-	IsKnown   func(from netip.Addr) bool // reports whether an address needs no slot; if nil, all need one
-	Slots     chan struct{}              // holds one value per unverified connection; its capacity is the limit
-	OnRefused func(from net.Addr)        // gets the address of a connection closed for lack of a slot
+	IsKnown   func(from netip.Addr) bool // reports whether connections from an address are not limited; if nil, all are limited
+	Slots     chan struct{}              // holds one value per unverified connection; its capacity is the limit of those
+	OnRefused func(from net.Addr)        // gets the address of a connection that was closed because the limit was reached
 	OnError   func(why error)            // gets accept errors
 }
 
-// Next blocks until a connection arrives, and returns it. Call verified, which frees its slot, once the peer is verified or the connection
-// is closed. verified is nil for a known address, which needs no slot. Next fails once the listener is closed.
+// Next blocks until a connection arrives, and returns it. Call verified once the peer is verified or the connection is
+// closed: until then the connection counts as unverified. verified is nil for a known address, which is not limited.
+// Next fails once the listener is closed.
 func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
 	for {
 		conn, err := a.Accept()

@@ -13,8 +13,9 @@ import (
 // maxMenuRounds limits how often the model may press keys at the same announcement.
 const maxMenuRounds = 3
 
-// minSimilarity is the share of word pairs of the shorter announcement from which two count as the same. Menus of one company share
-// "press one" and "one for"; a repeated one may begin with "I did not get that", or be cut off.
+// minSimilarity is the share of the shorter announcement's word pairs that must also be in the other one, for the two
+// to count as the same. Menus of one company share "press one" and "one for"; a repeated one may begin with "I did not
+// get that", or be cut off.
 const minSimilarity = 0.6
 
 var (

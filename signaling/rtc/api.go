@@ -225,7 +225,7 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 		{8, webrtc.RTPCodecTypeAudio, webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMA, ClockRate: 8000, RTCPFeedback: feedback}},
 		{vp8PayloadType, webrtc.RTPCodecTypeVideo, webrtc.RTPCodecCapability{
 			MimeType: webrtc.MimeTypeVP8, ClockRate: 90000,
-			RTCPFeedback: []webrtc.RTCPFeedback{{Type: webrtc.TypeRTCPFBNACK}, {Type: webrtc.TypeRTCPFBNACK, Parameter: "pli"}}, // see Peer.watch
+			RTCPFeedback: []webrtc.RTCPFeedback{{Type: webrtc.TypeRTCPFBNACK}, {Type: webrtc.TypeRTCPFBNACK, Parameter: "pli"}}, // see readVideo
 		}},
 	} {
 		parameters := webrtc.RTPCodecParameters{RTPCodecCapability: c.capability, PayloadType: c.payloadType}

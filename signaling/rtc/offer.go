@@ -45,7 +45,7 @@ func (e *RefusedError) Error() string { return e.Problem }
 // Offer is an SDP offer and the decision how to answer it: which of its sections are accepted, with which formats. The
 // rest of the package and Pion use only this; they never read the client's text.
 type Offer struct {
-	// Unseen lists the codecs of a video section without a supported codec; or "".
+	// Unseen lists the codecs of an offered video section if none of them is supported; else it is "".
 	Unseen string
 
 	from       description
@@ -139,8 +139,8 @@ func ParseOffer(text string) (Offer, error) {
 	return newOffer(d, nil)
 }
 
-// newOffer decides how to answer an offer. chosen is the codec of the connection so far, which it keeps if it is still
-// offered, or nil.
+// newOffer decides how to answer an offer. chosen is the codec of the connection so far, or nil; it is kept if it is
+// still offered.
 func newOffer(d description, chosen *codec) (Offer, error) {
 	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.hasKey("extmap-allow-mixed")}
 	groups := readBundles(d)

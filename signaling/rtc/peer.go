@@ -61,8 +61,8 @@ type PeerOptions struct {
 	OnConnected      func()
 	OnConnectionLost func(why string) // why is a readable clause, or "" if the client has closed the connection
 
-	// OnCandidate receives our candidates for the section of Tag, and "" after the last one. If nil, candidates cannot be
-	// trickled, as over HTTP: Answer waits until all are known.
+	// OnCandidate receives our candidates, which belong to the section of [Peer.TransportSection], and "" after the
+	// last one. If nil, candidates cannot be trickled, as over HTTP: Answer waits until all are known.
 	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
@@ -382,7 +382,7 @@ func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	return p.pc.SetLocalDescription(a)
 }
 
-// watchCandidates passes our candidates to send, which may be nil, and signals their end to gather.
+// watchCandidates passes our candidates to send, which may be nil, and signals their end to waitForCandidates.
 func (p *Peer) watchCandidates(send func(line string)) {
 	p.gathered = make(chan struct{}, 1)
 	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {

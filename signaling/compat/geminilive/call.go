@@ -42,7 +42,7 @@ type call struct {
 	consumedCount atomic.Int64 // number of messages consumed after the setup
 
 	reader     messageReader      // parses the client's messages
-	mic        *bridge.Microphone // mic and dropped are used by the goroutine that handles messages
+	mic        *bridge.Microphone // mic and dropLogged are used by the goroutine that handles messages
 	dropLogged bool               // dropped content was already logged
 	translator translator         // used by Notify, whose calls do not overlap
 
@@ -74,8 +74,8 @@ func (c *call) onRoundTrip(d time.Duration) {
 	}
 }
 
-// sendMessage queues a message for the client. Like Google's server it sends binary messages, which browser clients rely on. Messages
-// queued before begin are held back, so a rejected client receives none.
+// sendMessage queues a message for the client. Like Google's server it sends binary messages, which browser clients
+// rely on. Messages queued before sendSetupComplete are held back until then, so a rejected client receives none.
 func (c *call) sendMessage(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

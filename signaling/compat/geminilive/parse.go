@@ -153,7 +153,7 @@ func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientReque
 	return read()
 }
 
-// parseToolResponse parses toolResponse, as leniently as realtime.
+// parseToolResponse parses toolResponse, as leniently as parseRealtimeInput.
 func parseToolResponse(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
 		wrapped := tools.Encode(object{nameTool: payload})

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// ephemeralPrefix is the prefix of all ephemeral tokens, by which SDKs send them in another way than API keys. In the gateway's tokens
-	// authPrefix follows it.
+	// ephemeralPrefix is the prefix of all ephemeral tokens. SDKs recognize them by it, and send them in another way
+	// than API keys. In the gateway's tokens authPrefix follows it.
 	ephemeralPrefix = "auth_tokens/"
 	authPrefix      = "at_"
 
@@ -44,7 +44,7 @@ type authToken struct {
 type constraints struct {
 	HasSetup bool     `json:"value"`
 	Fields   object   `json:"fields"`
-	Mask     []string `json:"mask"` // paths of locked fields; if empty, all fields are locked, if there are any
+	Mask     []string `json:"mask"` // paths of locked fields; if it is empty and there is a setup, all fields are locked
 }
 
 // applyTo returns a client's setup with the locked fields applied, as described in https://ai.google.dev/api/live#AuthToken. Session

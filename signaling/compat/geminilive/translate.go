@@ -82,7 +82,8 @@ func (t *translator) endLostTurn() [][]byte {
 	return [][]byte{serverContent(object{"turnComplete": jsonTrue})}
 }
 
-// translateRaw forwards a message of Google's server; each field goes to its own place.
+// translateRaw forwards content of a message of Google's server. The usage metadata moves out of serverContent, to the
+// top level of the message.
 func (t *translator) translateRaw(b bridge.RawServerContent) [][]byte {
 	if b.TopLevel {
 		return [][]byte{b.ServerContent}

@@ -35,10 +35,10 @@ type bill struct {
 	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 for no limit. It returns the request
-// to send, whose output limit is lowered if the budget does not cover the maximum. An error is a [*bridge.Error]: a dollar limit
-// applies and the model has no price, or the budget does not even cover the request ([bridge.ErrBudget]). The caller must pay the
-// bill.
+// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 for no limit. It
+// returns the request to send, whose output limit is lowered if the budget does not cover the maximum. An error is a
+// [*bridge.Error]: a dollar limit applies and the model has no price, or the budget does not even cover the request
+// ([bridge.ErrBudget]). The caller must call settleCost of the bill.
 func reserveCallCost(
 	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
 ) (*bill, []byte, error) {

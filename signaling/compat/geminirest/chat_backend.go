@@ -219,7 +219,7 @@ func (c *callIDs) matchResponse(id, name string) string {
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
-		if asks.Role == "tool" { // not behind its call
+		if asks.Role == "tool" { // it does not follow its call
 			asks = chatMessage{Role: "user", Content: fmt.Sprintf("A function has answered: %v", asks.Content)}
 		}
 		list, messages = append(list, asks), messages[1:]

@@ -33,7 +33,8 @@ func (d *Server) GenerateContent(
 	return bill.settleCost(ctx, false), err
 }
 
-// CheckModel returns an error if the backend reports that the model does not exist. If the backend cannot be reached, Known returns nil.
+// CheckModel returns an error if the backend reports that the model does not exist. It returns nil if the backend
+// cannot be reached.
 func (d *Server) CheckModel(ctx context.Context, model string) error {
 	_, err := d.backendFor(model).describeModel(ctx, model)
 	if r := (*backendError)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {

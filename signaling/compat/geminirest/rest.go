@@ -29,7 +29,8 @@ const (
 	maxRequest = 20 << 20
 	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxResponse = 64 << 20
-	// maxChatResponse is maxAnswer for servers with OpenAI's API: text, small images, or 100 embeddings of 3,072 numbers.
+	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
+	// of 3,072 numbers.
 	maxChatResponse = 16 << 20
 	// maxSilence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
 	maxSilence = 3 * time.Minute

@@ -24,9 +24,9 @@ type dialogue struct {
 	selectAgent     func(prompt json.RawMessage) (bridge.SessionRequest, error) // selects the agent of a session's prompt
 	config          json.RawMessage                                             // the session's configuration, as the engine has it
 	pendingUpdates  []pendingUpdate                                             // session updates that the engine has not confirmed
-	delayedCommands []bridge.Command                                            // until the engine has confirmed the session updates, or nil
+	delayedCommands []bridge.Command                                            // wait until the engine has confirmed all updates; or nil
 	modelListening  bool                                                        // the model is listening
-	turnModeActive  bool                                                        // it takes turns in the session's mode
+	turnModeActive  bool                                                        // the model takes turns in the session's mode
 
 	pendingItems   []*item         // created, and not yet sent to the model
 	pendingResults []*item         // of functions, not yet sent to the model
@@ -517,7 +517,8 @@ func sendsToolResults(commands []bridge.Command) bool {
 	return ok
 }
 
-// hasDelayedCommands reports whether commands are delayed that must be sent soon; takeDelayedCommands returns them.
+// hasDelayedCommands reports whether commands wait that must be sent at the latest after maxDelay; takeDelayedCommands
+// returns them.
 func (d *dialogue) hasDelayedCommands() bool { return len(d.pendingResults)+len(d.delayedCommands) > 0 }
 
 func (d *dialogue) takeDelayedCommands() []bridge.Command {

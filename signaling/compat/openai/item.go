@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// maxItems limits the items that the record keeps; the oldest are dropped. maxKept limits their text, in bytes.
+	// maxItems limits the items that the record keeps; the oldest are dropped. maxRecordBytes limits their text, in
+	// bytes.
 	maxItems       = 256
 	maxRecordBytes = 4 << 20
 	// maxItem limits an item without its pictures, in bytes.

@@ -108,8 +108,8 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// resolveToken returns what the token of a request is bound to: a client secret's session and token, or any other token
-// itself.
+// resolveToken returns what the token of a request stands for: the session and the token of a client secret, or only
+// the token itself if it is no client secret.
 func (d *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
@@ -122,7 +122,7 @@ func (d *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 // admittedClient is a client that was admitted to open a conversation.
 type admittedClient struct {
 	open       *bridge.SessionRequest
-	boundToken // that the client has presented; its session is nil if it presented none
+	boundToken // what the client's token stands for; its session is nil unless the token is a client secret
 }
 
 // admitClient admits a client that may open a conversation, before it reads anything else of the request.
@@ -134,7 +134,8 @@ func (d *Server) admitClient(r *http.Request) (g admittedClient, err error) {
 	return g, access.From(r.Context()).Admit(g.open, g.Token)
 }
 
-// selectAgent returns the guest's request with the agent that a session's prompt selects, if the guest may choose it.
+// selectAgent returns the client's request with the agent that a session's prompt selects. It returns an error if the
+// client may not choose that agent.
 func (d *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
@@ -145,8 +146,8 @@ func (d *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.S
 	return open, d.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies the session of the guest's secret, and then asked, the
-// session of the request, which may be nil.
+// buildRequest returns the request for a conversation. It applies the session of the client's secret, and then asked,
+// the session in the HTTP request. asked may be nil.
 func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID

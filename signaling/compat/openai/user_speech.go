@@ -28,7 +28,7 @@ const (
 type userSpeech struct {
 	*clientRecord
 	received     time.Duration // duration of all received audio
-	speechStart  time.Duration // position in heard at which the current speech began
+	speechStart  time.Duration // position in the received audio at which the current speech began
 	itemID       string        // id of the item for the current speech, or ""
 	state        speechState
 	activityOpen bool // an ActivityStart was sent to the model without its end

@@ -26,9 +26,9 @@ type eventWriter struct {
 	queue                   [][]byte
 
 	answering, speaking    bool              // an answer is in progress; its voice is played
-	segment                int               // of the answer's text, the newest
+	segment                int               // number of the newest segment of the answer's text
 	partialSentence        string            // text of an answer that was played and is not a whole sentence yet
-	turn                   int               // of the person, the newest
+	turn                   int               // number of the person's newest turn
 	endedTurn              int               // the newest turn of the model that has ended
 	interimText, finalText string            // the person's text in turn: interim, and final
 	pendingCalls           map[string]string // pending calls of the client's functions, by id

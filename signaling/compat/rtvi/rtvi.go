@@ -1,7 +1,7 @@
 // Package rtvi serves Pipecat's clients, for JavaScript, React, React Native, iOS and Android: those that use RTVI over its small
 // WebRTC transport. A client posts an offer and gets the answer; all messages use the data channel.
 //
-// /start, which such clients may call first, stores nothing: the data for the offer is in the name of the session.
+// Clients may call /start first. The gateway then stores nothing: the name of the session contains the data for the offer.
 package rtvi
 
 import (

@@ -73,7 +73,7 @@ type call struct {
 	endOnce      sync.Once
 	disconnected chan struct{} // closed when the other side has gone: nothing more is read from it
 
-	// The following fields are used by the goroutine that calls take.
+	// The following fields are used by the goroutine that handles the provider's messages.
 	mic          media.Sink
 	reorder      reorderBuffer
 	sampleReader media.SampleReader

@@ -62,8 +62,8 @@ const (
 	hangUp
 	pressKeys
 	acceptCall    // accept the call
-	answerPing    // answer to pinged
-	confirmHangUp // answer to stopped
+	answerPing    // answer to kindPing
+	confirmHangUp // answer to kindStop
 	sendKeepAlive // shows that we are there, even if the model says nothing
 )
 
@@ -76,13 +76,13 @@ type dialect struct {
 	soundIsList bool // sound is a list of 16-bit numbers, otherwise base64
 	plainText   bool // messages may be plain text: "DTMF_END digit:5"
 
-	// A message's type is at "event" or "type", or else at the path event. events maps types to kinds. If none of them means started, the
-	// first message without a type begins the call.
+	// A message's type is at "event" or "type", or else at eventPath. events maps types to kinds. If no type is mapped
+	// to kindStart, the first message without a type begins the call.
 	eventPath string
 	events    map[string]messageKind
 
 	call, stream, from, to, name string // paths in the start message
-	attributes                   string // path of an object in the start message, or of a string: see said
+	attributes                   string // path of an object or a string in the start message: see parseAttributes
 	encoding, rate               string
 	key, mark                    string // paths in other messages
 	format                       format // used if the start message names none
@@ -103,12 +103,12 @@ type packing struct {
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others.
-// Calls of voice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine calls parseMessage, for the first time
+// before any other method is called. Calls of encodeVoice must not overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool
-	usesJSON       bool // commands are JSON although words is set
+	usesJSON       bool // the provider sends JSON, so commands are JSON even with plainText
 	streamID       any
 	encoding       string
 	format         format

@@ -175,7 +175,8 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	return nil
 }
 
-// limitGrant returns the grant g, with the maximum length of a call.
+// limitGrant returns a copy of g whose conversations last at most as long as this configuration permits a call. A nil g
+// permits all tools.
 func (c *Config) limitGrant(g *bridge.Grant) *bridge.Grant {
 	longest := time.Duration(c.MaxSeconds) * time.Second
 	if g == nil {

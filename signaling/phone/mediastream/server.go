@@ -146,7 +146,7 @@ func (d *Server) checkCapacity(p *Provider) error {
 	return d.checkCapacityLocked(p)
 }
 
-// checkCapacityLocked is room for callers that hold mu.
+// checkCapacityLocked is checkCapacity for callers that hold mu.
 func (d *Server) checkCapacityLocked(p *Provider) error {
 	switch {
 	case d.totalCalls >= d.config.Calls:
@@ -233,8 +233,8 @@ func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule s
 	return t, rule, err
 }
 
-// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
-// rule is as in admit.
+// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP
+// address for a while. On errors, rule names the check that failed.
 func (d *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {

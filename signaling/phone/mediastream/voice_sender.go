@@ -153,7 +153,7 @@ func (s *voiceSender) setPaused(on bool) {
 	}
 }
 
-// sendCommand sends a command without an argument. Unlike order, it locks mu itself.
+// sendCommand sends a command without an argument. Unlike sendCommandLocked, it locks mu itself.
 func (s *voiceSender) sendCommand(c command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

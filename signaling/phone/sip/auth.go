@@ -154,7 +154,8 @@ const (
 	ruleCrowd    = "too many strangers"
 )
 
-// admitRequest returns the one of the given trunks that a request belongs to. Each nonce is accepted once.
+// admitRequest decides on a request outside a dialog: which of the given trunks it belongs to, or why it is refused.
+// Each nonce is accepted once.
 func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
@@ -173,7 +174,8 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk returns the one of the given trunks that a request belongs to. It records wrong passwords against the address.
+// matchTrunk is admitRequest without the check that the nonce is used for the first time. It records wrong passwords
+// against the address.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var challengeAlgorithms []string
 	sent := readCredentials(req)

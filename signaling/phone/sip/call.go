@@ -35,7 +35,7 @@ type call struct {
 	line      *currentCall
 	media     *callMedia
 
-	release    func() // gives back what the call has reserved, such as its slot and port
+	release    func() // gives back what the call has reserved, such as its port and its share of the limits
 	keypad     *phone.Keypad
 	acked      chan []byte   // bodies of ACKs to our newest response; room for one
 	awaitedACK atomic.Uint32 // CSeq of the expected ACK; 0 if none is expected

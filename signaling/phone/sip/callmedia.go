@@ -25,7 +25,7 @@ const uplinkRate = 16000
 type callMedia struct {
 	ports     *portPool
 	resolver  *net.Resolver // for names in descriptions
-	stream    *stream       // nil until open is called
+	stream    *stream       // nil until openPort is called
 	trunk     *Trunk        // provides the settings
 	keypad    *phone.Keypad
 	onQuality func(rtc.Quality) // receives the quality of each ended stream, incoming and outgoing; may be nil
@@ -276,7 +276,8 @@ func (r *callMedia) stopMedia() {
 	r.filler, r.codecRun, r.session, r.playback = nil, nil, nil, nil
 }
 
-// checkSilence sends RTCP reports, and returns an error if no RTP packet received for too long. It is called once a second.
+// checkSilence sends RTCP reports, and returns an error if no RTP packet was received for too long. It is called once a
+// second.
 func (r *callMedia) checkSilence(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

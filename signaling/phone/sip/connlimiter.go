@@ -55,7 +55,7 @@ func (s *unverifiedConn) Close() error {
 	return s.Conn.Close()
 }
 
-// markVerified frees the connection's slot among the unverified ones, and removes its deadline.
+// markVerified stops counting the connection as unverified, and removes its deadline.
 func (s *unverifiedConn) markVerified() {
 	s.verified()
 	_ = s.SetDeadline(time.Time{})

@@ -358,9 +358,10 @@ func (d *Server) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	return false
 }
 
-// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
-// registration, or authenticate. A call without credentials is challenged here, because the library stores each address that it reads from
-// until it ends (RFC 3261, section 8.2.7, describes such a stateless server).
+// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an
+// existing call or registration, or authenticate. A call without credentials is challenged here and not by sipgo, which
+// stores each address that it reads from for as long as it runs. RFC 3261, section 8.2.7, describes such a stateless
+// server.
 func (d *Server) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {

@@ -34,10 +34,10 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
 }
 
-// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always accepted. Until it has
-// sent, so is the first other source, which must be on the same host unless the peer is behind a NAT. While that source sends, no other can
-// replace it. After a silence another source can, if the same rule allows it, it has the SRTP key, or it continues the SSRC and sequence.
-// Needs mu.
+// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
+// accepted. Until a packet from it has arrived, the first other source is accepted, too; it must be on the same host
+// unless the peer is behind a NAT. While the current source sends, no other can replace it. After a silence another one
+// can, if the same rule allows its host, or it has the SRTP key, or it continues the SSRC and sequence. Needs mu.
 func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 	near := s.nat || a.Addr() == s.terms.remote.Addr()
 	switch {

@@ -448,16 +448,16 @@ const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// sendInvite sends one INVITE and waits for its final response. A silent server returns [errSilent]. A call that is given up is cancelled,
-// and has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section 9.1). sipgo itself waits without limit after a
-// provisional response.
+// sendInvite sends one INVITE and waits for its final response. It returns [errSilent] if the server does not answer. A
+// call that is given up is cancelled, and has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section
+// 9.1). sipgo itself waits without limit after a provisional response.
 func (c *call) sendInvite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var serverTimer, cancelDeadline <-chan time.Time // silent is nil without another server, late until the call is given up
+	var serverTimer, cancelDeadline <-chan time.Time // serverTimer is nil without another server, cancelDeadline until the call is given up
 	if len(c.dialog.servers) > 1 {
 		serverTimer = time.After(serverTimeout)
 	}

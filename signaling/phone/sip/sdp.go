@@ -181,7 +181,8 @@ func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*de
 	return nil, nil, err
 }
 
-// negotiate negotiates an agreement with a peer's description. own are the keys that we have offered, or have answered with before, if any.
+// negotiate returns our agreement with a peer's description. localKeys are the keys that we have offered, or have
+// answered with before, if any.
 func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)

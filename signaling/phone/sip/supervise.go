@@ -62,7 +62,8 @@ func (d *Server) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// superviseCall makes an outgoing call one to a supervisor. It ends with the session that the supervisor listens to.
+// superviseCall turns the outgoing call c into one to a supervisor, who listens to another call (of). It ends with the
+// session of that other call, unless the supervisor has taken over.
 func (c *call) superviseCall(of *call) {
 	c.consultation = newConsultation("")
 	c.consultation.monitoredCall = of
