@@ -19,7 +19,7 @@ build: build-deps
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway
 
 check: build-deps static ## the short loop: formatting, vet, staticcheck, the short Go tests, and the types of the scripts if npm has run
-	$(GO) test -short -vet=off -ldflags=-w ./...
+	$(GO) test -short -vet=off -ldflags=-w -p=6 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
 test: lint go-test web-test ## everything a change must pass
