@@ -391,6 +391,11 @@ func TestMetricsOfTelephones(t *testing.T) {
 	defer close(stop)
 	awaitMetric(t, private, `voxgate_sessions{door="sip",state="live"} 1`)
 	reportLoss(t, sound, to, 10, 100)
+	for deadline := time.Now().Add(patience); !strings.Contains(ask(http.MethodGet, "/v1/sessions", ""), `"down":0.1`); {
+		if time.Now().After(deadline) {
+			t.Fatal("the reported loss is not in the list of sessions")
+		}
+	}
 	ask(http.MethodDelete, "/v1/calls/"+id[1], "")
 	awaitAndReply(t, trunk, "BYE", "200 OK", "")
 	awaitMetric(t, private, `voxgate_sip_calls_out_total{outcome="answered"} 1`)
@@ -460,7 +465,7 @@ func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of 
 func startDialler(t *testing.T, trunk net.PacketConn, more ...string) (p *program, key string) {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	key, err := access.NewKey(keys, "dialler", []string{access.MayCall})
+	key, err := access.NewKey(keys, "dialler", []string{access.MayCall, access.MayWatchAll})
 	if err != nil {
 		t.Fatal(err)
 	}
