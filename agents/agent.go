@@ -55,14 +55,14 @@ const MaxKeys = 64
 // maxLimit bounds both limits: two years in minutes, a million dollars.
 const maxLimit = 1_000_000
 
-// silence is the field of the same name in a LiveConfig.
+// silence configures the reaction to a silent caller: the field of the same name in a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // "8s"
 	Say   string `json:"say,omitzero"`   // the instruction for the model to ask
 	Times *int   `json:"times,omitzero"` // how often the model asks before it says goodbye (0: no limit)
 }
 
-// waiting is the field of the same name in a LiveConfig.
+// waiting configures what the caller hears during a slow tool call: the field of the same name in a LiveConfig.
 type waiting struct {
 	Sound *bool  `json:"sound,omitzero"` // a soft tone (nil: true)
 	Say   string `json:"say,omitzero"`   // the instruction for the model to speak, if it can

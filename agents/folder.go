@@ -363,9 +363,9 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// splitFrontMatter divides a file into its front matter, whose line numbers stay those of the file, and the prompt. Empty lines and
-// comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error: as part of the
-// prompt it would be sent to the model, and its restrictions would not apply.
+// splitFrontMatter divides a file into its front matter and the prompt. Line numbers in the front matter are those of the file.
+// Empty lines and comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error: as
+// part of the prompt it would be sent to the model, and its restrictions would not apply.
 func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
 	lines, err := splitLines(text)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	drainParkTime = 5 * time.Second
 )
 
-// buildSnapshot returns the state of the conversation. Only the loop calls it.
+// buildSnapshot returns the state of the conversation. Only the session's loop calls it.
 func (s *Session) buildSnapshot() *snapshot {
 	n := &snapshot{SnapshotHeader: cluster.SnapshotHeader{Node: s.host.options.Node}}
 	if !s.isMovable() {
@@ -58,8 +58,9 @@ func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
 
-// catchUpRestored reports what became of the work in progress at the previous gateway, and repeats the open question to
-// the model unless it has acted on it. The loop calls it first; the caller is about to arrive.
+// catchUpRestored continues a conversation of another gateway. It reports what became of the answer and the tool calls
+// in progress, and repeats the open question unless the model has acted on it. The session's loop calls it first; the
+// caller is about to arrive.
 func (s *Session) catchUpRestored() {
 	n := s.cluster.restoredFrom
 	s.cluster.restoredFrom = nil

@@ -65,12 +65,12 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 	return isKnown && n.Origin.SameCaller(o.Origin) && n.Origin.Protocol == o.Origin.Protocol
 }
 
-// clusterState tracks the move of a session to or from another gateway. Owned by the loop.
+// clusterState tracks the move of a session to or from another gateway. It belongs to the session's loop.
 type clusterState struct {
 	entry        *cluster.Entry
 	restoredFrom *snapshot // snapshot to continue from; nil means started here, or already restored
 	hasChanges   bool      // something has happened that the store should have
-	isPlaced     bool      // the store knows the gateway, and needs nothing else
+	isPlaced     bool      // the conversation cannot move, and the store knows its gateway: nothing else is written
 	moveWanted   bool      // its caller should move to another gateway
 	isStopping   bool      // this gateway drains, and then stops
 	wantedSince  time.Time // of moveWanted

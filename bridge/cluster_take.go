@@ -13,9 +13,9 @@ import (
 // errStoreUnavailable rejects a resume that cannot be looked up.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
-// resumeSession returns the conversation of a resume token that is not known here; a nil session: not found. Resumes of
-// one conversation are serialised: two at once would take it from each other, and two loops of it would run here. The
-// next one begins when done is called.
+// resumeSession returns the conversation of a resume token that this gateway does not know, or a nil session if there
+// is none. Only one resume of a conversation runs at a time, until done is called: two would take it from each other,
+// and both would run it here.
 func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
@@ -84,8 +84,8 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone reports whether a conversation does not run here any more; generation is its newest in the store. It
-// waits for the end of one that is already ending, or that another gateway has taken over.
+// waitUntilGone reports whether a conversation no longer runs here. If it is ending, or another gateway has taken it
+// over, it waits for the end. generation is the newest one in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]

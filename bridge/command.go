@@ -11,8 +11,8 @@ import (
 type Command interface{ command() }
 
 type (
-	// Message is a typed turn. A complete one interrupts the voice and is answered; parts of an incomplete one are kept
-	// for it. Parts is an array of Google's Part; nil means the turn is Text.
+	// Message is a typed turn. A complete one interrupts the voice and is answered. An incomplete one is answered
+	// together with the next complete one. Parts is an array of Google's Part; nil means the turn is Text.
 	Message struct {
 		Text         string
 		Parts        json.RawMessage

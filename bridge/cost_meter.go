@@ -15,7 +15,8 @@ import (
 // lowBudgetPercent is the remaining share of the budget at which the client gets a warning.
 const lowBudgetPercent = 10 // of a hundred
 
-// costMeter counts the tokens and costs of a conversation, and reports them to its account. The loop owns it.
+// costMeter counts the tokens and costs of a conversation, and reports them to its account. It belongs to the session's
+// loop.
 type costMeter struct {
 	subscribers    *subscribers
 	voice          *voice

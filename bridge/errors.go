@@ -85,7 +85,7 @@ var (
 	ErrMoved    = errors.New("the conversation goes on at another gateway")
 )
 
-// Limit is the end of a conversation that has reached a limit: a sentence for the person.
+// Limit is the error of a conversation that has ended at a limit. Its text is a sentence for the person.
 type Limit string
 
 func (l Limit) Error() string { return string(l) }
@@ -155,7 +155,7 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
 }
 
-// markError returns the error of a rejected mark for the caller.
+// markError converts the uplink's error about a rejected [uplink.Mark] for the caller.
 func markError(err error) error {
 	switch {
 	case err == nil:
@@ -210,8 +210,8 @@ func refusalError(err upstream.Refusal) *Error {
 	return e
 }
 
-// dialError is AsError for failures between the gateway and Gemini: an unknown error is one of the network. used: there
-// was a connection before.
+// dialError converts an error of the connection to Gemini, like AsError. Unknown errors count as network errors. used
+// means that there was a connection before.
 func dialError(err error, used bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {

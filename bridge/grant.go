@@ -39,9 +39,9 @@ func ToMicros(dollars float64) int {
 type Account interface {
 	// HasLimits reports whether tokens and dollars are limited.
 	HasLimits() (tokens, dollars bool)
-	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the first turn: all of its
-	// money, and of its tokens those that are left. A resumed conversation is not counted again. It may block as long
-	// as the store does.
+	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn:
+	// all of the money, and as many of the tokens as are left. A resumed conversation is not counted again. It may
+	// block as long as the store does.
 	BeginSession(first Cost) error
 	// ConsumeToken consumes the caller's single-use token, if it has one, or rejects a used one with an [Error]. A new
 	// conversation calls it when nothing else can fail: after another failure the caller can retry with the same token.
@@ -50,12 +50,12 @@ type Account interface {
 	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It
 	// rejects nothing.
 	ContinueSession(next Cost)
-	// RecordCost records a cost, and replaces the previous reservation by next, as far as the budget allows. left of
-	// most may still be spent, including the new reservation; most 0: no limit.
+	// RecordCost records a cost, and replaces the previous reservation by next, as far as the budget allows. left is
+	// what may still be spent, including the new reservation. most is the limit; 0 means none.
 	RecordCost(cost, next Cost) (left, most Cost)
-	// ReserveCost reserves the maximum cost of work beside the conversation, or rejects it with an [Error]. got is less
-	// if less is left. settle must be called once, with the actual cost: the rest is returned. It may block as long as
-	// the store does. It is safe for concurrent use, also after End.
+	// ReserveCost reserves the maximum cost of work beside the conversation, or rejects it with an [Error]. got is what
+	// was reserved: less than most if less is left. settle must be called once, with the actual cost: the rest is
+	// returned. It may block as long as the store does. It is safe for concurrent use, also after End.
 	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)
 	// ParkSession asks whether the conversation may wait for its lost caller; UnparkSession ends the wait.
 	ParkSession() bool

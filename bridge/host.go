@@ -277,7 +277,7 @@ const drainRetry = 5 * time.Second
 // back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is BeginDrain; callers are informed of the remaining time; 0 means they may stay.
+// beginDrain is BeginDrain, but informs callers that the gateway stops after within; 0 means that it does not stop.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true

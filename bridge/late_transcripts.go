@@ -8,8 +8,8 @@ import (
 
 // Google does not guarantee the order of transcripts ("sent independently of the other server messages, there is no
 // guaranteed ordering", https://ai.google.dev/api/live#BidiGenerateContentServerContent). Messages have come after
-// turnComplete, or without one. So after the end of a turn more of it may follow, and a message may not be followed by
-// the end of its turn.
+// turnComplete, or for a turn without turnComplete. So more of a turn may follow after its end, and the end of a turn
+// may never come.
 
 const (
 	// lateTranscriptTime is how long after the end of a turn a transcript of the person's speech may belong to its
@@ -23,9 +23,9 @@ const (
 	// leftoverTime is how long after the end of a turn a transcript may belong to it despite a new question.
 	leftoverTime = time.Second
 
-	// stoppedAfter is how long an answer must have paused for later output to answer the interruption; strayAfter is
-	// the same for an unasked turn that was played. Google sends voice faster than real time, with pauses of less than
-	// a second.
+	// stoppedAfter is the pause after which an interrupted answer counts as complete: later output answers the
+	// interruption. strayAfter is the same for an unasked turn that was played. Google sends voice faster than real
+	// time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
 	strayAfter   = 300 * time.Millisecond
 
@@ -175,9 +175,9 @@ func (a *modelOutput) hasStopped() bool {
 	return time.Since(t.latestAt) >= strayAfter
 }
 
-// turnDeadline returns when a turn ends from which nothing more comes. ok is false if that does not apply: the model is
-// idle, the keeper watches the answer and asks again, or the turn was interrupted and nobody waits for it. patience is
-// how long the model may be silent.
+// turnDeadline returns when to end a turn if nothing more of it comes. ok is false if there is no deadline: the model
+// is idle, the keeper watches the answer and asks again, or the turn was interrupted and nobody waits for it. patience
+// is how long the model may be silent.
 func (a *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &a.turn
 	switch {

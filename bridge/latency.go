@@ -20,8 +20,8 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// takeNext returns the end of the question that an answer begins to answer now; zero: none. The following question may
-// be answered together with it, or get its own answer within shelfLife.
+// takeNext returns when the question ended to which an answer begins now, and removes it; zero: none. The following
+// question may be covered by that answer, too: without an answer of its own within shelfLife it counts as answered.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
 	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {

@@ -15,8 +15,8 @@ import (
 	"voxgate/media"
 )
 
-// modelOutput tracks what the model says: its current turn, the unanswered questions, and what was played. The loop
-// owns it; any goroutine may call the marks that it puts into the playout.
+// modelOutput tracks what the model says: its current turn, the unanswered questions, and what was played. It belongs
+// to the session's loop; but any goroutine may run the callbacks that it queues with the voice.
 type modelOutput struct {
 	outputOptions
 	questions        questionEnds
@@ -430,12 +430,12 @@ func (a *modelOutput) recordQuestion(at time.Time) {
 	}
 }
 
-// takeQuestion returns when the question ended that an answer begins to answer now, and removes it; zero if none.
+// takeQuestion returns when the question ended to which an answer begins now, and removes it; zero if none.
 func (a *modelOutput) takeQuestion() time.Time { return a.questions.takeNext(a.keeper.AnswerExpiry()) }
 
-// interrupt interrupts the answer, if there is one, perhaps before the model knows. asking: text is sent to the model
-// now. If the model is still thinking, or writing text without voice, nothing is interrupted: it answers in this answer
-// or the next.
+// interrupt interrupts the answer, if there is one, perhaps before the model knows. asking means that text is sent to
+// the model now. A model that is then still thinking, or writing without voice, is not interrupted: this answer or the
+// next covers the text.
 func (a *modelOutput) interrupt(by Cause, asking bool) {
 	t := &a.turn
 	silent := t.timing == nil || t.state != turnSpeaking
@@ -447,7 +447,8 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 }
 
 // notifyDeferred sends the events that waited behind interrupted voice. As at Google, an interrupted turn has no
-// generationComplete, and one turnComplete after the interruption, which still comes if a turn is in progress.
+// generationComplete, and one turnComplete after the interruption. underWay means that a turn is in progress, whose
+// turnComplete is still to come.
 func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	hasEnded := underWay
 	for i, b := range slices.Backward(events) {
@@ -469,7 +470,8 @@ func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer here. behind are the events that waited behind voice that is not played.
+// cutOff interrupts the answer in the gateway; the model may not know yet. behind are the events that waited behind the
+// dropped voice.
 func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	t := &a.turn
 	playing, stopped := a.voice.QueuedDuration() > 0, a.hasStopped()

@@ -12,8 +12,8 @@ import (
 	"voxgate/media/record"
 )
 
-// recording manages the recording of a conversation, if any, and its listeners. The loop opens and closes the file; the
-// microphone and the playout, whose tap it is, write to all.
+// recording manages the recording of a conversation, if any, and its listeners. The session's loop opens and closes the
+// file. The microphone writes to the file and the listeners, and so does the playout, whose [playout.Tap] it is.
 type recording struct {
 	subscribers *subscribers
 	observer    observer
@@ -31,7 +31,7 @@ type recording struct {
 	tapsLock  sync.Mutex
 	taps      atomic.Pointer[[]Listener] // the file and the listeners; replaced, never changed
 
-	// Owned by the loop.
+	// Owned by the session's loop.
 	isAnnounced   bool            // the client knows that the conversation is recorded
 	failed        <-chan struct{} // closed when a write has failed; nil means no file
 	hasDiskFailed bool            // a write has failed: recording is not tried again

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// replayEvents and replayBytes limit what is kept for a caller that may come back: the events of some turns. Within
-	// a turn there may be twice as much, and also calls, as the buffer does not know which are open.
+	// replayEvents and replayBytes limit the events kept for a caller that may come back: those of some turns. Until
+	// pruneEvents is called there may be twice as many, and calls besides, since addEvent does not know which calls are
+	// open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 

@@ -13,7 +13,8 @@ type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// resumeTokens holds the tokens of a host's conversations, by ID. Each has two: the newest, and the one used to get it.
+// resumeTokens holds the tokens of a host's conversations, by ID. Each conversation has two: the newest, and the one
+// used to get it.
 type resumeTokens struct {
 	mu   sync.Mutex
 	ids  map[tokenHash]string

@@ -58,7 +58,7 @@ type Session struct {
 	loopState
 }
 
-// loopState is the state owned by the loop.
+// loopState is the state that belongs to the session's loop.
 type loopState struct {
 	started        time.Time
 	agentName      string // of the agent
@@ -105,7 +105,7 @@ type userSpeech struct {
 	gateReported bool // the client knows that speech was dropped because of a tool
 }
 
-// alarmKind identifies a timer of the loop.
+// alarmKind identifies a timer of the session's loop.
 type alarmKind int
 
 const (
@@ -122,7 +122,7 @@ const (
 	numAlarms
 )
 
-// commandRequest is a command for the loop. answer, with a buffer of one, gets its outcome.
+// commandRequest is a command for the session's loop. answer, with a buffer of one, gets its outcome.
 type commandRequest struct {
 	command Command
 	answer  chan error

@@ -7,7 +7,7 @@ import (
 )
 
 // setSilenceAlarm runs the timer of the person's silence while it is the person's turn: an answer was played, nothing
-// is expected, no tool runs, and a caller is there. The loop calls it after every event.
+// is expected, no tool runs, and a caller is there. The session's loop calls it after every event.
 func (s *Session) setSilenceAlarm() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.ExpectedReply()
@@ -38,8 +38,8 @@ func (s *Session) onSilence() {
 // slowToolTime is how long a tool may run before the person is informed, and the silence between two tones.
 const slowToolTime = 2 * time.Second
 
-// setToolAlarm runs the timer of a slow tool while nobody speaks, and a caller is there. The loop calls it after every
-// event.
+// setToolAlarm runs the timer of a slow tool while nobody speaks, and a caller is there. The session's loop calls it
+// after every event.
 func (s *Session) setToolAlarm() {
 	if s.keeper.Config().Options.Waiting == (liveconfig.Waiting{}) {
 		return

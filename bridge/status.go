@@ -4,7 +4,7 @@ import "log/slog"
 
 const apologyMessage = "Gemini did not answer. Please say it again."
 
-// callerStatus is the state of the conversation as last reported to the caller. The loop owns it.
+// callerStatus is the state of the conversation as last reported to the caller. It belongs to the session's loop.
 type callerStatus struct {
 	subscribers *subscribers
 	log         *slog.Logger

@@ -18,7 +18,7 @@ type subscribers struct {
 	keepMissed bool // keep events for a caller that may come back
 }
 
-// callerConn is the time of one caller with the session.
+// callerConn connects one caller with the session, from its arrival until it leaves.
 type callerConn struct {
 	caller     Caller
 	request    SessionRequest
@@ -107,8 +107,9 @@ func (a *subscribers) startEvents(v *callerConn) {
 	a.receiver = v.caller
 }
 
-// resumeEvents starts sending events to a returning caller, after done and the missed ones. attended: the caller before
-// it had not left. playing is the turn being played; 0 means none, or it is among the missed events.
+// resumeEvents starts sending events to a returning caller: first done, then the missed ones. attended means that the
+// previous caller had not left. playing is the turn being played; 0 means none, or that its [Speaking] is among the
+// missed events.
 func (a *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

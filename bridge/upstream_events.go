@@ -336,7 +336,7 @@ func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	return tools.Encode(fields)
 }
 
-// setTurnAlarm sets an alarm for a turn that the model does not end. The loop calls it after every event.
+// setTurnAlarm sets an alarm for a turn that the model does not end. The session's loop calls it after every event.
 func (s *Session) setTurnAlarm() {
 	patience := s.keeper.PauseTimeout()
 	if at, ok := s.output.turnDeadline(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {

@@ -19,7 +19,7 @@ const maxFinished = 8
 // voice is the caller's playout, and the turns whose audio waits in it.
 type voice struct {
 	*playout.Pacer
-	finishedTurns []utterance           // complete, perhaps not yet played; owned by the loop
+	finishedTurns []utterance           // complete, perhaps not yet played; owned by the session's loop
 	cutCause      atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
 	playedSignal  chan struct{}         // has a token when the voice may have been played to its end
 	roundTrip     atomic.Int64          // to the caller and back, in ns; 0 means unknown
@@ -89,7 +89,7 @@ func (v *voice) addFinished(u utterance) {
 	}
 }
 
-// playingTurn returns the turn being played, of the finished ones and the growing one; 0 means none.
+// playingTurn returns which of the finished turns and the growing one is being played; 0 means none.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	queued := v.QueuedDuration()
 	if queued == 0 {
@@ -122,8 +122,8 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// interruptionCause returns what interrupted a turn whose mark is called, or otherwise if the turn was played. It is
-// safe for concurrent use.
+// interruptionCause returns why a turn's voice was dropped before its end, or otherwise if it was heard to the end. It
+// is safe for concurrent use.
 func (v *voice) interruptionCause(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise

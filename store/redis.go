@@ -295,7 +295,7 @@ func (s *redisStore) SetUsage(
 	return total, ok, err
 }
 
-// membersScript is a script because expiry uses the clock of Redis.
+// membersScript returns the members with their unexpired usage. It is a script because expiry uses the clock of Redis.
 var membersScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -25,9 +25,9 @@ type Store interface {
 	// Get reads a value and its generation. Generation 0 means that there is no value.
 	Get(ctx context.Context, name string) (value []byte, generation uint64, err error)
 
-	// CompareAndSwap writes a value with a generation for ttl, if the current value has generation was or is missing. now is the
-	// generation afterwards: it differs from generation if another gateway has written. A nil value only renews the current value;
-	// without one, nothing is written and now is 0. With ttl 0 the value is deleted, and now is 0.
+	// CompareAndSwap writes a value and its generation, for ttl, if the current generation equals was or there is no current value.
+	// now is the resulting generation: it differs from generation if another gateway has written. A nil value only renews the
+	// current value; if there is none, nothing is written and now is 0. With ttl 0 the value is deleted, and now is 0.
 	//
 	// A gateway that takes over a conversation writes a higher generation, once; the former owner notices when it writes again. This
 	// fences off one of two gateways that both believe they own it.

@@ -451,7 +451,7 @@ func (l *Conn) CloseWith(code int, reason string) {
 	_ = l.ws.Close()
 }
 
-// CallTools calls functions, each given as "id name". No two calls are alike.
+// CallTools calls functions, each given as "id name". The arguments contain the ID, so that no two calls are alike.
 func (l *Conn) CallTools(calls ...string) {
 	l.t.Helper()
 	var list []string

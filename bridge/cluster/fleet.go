@@ -25,8 +25,8 @@ const (
 	leaseEvery = 5 * time.Second
 	leaseTime  = 15 * time.Second
 
-	// noticeEvery is how often a gateway looks for notices that others have taken over its conversations. Until it has
-	// seen the notice, its connection is open and Gemini rejects that of the other gateway.
+	// noticeEvery is how often a gateway looks for notices that others have taken over its conversations. Until it sees
+	// a notice, it keeps its connection to Gemini, which therefore rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
 	// quotaEvery is how often gateways exchange whether the quota of their key is exhausted: each attempt counts
@@ -397,8 +397,8 @@ func (f *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// renewEntry writes a snapshot of an own conversation, or with nil renews the stored one; with ttl 0 it deletes it. now
-// is the resulting generation in the store.
+// renewEntry updates the stored entry of a conversation of this gateway: it writes a snapshot, renews the stored one if
+// s is nil, or deletes it if ttl is 0. now is the resulting generation in the store.
 func (f *Cluster) renewEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxSteps and maxFields limit a plan: the model reads its part of it again at each turn.
+	// maxSteps and maxFields limit a plan: at each turn the model reads its part of the plan again.
 	maxSteps, maxFields = 100, 30
 	maxName             = 64 // bytes
 )

@@ -104,7 +104,8 @@ var simpleRules = map[string]fieldRule{
 	"phone":  {description: "a telephone number, written in digits", check: textCheck(parsePhone)},
 }
 
-// textCheck returns a check of a text, without the spaces around it. A number counts as a text, too.
+// textCheck returns a check for a value that must be a text or a number. check gets it as text, without the spaces
+// around it.
 func textCheck(check func(text string) (value string, ok bool)) func(any) (any, bool) {
 	return func(given any) (any, bool) {
 		var text string

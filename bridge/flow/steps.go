@@ -199,8 +199,8 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	}
 }
 
-// Advance goes to the step that the model asks for, if allowed. The answer for the model has the current step, or what
-// is wrong. Valid fields are stored in any case. moved reports whether the step has changed.
+// Advance goes to the step that the model asks for, if allowed. answer tells the model the step that it is in now, or
+// what is wrong. Valid fields are stored in any case. moved reports whether the step has changed.
 func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
 	s := f.currentStep()
 	if s == nil {

@@ -18,7 +18,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Setup configures a Live connection. Package setup builds it; the zero value is api.DefaultModel with Google's defaults.
+// Setup configures a Live connection. Package liveconfig builds it; the zero value is api.DefaultModel with Google's defaults.
 type Setup struct {
 	// Object is the setup as a JSON object in the form of the Gemini API, with its name of the model. On Vertex AI Dial replaces the
 	// name. Dial also adds the fields below.

@@ -1,5 +1,5 @@
 // Package gemini implements the connection to Google's Gemini Live API, on the Gemini API or Vertex AI. Package wire has the
-// messages and classifies errors; package api has Google's URLs and our credentials; package setup builds the setup of a
+// messages and classifies errors; package api has Google's URLs and our credentials; package liveconfig builds the setup of a
 // connection; package bridge runs the conversation.
 //
 // Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown fields, and makes

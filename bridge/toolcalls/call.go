@@ -334,8 +334,8 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// dropWaiter removes the request with this ID. It returns the call to stop if no duplicate waits for its answer, or
-// nil.
+// dropWaiter removes the request with this ID. If nothing waits for that answer any more, it returns the call, which
+// must be stopped; else nil.
 func (c *Calls) dropWaiter(id string) *call {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0

@@ -192,7 +192,8 @@ type duplicateCall struct {
 	event int
 }
 
-// waitingCalls returns the calls that get this answer, this one first.
+// waitingCalls returns all calls that wait for the same answer: this one, unless the model has cancelled it, and its
+// duplicates.
 func (o *call) waitingCalls() []duplicateCall {
 	if o.isWithdrawn {
 		return o.duplicates

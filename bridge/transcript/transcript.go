@@ -358,9 +358,9 @@ func (l *Transcript) Clear() {
 	l.entries, l.runeCount = nil, 0
 }
 
-// HistoryBefore returns the entries before a turn, with those from before the conversation, as a model expects them:
-// the newest ones with alternating roles, with at most limit bytes of text. Of a single longer entry it returns the
-// end.
+// HistoryBefore returns the newest entries before a turn, as a model expects them: with alternating roles, and at most
+// limit bytes of text. Entries from before the conversation are included. If the newest entry alone is longer, only its
+// end is returned.
 func (l *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return l.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }

@@ -20,8 +20,8 @@ type Turn struct {
 }
 
 // Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about the audio
-// received since the last speech or mark: the next speech begins with it, and with nothing that comes after it and
-// before MarkStart, or it is dropped.
+// received since the last speech or mark. MarkKeep makes the next speech begin with it, without the audio that comes
+// between MarkKeep and MarkStart. MarkDrop drops it.
 type Mark int
 
 // The kinds of [Mark].
@@ -49,7 +49,7 @@ type Item struct {
 	Silence      time.Duration // after a speech, so that the model detects its end; sent at once
 	Turn         *Turn         // sent in the form that its model accepts
 	Message      *wire.ClientMessage
-	Flushed      chan struct{} // only alone: closed when its turn comes, as everything before it was sent
+	Flushed      chan struct{} // set without other fields: closed when all items before it were sent
 }
 
 // isPrompt reports whether it is text that the model answers, as it answers speech.

@@ -17,7 +17,7 @@ type replayBuffer struct {
 	// that.
 	actedCount     int
 	actedCovered   bool
-	awaitsReaction bool // such items were not sent again, because the session has them; it has not answered yet
+	awaitsReaction bool // the resumed session has such items, so they were not sent again; it has not answered yet
 
 	settledText []Item // typed text that counts as answered
 
@@ -82,8 +82,8 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset adds the newest lead-in to the speech that has just begun. left is the part of it that is not queued
-// elsewhere.
+// markOnset adds the newest audio, as its lead-in, to the speech that has just begun. left is the length of the lead-in
+// that is not in the queue.
 func (b *replayBuffer) markOnset(speech int, left time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {

@@ -39,9 +39,9 @@ const (
 	ReplaySpeed = 2
 )
 
-// Uplink holds what goes to the model, and what it has not answered. The microphone and the session's loop put in, the
-// writer of the connection takes out. It outlives connections, so nothing said during a reconnect is lost. Its methods
-// are safe for concurrent use.
+// Uplink holds what goes to the model, and what it has not answered. The microphone and the session's loop add items;
+// the writer of the connection takes them. It outlives connections, so nothing said during a reconnect is lost. Its
+// methods are safe for concurrent use.
 type Uplink struct {
 	Ready         chan struct{} // has a token when Next may return something
 	SpeechChanged chan struct{} // has a token when speech may have begun or ended, or was lost
@@ -199,7 +199,7 @@ func (u *Uplink) dropOldest() {
 }
 
 // QueueMark queues a mark among the audio, so that the model hears earlier audio first. It rejects a mark for which the
-// model would close the session, and one too many.
+// model would close the session, or if too many are queued.
 func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

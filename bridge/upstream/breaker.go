@@ -155,8 +155,8 @@ func QuotaDelay(err error) time.Duration {
 	return min(max(delay, time.Second), maxQuotaPause)
 }
 
-// openFor records that Google has refused a caller for lack of quota. It rejects new conversations for a while: those
-// of the caller, or all. isProbe reports that the caller tried on behalf of all others.
+// openFor opens the breaker, because Google has refused a caller for lack of quota. For a while it rejects new
+// conversations: those of the caller, or all. isProbe reports that the caller tried on behalf of all others.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -64,8 +64,8 @@ const (
 
 const (
 	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens
-	// (four bytes each), which fit into the 12,800 that compression leaves of a context (default of package setup). As
-	// text they cost a quarter of as many audio tokens, which are seven minutes of audio.
+	// (four bytes each), which fit into the 12,800 that compression leaves of a context (default of package
+	// liveconfig). As text they cost a quarter of as many audio tokens, which are seven minutes of audio.
 	HistoryLimit = 40 << 10
 
 	// shortHistoryLimit applies after a server has rejected a longer setup.

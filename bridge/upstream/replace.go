@@ -44,7 +44,7 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// planReplacement plans to replace the connection at the next idle moment, but no later than after within.
+// planReplacement plans to replace the connection at the next idle moment, or after within at the latest.
 func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
 	if k.isParked {
 		k.disconnect(ctx) // without a caller
@@ -59,11 +59,10 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection for the reason why. The first connection that is
-// replaced shortly after its start is replaced at once. If the next one is to be replaced shortly after its start too, the
-// server may send goAway on each connection, or the client may change its configuration all the time. Then the connection
-// stays in use until calmTime, or until the server closes it. A client that waits for a new
-// configuration waits no longer than for a dial after a failure.
+// earliestReplacement returns the earliest time to replace the connection for a reason: at once, unless earlier
+// connections have ended shortly after their start. Then the server may send goAway on each connection, or the client
+// may change its configuration all the time. Such a connection stays in use for calmTime, or until the server closes
+// it. A client that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.young; {
 	case young == 0:

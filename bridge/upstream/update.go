@@ -16,8 +16,8 @@ const maxUpdates = 16
 const trialTime = 500 * time.Millisecond
 
 // UpdateConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
-// current one is idle. Each call is answered by [UpdateResult], in order. With a rejection, the update is rejected when
-// it is its turn.
+// current one is idle. Each call is answered by [UpdateResult], in order. A rejection that is not nil becomes the
+// result of this update.
 func (k *Keeper) UpdateConfig(ctx context.Context, config liveconfig.Config, rejection error) {
 	k.queueUpdate(ctx, pendingUpdate{config: config, rejection: rejection})
 }

@@ -110,7 +110,8 @@ func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 // SetDelay delays each response by d.
 func (p *Proxy) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// SetBlackhole silently drops all data, or forwards it again, after closing the open connections.
+// SetBlackhole makes the proxy drop all data silently. With on false it closes the open connections, and forwards the data of new
+// ones.
 func (p *Proxy) SetBlackhole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,11 +26,11 @@ const (
 	// googleURL is the server of the Gemini API.
 	googleURL = "https://generativelanguage.googleapis.com"
 
-	// stableVersion supports all fields but those for which Live is called with alpha.
+	// stableVersion supports all fields except the experimental ones: see LiveURL.
 	stableVersion = "v1beta"
 
-	// alphaVersion supports those. It is also the only version on which all of Google's SDKs and pages agree for ephemeral tokens;
-	// the Go SDK refuses to use them on another.
+	// alphaVersion also supports the experimental fields. It is the only version on which all of Google's SDKs and pages agree for
+	// ephemeral tokens; the Go SDK refuses to use them on another.
 	alphaVersion = "v1alpha"
 
 	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that supports the fields of
@@ -79,7 +79,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash, with the scheme plain or secure.
+// endpoint returns the base URL without a trailing slash. Its scheme becomes plain if it is http or ws, secure if it is https or
+// wss.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
@@ -143,8 +144,8 @@ func (c *Client) checkSettings() error {
 	return nil
 }
 
-// FullName returns the backend's name of the model "models/x" of the Gemini API; "" means DefaultModel. Other names with a slash,
-// such as "tunedModels/x" or a project's own model, are the same on all backends.
+// FullName converts a model's name in the Gemini API, such as "models/x", to the backend's name for it; "" means DefaultModel.
+// Other names with a slash, such as "tunedModels/x" or a project's own model, are the same on all backends.
 func (c *Client) FullName(model string) string {
 	if model == "" {
 		model = "models/" + DefaultModel

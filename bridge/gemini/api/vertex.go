@@ -93,7 +93,7 @@ func (v *Vertex) url() string {
 	}
 }
 
-// Format implements fmt.Formatter: fmt would print the token.
+// Format implements fmt.Formatter, because fmt would otherwise print the token.
 func (v *Vertex) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "Vertex AI, project %s, location %s", v.Project, v.location())
 }

@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// handleEvery is the number of client messages after which a transparent session gets a handle.
+// handleEvery is the number of client messages after which a session with transparent resumption gets a handle.
 const handleEvery = 10
 
 // handleMessage handles one message of the client.
@@ -158,8 +158,9 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is how long audio may still arrive after a call during which the model ignores audio, since it may have been in
-// flight. It is dropped. Google's own tolerance is unknown; clients that mute the microphone when the call arrives do survive.
+// hearingLag is how long after a call audio may still arrive if the model ignores audio until the result: it may have been in
+// flight, and is dropped. Later audio closes the session. Google's own tolerance is unknown; clients that mute the microphone when
+// the call arrives do survive.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.

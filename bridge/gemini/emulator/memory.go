@@ -178,7 +178,7 @@ func (s *session) depart() {
 	s.e.memory.leave(s.conversation)
 }
 
-// handlePolicy returns when this session gets handles.
+// handlePolicy returns when this session gets handles: a value of Scenario.Handles.
 func (s *session) handlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":

@@ -122,7 +122,7 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// after makes the loop call do in d. An error ends the session.
+// after makes the session's loop call do in d. An error ends the session.
 func (s *session) after(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {
@@ -201,7 +201,7 @@ func (s *session) sendContent(fields live.Object) error {
 	return s.conn.send(live.Object{"serverContent": fields})
 }
 
-// startTimers starts what depends on the connection's age, and handles.
+// startTimers schedules goAway, the end of the connection and the first handle.
 func (s *session) startTimers() {
 	sc := &s.e.scenario
 	if age := sc.ConnectionAge; age > 0 {

@@ -53,7 +53,7 @@ func (c *typedCall) check(declared map[string]bool) error {
 // maxPlain bounds a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns a JSON value as speech: its values in the order of their names, cut at maxPlain.
+// plain returns the text in which a JSON value is spoken: its values in the order of their names, cut at maxPlain.
 func plain(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)

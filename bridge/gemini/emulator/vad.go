@@ -59,7 +59,7 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 // samples returns the number of samples in d.
 func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, v.rate) }
 
-// process analyses a chunk of audio, and calls began and ended at the start and end of speech. ended gets the speech without the
+// process analyses a chunk of audio, and calls onStart and onEnd at the start and end of speech. onEnd gets the speech without the
 // silence after it, and may keep it.
 func (v *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
 	v.rest = append(v.rest, pcm...)

@@ -189,7 +189,7 @@ var openTypes = []string{
 // fieldName matches names of Google's fields.
 var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
 
-// isNewer and isUnknown end the warnings about unknown fields.
+// isNewer and isUnknown are the endings of the warnings about unknown fields.
 const (
 	isNewer   = " is newer than this gateway: it goes up as it is."
 	isUnknown = " was dropped: the Live API does not have it."

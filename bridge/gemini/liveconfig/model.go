@@ -12,7 +12,8 @@ import (
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
-// chooseModel chooses the model.
+// chooseModel reads the name of the model, and selects its row of the table. An invalid name, or one that this backend does not
+// have, is a *FieldError.
 func (p *parser) chooseModel(fields map[string]any) error {
 	requested := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }

@@ -59,7 +59,7 @@ func (p *parser) parseConfig(fields map[string]any) error {
 	return p.setCompression(setup)
 }
 
-// normalize rewrites common variants of the API's form.
+// normalize rewrites common variants of fields to the form of the API.
 func (p *parser) normalize(fields map[string]any) {
 	fields["systemInstruction"] = normalizeContent(fields["systemInstruction"])
 	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {

@@ -363,7 +363,8 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// schemaEnum drops an enumeration of anything but strings, and empty strings from one of strings.
+// schemaEnum drops an enumeration whose values are not strings, and lists them in the description. From one of strings it removes
+// the empty ones.
 func (p *parser) schemaEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {

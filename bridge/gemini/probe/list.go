@@ -347,7 +347,7 @@ func (t *talk) noteAnswer() {
 }
 
 // probeMarks tests the effect of activityStart and activityEnd while the server detects speech. The extended-thinking model was
-// recorded to ignore them, others close.
+// recorded to ignore them; the others are assumed to close the connection.
 func probeMarks(plain liveconfig.Config) probe {
 	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {

@@ -101,7 +101,7 @@ func (r Report) Clean() Report {
 	return r
 }
 
-// Difference describes a server that differs from a report.
+// Difference describes a probe that found something else here than in the report.
 type Difference struct {
 	ID             string
 	Reported, Here []string

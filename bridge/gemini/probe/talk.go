@@ -76,7 +76,7 @@ type modelOutput struct {
 	goAway          bool
 	tokens          wire.Tokens
 
-	voiceBefore time.Duration // and text, before the current turn
+	voiceBefore time.Duration // length of the voice before the current turn; textBefore is that of the text
 	textBefore  int
 }
 

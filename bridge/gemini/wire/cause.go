@@ -9,7 +9,7 @@ import (
 type Cause int
 
 const (
-	// Lost connections are worth another dial with the newest handle.
+	// Lost means that the connection was lost: another dial with the newest handle is worthwhile.
 	Lost Cause = iota
 
 	// StaleHandle means that the server no longer knows the session, if a handle was sent: start a new one. Without a handle, the

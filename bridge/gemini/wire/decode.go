@@ -378,8 +378,8 @@ func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, e
 	return true, nil
 }
 
-// AppendBase64 decodes base64 in either alphabet of RFC 4648, with or without padding, and with white space, as Google's JSON
-// readers accept it, and appends the result.
+// AppendBase64 decodes encoded and appends the result to raw. Like Google's JSON readers, it accepts both alphabets of RFC 4648,
+// with or without padding, and white space.
 func AppendBase64(raw, encoded []byte) ([]byte, error) {
 	before := len(raw)
 	raw, err := base64.StdEncoding.AppendDecode(raw, encoded)
@@ -487,7 +487,7 @@ func eachPart(value []byte, f func(part []byte) error) error {
 	return EachElement(value, f)
 }
 
-// readFlag decodes true or false, and returns it as clients expect it, or nil for null.
+// readFlag decodes true or false. text is the value as clients expect it, or nil for null.
 func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 	switch string(value) {
 	case "true", "false":

@@ -104,8 +104,8 @@ func (c *Conn) run(ctx context.Context) {
 	}
 }
 
-// handleMessage handles a message. Content without turns stops an answer, as any content does at the Live API; text
-// waits for its end.
+// handleMessage handles a message. A complete turn or content without turns stops the current answer; at the Live API any content
+// does. Real-time text waits for the end of the answer.
 func (c *Conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -227,8 +227,8 @@ func (c *Conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its cost. Each request restarts the count, which an empty
-// count signals.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first: it tells that the
+// count restarts with this request.
 func (c *Conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)
