@@ -174,7 +174,8 @@ var deletableFile = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z-
 // deleteInterval is the time between two searches for expired files.
 const deleteInterval = time.Hour
 
-// deleteExpiredFiles deletes files that are older than so many days in these folders, now and every hour, until stop is called.
+// deleteExpiredFiles deletes the gateway's files in these folders that are older than the given number of days, now and every hour, until
+// stop is called.
 func deleteExpiredFiles(days int, folders []string, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -38,7 +38,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
 	log := slog.New(slog.DiscardHandler)
-	toolNames := []string{} // nil if tool servers offer more
+	toolNames := []string{} // nil if MCP servers, which are not started here, may offer more
 	check("tools", s.tools, func() (err error) {
 		toolNames, err = catalogue.Check(s.tools)
 		return err
@@ -101,7 +101,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 	return nil
 }
 
-// withFileName names the file of an error.
+// withFileName adds the name of a file to an error.
 func withFileName(file string, err error) error {
 	if err == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// emulateHelp follows the list of flags.
+// emulateHelp is the end of the command's help, after the list of flags.
 const emulateHelp = `
 By itself nothing goes wrong. A scenario is a JSON object, for example
 
@@ -91,8 +91,8 @@ func readScenario(from string) (emulator.Scenario, error) {
 	return emulator.ParseScenario(data)
 }
 
-// startEmulator runs the emulator at addr, where the same client code reaches it as Google's servers. stop ends it;
-// ended receives the reason when it ends.
+// startEmulator runs the emulator at addr, where clients reach it in the same way as Google's servers. stop ends it; ended receives the
+// reason when it ends.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -91,7 +91,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *gem
 	return endpoints, nil
 }
 
-// otherEndpoints returns the endpoints beside conversations: tokens, and what canvases show.
+// otherEndpoints returns the endpoints that start no conversation: access tokens, and the images and search suggestions that clients show.
 func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "POST /v1/tokens", Handler: gate},
@@ -100,7 +100,7 @@ func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
 	}
 }
 
-// openSIP returns the endpoints for phones of trunks. Without a SIP file they only refuse calls.
+// openSIP returns the endpoints for calls over SIP trunks. Without a SIP file there is one endpoint, which refuses outgoing calls.
 func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
 ) (endpoints []signaling.Endpoint, err error) {

@@ -23,7 +23,8 @@ func readEnvironment(pairs []string) variables {
 	return v
 }
 
-// readKnown returns the variables that the program reads, without what files and tools leave on them (see [environment.CleanValue]).
+// readKnown returns the variables that the program reads, cleaned by [environment.CleanValue] of the white space that files and tools leave
+// around values.
 func (v variables) readKnown() (variables, error) {
 	cleaned := variables{}
 	for _, name := range slices.Sorted(maps.Keys(v)) {

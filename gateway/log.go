@@ -8,7 +8,7 @@ import (
 // logFormat selects the format and the level of the log.
 type logFormat struct{ json, debug bool }
 
-// dropNil leaves out attributes such as an error that did not occur.
+// dropNil leaves out attributes without a value, such as an error that did not occur.
 func dropNil(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
 		return slog.Attr{}

@@ -95,7 +95,7 @@ func main() {
 	}
 }
 
-// forceKey is the key of the context that [forceOf] returns.
+// forceKey is the context key under which notifyStop stores the context that [forceOf] returns.
 type forceKey struct{}
 
 // forceOf returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
@@ -106,9 +106,9 @@ func forceOf(ctx context.Context) context.Context {
 	return context.Background()
 }
 
-// notifyStop returns a context that the first signal ends; [forceOf] of it ends with the second. Both come by one channel, so that a second
-// signal right behind the first is not lost. stop frees the contexts. Signals are caught until the process exits all the same: a late one
-// must not change its status.
+// notifyStop returns a context that the first signal ends. The second signal ends the context that [forceOf] returns for it. Both signals
+// come by one channel, so that a second one right behind the first is not lost. stop frees both contexts. Signals are still caught after
+// that, until the process exits, because a late one must not change the exit status.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
@@ -130,8 +130,8 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 	}
 }
 
-// stopSignals returns the signals that stop the program. SIGHUP is among them if standard error is a terminal, which sends it when it is
-// closed. Otherwise SIGHUP conventionally means "reload", which happens here without it, so it is ignored and calls go on.
+// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, which sends it when it is
+// closed. Otherwise SIGHUP conventionally means "reload". The gateway reloads its files without it, so it ignores SIGHUP, and calls go on.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // by nohup

@@ -51,7 +51,7 @@ type metrics struct {
 	dayCounter dailyCounter
 }
 
-// answerBuckets are in seconds, from what the gateway adds (ms) to what a thinking model takes (10 s).
+// answerBuckets are in seconds: from the delay that the gateway adds (ms) to the time that a thinking model takes (10 s).
 var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
 
 func newMetrics() *metrics {
@@ -68,7 +68,7 @@ func newMetrics() *metrics {
 	}
 	m.sessionsBegun = counter("sessions_begun_total", "Conversations that began, by endpoint.", "door")
 	m.sessionsEnded = counter("sessions_ended_total", "Conversations that ended, by endpoint and reason.", "door", "reason")
-	// From a wrong number to a long meeting.
+	// The buckets reach from a call to a wrong number (5 s) to a long meeting (2 h).
 	m.duration = histogram("session_seconds", "Duration of conversations.",
 		[]float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
 	m.turns = counter(
@@ -83,7 +83,7 @@ func newMetrics() *metrics {
 		answerBuckets, "part")
 	m.bargeIn = histogram("barge_in_seconds", "From the onset of speech over an answer to the last frame of that answer.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
-	// From tools in the gateway (ms) to questions that a person answers (5 min).
+	// The buckets reach from tools in the gateway (ms) to questions that a person answers (5 min).
 	m.calls = histogram("tool_call_seconds",
 		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
@@ -341,7 +341,7 @@ func endReasonLabel(reason string) string {
 	return "other"
 }
 
-// causeLabel returns the label for a cause, or none if text is empty.
+// causeLabel returns text, the cause of an event, with underscores for spaces. If text is empty it returns none.
 func causeLabel(text, none string) string {
 	if text == "" {
 		return none

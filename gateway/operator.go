@@ -23,7 +23,8 @@ import (
 )
 
 // operatorPage is the operator's page at the private address. It shows and controls conversations through the endpoints of
-// signaling/backend, with their keys. GET /status serves the rest, without names of callers.
+// signaling/backend, which may require a server key (requiresKey). GET /status serves everything else on the page, without names of
+// callers.
 type operatorPage struct {
 	settings    settings
 	registry    *prometheus.Registry
@@ -34,7 +35,7 @@ type operatorPage struct {
 	requiresKey bool // conversations are shown only with a server key
 }
 
-// newHandler returns the handler of the page and its endpoints, which leave closes. Pages of other origins cannot use them.
+// newHandler returns the handler of the page and its endpoints. leave closes the handler. Pages of other origins cannot use them.
 func (o *operatorPage) newHandler(admission signaling.Options, log *slog.Logger) (
 	page http.Handler, leave func(context.Context) error, err error,
 ) {
@@ -67,7 +68,7 @@ type operatorStatus struct {
 	Started           time.Time          `json:"startedAt"`
 	Backend           string             `json:"backend"`              // what answers: gemini, vertex or emulator
 	Ready             bool               `json:"ready"`                // new calls are taken
-	RequiresKey       bool               `json:"keyed"`                // as in [operatorPage]
+	RequiresKey       bool               `json:"keyed"`                // conversations are shown only with a server key
 	Redis             string             `json:"redis,omitempty"`      // well or down
 	Recordings        string             `json:"recordings,omitempty"` // their folder
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
@@ -75,9 +76,9 @@ type operatorStatus struct {
 	Today             dayStatus          `json:"today"`
 	Now               int                `json:"now"`        // conversations
 	SessionsEnded     float64            `json:"ended"`      // conversations
-	Dollars           float64            `json:"dollars"`    // that Gemini has cost
+	Dollars           float64            `json:"dollars"`    // cost of Gemini
 	Refusals          map[string]float64 `json:"refusals"`   // by rule
-	Dials             map[string]float64 `json:"dials"`      // of the model, by outcome
+	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
 	RecordingFailures float64            `json:"unrecorded"` // recordings that the disk has refused
 	Agents            []agentStatus      `json:"agents"`
 }
@@ -155,8 +156,8 @@ func sumCounts(counts map[string]float64) (all float64) {
 	return all
 }
 
-// listenTickets let an <audio> element play a conversation although it cannot send a key. A ticket is the encrypted key, for one
-// conversation and 10 s. Playback that began in that time continues.
+// listenTickets lets an <audio> element play a conversation although it cannot send a key. A ticket is the encrypted key. It is valid for
+// one conversation and for 10 s; playback that began in that time continues.
 type listenTickets struct{ seal cipher.AEAD }
 
 const ticketLife = 10 * time.Second

@@ -16,14 +16,15 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries bounds the attempts when the system chooses the port. A UDP socket rarely uses the same one of 28,000 numbers.
+// portTries bounds the attempts when the system chooses the port, whose number must be free for TCP and UDP. Of 28,000 numbers few are
+// taken.
 const portTries = 10
 
 // openPorts opens the port of the page, with TLS if configured, and the ports of WebRTC.
 func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
-	_, port, _ := net.SplitHostPort(s.addr) // Listen says what is wrong with it
+	_, port, _ := net.SplitHostPort(s.addr) // Listen reports an invalid address
 	tries := 1
-	if port == "0" && s.udpPort == 0 { // the page's number is WebRTC's, too
+	if port == "0" && s.udpPort == 0 { // WebRTC uses the number of the page's port over UDP
 		tries = portTries
 	}
 	for range tries {
@@ -100,7 +101,7 @@ func splitPort(l net.Listener) (page, webrtc net.Listener) {
 				s.running.Go(func() { s.route(ctx, conn, p, w) })
 				continue
 			}
-			select { // too many files are open, perhaps
+			select { // pause: Accept fails for a while if too many files are open
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}

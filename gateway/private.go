@@ -83,8 +83,8 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	}, nil
 }
 
-// isForeignRequest reports whether a page of another origin sends a request. Such a page cannot read the response, but could keep the
-// profiler busy. It may link to pages other than the profiler's.
+// isForeignRequest reports whether a page of another origin sends a request that it may not send. It may link to pages, except to the
+// profiler's. It could not read any response, but could keep the profiler busy.
 func isForeignRequest(r *http.Request) bool {
 	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
 	switch r.Header.Get("Sec-Fetch-Site") {

@@ -261,8 +261,8 @@ func openReports(s settings, m *metrics, seen observers, stopping *shutdown, log
 	return ends, seen, nil
 }
 
-// openTools opens the operator's tools, which every conversation has. It returns nil without a tools file. It warns about agents that name
-// other tools.
+// openTools opens the operator's tools, which every conversation has. It returns nil without a tools file. It logs a warning about agents
+// that name missing tools.
 func openTools(ctx context.Context, s settings, stopping *shutdown, log *slog.Logger) (list func() []tools.Tool, err error) {
 	if s.tools != "" {
 		c, err := catalogue.Load(ctx, s.tools, log)

@@ -68,7 +68,7 @@ type loggingListener struct {
 	failed rate.Sometimes
 }
 
-// acceptWarningInterval is the least time between two such log lines; Accept is retried ten times a second.
+// acceptWarningInterval is the least time between two logged failures of Accept, which is retried ten times a second.
 const acceptWarningInterval = 10 * time.Second
 
 func logAcceptErrors(l net.Listener, log *slog.Logger) net.Listener {

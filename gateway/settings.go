@@ -28,15 +28,15 @@ import (
 // the table in docs/settings.md.
 type settings struct {
 	addr       string
-	webrtcHost string // "": the host of addr, or any if that is the loopback
+	webrtcHost string // "": the host of addr, or all addresses if that is the loopback
 	udpPort    int    // 0: the port of addr
 	tcpPort    int    // 0: no ICE-TCP
 	publicIPs  []string
 	iceServers []signaling.ICEServer
-	turnSecret string // of those without credentials
+	turnSecret string // for TURN servers without credentials in iceServers
 	tls        tlsSettings
 	origins    []signaling.Origin
-	hosts      []string // as signaling.ParseHost returns them
+	hosts      []string // in the form that signaling.ParseHost returns
 	insecure   bool
 
 	sessionWebhook, webhookSecret string
@@ -70,7 +70,7 @@ type settings struct {
 	opusDecoder opus.DecoderChoice
 	unknown     []string // a sentence for each variable that looks like a setting but is not
 
-	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
+	// These settings have Google's names of environment variables and no flags: every user of the machine can see a key on a command line.
 	apiKey   api.Secret // or an ephemeral token
 	baseURL  string     // of the backend that is used
 	vertex   bool

@@ -99,7 +99,7 @@ func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 	warn := rate.Sometimes{Interval: certificateWarning}
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c, err := manager.GetCertificate(hello)
-		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // strangers ask for other names
+		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // requests for other names, by strangers, are not logged
 			warn.Do(func() {
 				log.Warn("no certificate, browsers cannot connect", "domain", hello.ServerName, "err", err)
 			})

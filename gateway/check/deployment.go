@@ -28,10 +28,10 @@ type Result struct {
 
 // Options select the gateway and the checks.
 type Options struct {
-	// URL is the gateway's: https://voice.example.com, or the wss: of its WebSocket.
+	// URL is the address of the gateway: https://voice.example.com, or the wss: URL of its WebSocket.
 	URL string
 
-	// Token is the access token, if the gateway requires one. Key is a server key that mints one for each conversation.
+	// Token is the access token, if the gateway requires one. Key is a server key, with which the checks mint a token for each conversation.
 	Token, Key string
 
 	// Origins are the origins of the operator's pages, all of which the gateway must accept.
@@ -63,11 +63,11 @@ type Options struct {
 type checkRun struct {
 	Options
 
-	base      *url.URL // http or https, with the path of the WebSocket's folder
-	addresses []string // of its host
+	base      *url.URL // root of the gateway, over http or https: Options.URL without /ws
+	addresses []string // IP addresses of the host in base
 	client    *http.Client
 
-	mu    sync.Mutex // guards lines, and Done
+	mu    sync.Mutex // guards lines; held during calls of Done
 	lines []Result
 }
 

@@ -123,7 +123,7 @@ func (c *checkRun) mintToken(ctx context.Context) (token string, err error) {
 	return minted.Token, nil
 }
 
-// upgradeError is an HTTP response in place of a WebSocket upgrade.
+// upgradeError reports that the server sent an HTTP response instead of upgrading to a WebSocket.
 type upgradeError struct {
 	status int
 	body   string

@@ -18,8 +18,8 @@ import (
 	"github.com/pion/webrtc/v4/pkg/media"
 )
 
-// checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first. Then it drops the WebSocket, resumes
-// the conversation, and returns its new socket.
+// checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first path. Then it drops the WebSocket,
+// resumes the conversation on a new one, and returns that.
 func (c *checkRun) checkWebRTC(ctx context.Context, s *socket) *socket {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
@@ -65,9 +65,9 @@ func (c *checkRun) checkResume(ctx context.Context, s *socket) *socket {
 // mediaPath is a network path for the voice.
 type mediaPath struct {
 	name     string
-	protocol string // of the gateway's candidates to try; "" tries all
+	protocol string // only candidates of the gateway with this protocol are tried; "" tries all
 	server   *webrtc.ICEServer
-	optional bool // the gateway need not have it
+	optional bool // a gateway without this path passes the check
 	sound    bool
 	mend     string
 }
@@ -162,7 +162,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, se
 	relayed, err := client.Allocate()
 	if err != nil {
 		mend := "Does coturn run there, and is the port open?"
-		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // coturn's, Pion's
+		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // 401 from coturn, 400 from Pion
 			mend = "VOXGATE_TURN_SECRET must be coturn's static-auth-secret, and coturn needs use-auth-secret."
 		}
 		c.fail(name, err.Error(), mend)
@@ -171,7 +171,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, se
 	defer relayed.Close()
 	var open []string
 	for _, ip := range forbiddenAddresses {
-		if slices.Contains(c.addresses, ip) { // the gateway's own
+		if slices.Contains(c.addresses, ip) { // the relay must reach the gateway itself
 			continue
 		}
 		if client.CreatePermission(&net.UDPAddr{IP: net.ParseIP(ip), Port: 9}) == nil {
@@ -214,7 +214,7 @@ func turnClient(ctx context.Context, address string, server iceServer, config *t
 		}
 		conn = turn.NewSTUNConn(stream)
 	default:
-		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // the relayed address will have the same address family
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // finds the local address, whose family the relayed one will have
 		if err != nil {
 			return nil, nil, err
 		}
@@ -361,7 +361,7 @@ func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (c
 // splitCandidates separates the candidates from the rest of an answer.
 func splitCandidates(answer string) (candidates []webrtc.ICECandidateInit, others string) {
 	var rest strings.Builder
-	isKnown := map[string]bool{} // every section of a bundle repeats them
+	isKnown := map[string]bool{} // a bundled answer repeats the candidates in every section
 	for line := range strings.Lines(answer) {
 		candidate, is := strings.CutPrefix(strings.TrimSpace(line), "a=")
 		if !is || !strings.HasPrefix(candidate, "candidate:") {

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// exportTimeout is the default of the standard: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+	// exportTimeout bounds an export with its retries, unless the environment sets another limit. It is the standard's default:
+	// https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 	exportTimeout = 10 * time.Second
 
 	// exportPause is the pause before spans are sent again to a busy collector (429, 502, 503, 504) that sends no

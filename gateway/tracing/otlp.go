@@ -57,8 +57,7 @@ func (m *message) attributes(field protowire.Number, list []attribute.KeyValue) 
 	}
 }
 
-// request returns an ExportTraceServiceRequest of spans, which all have the same resource and scope: there is one
-// tracer.
+// request returns an ExportTraceServiceRequest with the spans. They all have the same resource and scope, since there is only one tracer.
 func request(spans []trace.ReadOnlySpan) []byte {
 	var resource, scope, of, all message
 	if len(spans) > 0 {

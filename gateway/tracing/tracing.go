@@ -41,10 +41,10 @@ type Tracer struct {
 // conversation is the state of a conversation that has not ended.
 type conversation struct {
 	span  api.Span
-	calls []call // ended calls of the current turn, or of none
-	last  int    // the turn that ended last, and its span
+	calls []call // tool calls that ended, kept until the end of their turn
+	last  int    // number of the turn that ended last; its span is turn
 	turn  api.Span
-	step  string // of the agent
+	step  string // the agent's current step
 }
 
 // call is a tool call with the time of its end.
