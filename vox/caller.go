@@ -19,7 +19,8 @@ const micRate = 16000
 // liveConfig enables transcripts of both sides.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
-// textRate and textsAtOnce limit how fast a client may type to a text model: each text is a request that costs money.
+// textRate (texts per second) and textBurst (texts at once) limit how fast a client may type to a text model: each text is a request that
+// costs money.
 const (
 	textRate  = rate.Limit(1)
 	textBurst = 10
@@ -39,7 +40,7 @@ type caller struct {
 	isTextModel atomic.Bool // the model is a text model, without audio
 
 	assistant  atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
-	dismissals chan string               // IDs of questions that this client cannot show
+	dismissals chan string               // IDs of calls with canvases that this client cannot show
 
 	translator translator // used by Notify, whose calls do not overlap
 }
@@ -183,7 +184,7 @@ func (c *caller) dismissCanvases(asked bridge.ToolCall) {
 		if _, ok := confirmationText(call); isCanvas(call) && !ok {
 			select {
 			case c.dismissals <- call.ID:
-			default: // the call times out after five minutes
+			default: // the channel is full; the call times out after five minutes
 			}
 		}
 	}

@@ -23,7 +23,7 @@ const (
 	// idleTimeout limits the idle time of a socket between two conversations.
 	idleTimeout = 30 * time.Second
 
-	// errorRate and complaintsAtOnce limit the errors per second that a client receives about its own messages.
+	// errorRate (per second) and errorBurst (at once) limit the errors that a client receives about its own messages.
 	errorRate  = 5
 	errorBurst = 50
 )
@@ -38,7 +38,7 @@ type clientConn struct {
 	session atomic.Pointer[bridge.Session] // the current session, or nil
 
 	// The following fields are used by run.
-	errorLimiter   *rate.Limiter // of complaints
+	errorLimiter   *rate.Limiter // limits the errors about the client's own messages
 	token          string        // of the newest start message with a token
 	soundErrorSent bool          // the error about early sound was already sent
 }
@@ -57,7 +57,7 @@ func (v *clientConn) onRoundTrip(d time.Duration) {
 	}
 }
 
-// readFrame is [signaling.SocketOptions].Read.
+// readFrame reads one frame, which may be only as long as PROTOCOL.md allows. It is used as [signaling.SocketOptions].Read.
 func readFrame(from io.Reader, text bool) ([]byte, error) {
 	if !text {
 		return signaling.ReadLimited(from, maxSound)
@@ -118,7 +118,7 @@ func (v *clientConn) run(ctx context.Context) error {
 	}
 }
 
-// awaitStart waits for the next start message. The wait for the first one is limited by the socket itself.
+// awaitStart waits for the next start message. It waits for idleTimeout at most; the socket itself limits the wait for the first message.
 func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
 	var late <-chan time.Time
 	if !first {

@@ -1,10 +1,9 @@
 // Package vox serves the VOX assistant: a conversation over one WebSocket, with audio in binary frames and JSON in text
 // frames. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
 //
-// A visit is a socket, which may have several conversations, one after the other (caller.go, a [bridge.Caller]): with a Live
-// model, or with a text model, for which package bridge has another kind of connection. An assistant is the state that a
-// conversation keeps when its socket is lost. A translator converts events to messages, and parse reads a client's messages;
-// both are independent of the socket.
+// A socket (clientConn) may have several conversations, one after the other. Each has a caller, which is a [bridge.Caller], and a Live
+// model or a text model; package bridge has a kind of connection for each. An assistant is the state that a conversation keeps when its
+// socket is lost. A translator converts events to messages, and parseMessage reads a client's messages; both are independent of the socket.
 package vox
 
 import (

@@ -12,20 +12,20 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// translator converts the events of a conversation to messages for one client, independent of both. The zero value is ready for a new
-// conversation.
+// translator converts the events of a conversation to messages for one client. It uses neither the conversation nor the socket. The zero
+// value is ready for a new conversation.
 type translator struct {
 	lastPhrase  turnProgress // of the newest phrase
 	userTurn    turnProgress // the user's newest turn and the part of it that was sent
 	voxTurn     turnProgress
-	splitter    phraseSplitter // the heard text of vox's turn, not sent yet
+	splitter    phraseSplitter // heard text of vox's turn that was not sent yet
 	playingText string         // the newest text of vox's turn, whose voice is playing
 
 	isTextModel   bool // the model is a text model: there is no playback
 	readySent     bool // ready was sent
 	isResumed     bool // another client had this conversation before, and this one has received nothing yet
 	state         stateFrame
-	openQuestions map[string]bool // open questions
+	openQuestions map[string]bool // IDs of calls whose question is open
 }
 
 // turnProgress tracks a turn of one role and the part of it that was sent to the client.
@@ -35,7 +35,7 @@ type turnProgress struct {
 	sent   string
 }
 
-// translateEvent returns the messages for an event. Other code sends ready and interrupted.
+// translateEvent returns the messages for an event. The caller's Notify sends ready and interrupted itself.
 func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxFound limits how many search results the model gets: it is to speak about them.
+	// maxFound limits how many search results the model gets, since it speaks about them.
 	maxFound = 8
 
 	// maxRecommended limits how many recommendations the model gets.
@@ -30,7 +30,7 @@ const (
 	maxStatus = 8 << 10
 )
 
-// The actions of a client.
+// The actions that a client performs: values of [Action].Action.
 const (
 	ActNavigate = "navigate"
 	ActAddTool  = "add_tool"
@@ -71,9 +71,9 @@ type Desk struct {
 	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)
 
-	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted
-	// before the call that they lead to: counted later, they would be taken for the answer to a later question. It is nil if
-	// unknown; then users cannot answer by voice.
+	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted before the
+	// tool call that they cause: counted later, they would be taken for the answer to a later question. It is nil if unknown; then users
+	// cannot answer by voice.
 	InputCount func() int
 
 	// Generate calls a writing model and streams its text to piece, one piece after the other. It returns the error of
@@ -203,7 +203,7 @@ func property(name, description string, words ...string) string {
 	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, tools.Encode(description), maxText)
 }
 
-// wish and choice are the arguments of two tools.
+// wish holds the arguments of recommend_tools, and choice those of add_tool.
 type (
 	wish struct {
 		Summary string `json:"project_summary"`
@@ -223,7 +223,7 @@ func (d *Desk) recommend(ctx context.Context, a wish) (json.RawMessage, error) {
 		"No tool of the registry fits that. Ask the person what the project needs."), nil
 }
 
-// If there is a writing model it chooses among maxCandidates, within chooseTimeout: the user is waiting.
+// maxCandidates bounds the entries among which the writing model chooses, and chooseTimeout the time for that: the user is waiting.
 const (
 	maxCandidates = 30
 	chooseTimeout = 1500 * time.Millisecond

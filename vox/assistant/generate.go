@@ -181,7 +181,7 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	select {
 	case r.yes = <-answer:
 		cancel()
-		<-replies // the question is withdrawn
+		<-replies // wait until the question on the screen is withdrawn
 	case r = <-replies:
 		defer cancel()
 		switch {
@@ -202,8 +202,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// writeVersion generates a version of an app, keeps it, and shows it. old are the files it is based on, and from their version; 0
-// for a new app.
+// writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and from is the number
+// of that version. A new app has no old files, and from is 0.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {

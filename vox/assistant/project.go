@@ -26,8 +26,8 @@ const (
 // maxName is the maximum length of an app's name, in bytes.
 const maxName = 40
 
-// Project is the result of conversations. It may be used concurrently. A project in a workspace outlives its conversation: each
-// change reads, changes and writes its file, so that two conversations may share a project.
+// Project holds what a user has collected in one or more conversations: tools and generated apps. It may be used concurrently. A project in
+// a workspace outlives its conversation: each change reads, changes and writes its file, so that two conversations may share a project.
 type Project struct {
 	id        string
 	workspace *Workspace // nil: not kept after the conversation
@@ -37,7 +37,7 @@ type Project struct {
 	mu            sync.Mutex
 	status        Status    // as of the last change
 	busy          bool      // an app is awaiting consent or being written
-	writtenCount  int       // versions, in this conversation
+	writtenCount  int       // versions written in this conversation
 	inputsAtStart int       // user inputs counted when the newest version was started
 	question      *question // nil: no question is open
 }
@@ -200,7 +200,8 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 	return shown, err
 }
 
-// begin reserves the project's only slot for an app in preparation. The caller must call end.
+// begin marks the project as busy with an app. It fails if it is busy already: apps are prepared one after the other. The caller must call
+// end.
 func (p *Project) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +215,7 @@ func (p *Project) begin() error {
 	return nil
 }
 
-// recordWriting records that an app is being written.
+// recordWriting records that an app is being written. said is the number of user inputs counted so far.
 func (p *Project) recordWriting(name string, said int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,14 +247,14 @@ func (p *Project) addVersion(name, prompt string, v Version) (kept App, err erro
 	return kept, err
 }
 
-// end releases the slot.
+// end marks the project as not busy any more.
 func (p *Project) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy, p.status.Writing = false, ""
 }
 
-// openQuestion records a question to the user, with the user inputs counted by then. The caller must call settled.
+// openQuestion records a question to the user. said is the number of user inputs counted so far. The caller must call settled.
 func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

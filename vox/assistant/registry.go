@@ -40,7 +40,7 @@ var registry = func() (entries []Entry) {
 // Size returns the number of entries of the registry.
 func Size() int { return len(registry) }
 
-// need is a need of a project, and the recommended tools for it, best first.
+// need describes something that a project may need, with the recommended tools for it, best first.
 type need struct {
 	Need  string   `json:"need"`
 	Words []string `json:"words"` // indicate the need; dashes separate the words of a phrase

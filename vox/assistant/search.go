@@ -52,7 +52,7 @@ var registryIndex = sync.OnceValue(func() *index {
 				terms[t] += weight
 			}
 		}
-		note(unique(termsOf(e.Name+" "+e.ID)), nameWeight) // one name in two spellings
+		note(unique(termsOf(e.Name+" "+e.ID)), nameWeight) // the name and the ID are spellings of the same words
 		note(termsOf(strings.Join(e.Tags, " ")), tagWeight)
 		note(termsOf(e.Description), descriptionWeight)
 		note(termsOf(e.Domain), domainWeight)
@@ -116,9 +116,9 @@ func Search(query, domain string, most int) []Entry {
 	})
 }
 
-// recommend returns the entries that fit a project best. The summary indicates needs (needs.json). Each need contributes its best
-// tool before any contributes its second, so that the list covers many roles, without repeating one among the first. Tools named in
-// the summary go first. If no need is indicated, tools that match its words well are used. The project's own tools are left out.
+// recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the tools for the needs that the
+// summary indicates (needs.json): the best tool of each need, then the second best of each. Among these no role is repeated, unless there
+// is only one need. If no need is indicated, tools that match the words of the summary well are used. The project's own tools are left out.
 // The client's context is used if the summary indicates nothing.
 func recommend(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
@@ -171,8 +171,8 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
-// candidates returns the best entries for a project for a model to choose from: the recommended ones, and those that match its
-// words.
+// candidates returns the entries among which a model chooses the best for a project: the recommended ones, then those that match the words
+// of the summary.
 func candidates(summary string, s Status) []Entry {
 	best := recommend(summary, s, maxCandidates)
 	for _, e := range Search(summary, "", maxCandidates) {

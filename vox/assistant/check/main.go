@@ -82,7 +82,7 @@ func readEntries(file string, ids []string) ([]assistant.Entry, error) {
 }
 
 type checker struct {
-	hosts  map[string]string // by their names in the registry file
+	hosts  map[string]string // URLs of the package registries, by name: npm, pypi, go, crates
 	client *http.Client
 	pause  time.Duration
 	out    io.Writer
@@ -199,7 +199,7 @@ func (c *checker) getJSON(ctx context.Context, address string, into any) error {
 	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into)
 }
 
-// isSamePage reports whether two URLs are the same page, or the same site if the second one has no path.
+// isSamePage reports whether two URLs are the same page, or belong to the same site if ours has no path.
 func isSamePage(theirs, ours string) bool {
 	a, b := normalizeURL(theirs), normalizeURL(ours)
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
