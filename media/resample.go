@@ -109,7 +109,7 @@ func (r *Resampler) filterAt(phase int) []float32 {
 		return f
 	}
 	f, curve := make([]float32, 2*r.width), sincCurve()
-	for i := range f { // the sample at whole-width+1+i
+	for i := range f { // f[i] is the weight of input sample whole-width+1+i
 		x := math.Abs(float64(phase)/float64(len(r.filters)-1)+float64(r.width-1-i)) * r.scale * curveSteps
 		if n := int(x); n < len(curve)-1 {
 			f[i] = float32(r.scale) * (curve[n] + (curve[n+1]-curve[n])*float32(x-float64(n)))
@@ -123,7 +123,7 @@ func (r *Resampler) reset() {
 	r.in, r.first, r.whole, r.part = append(r.in[:0], make([]float32, r.width)...), -r.width, 0, 0
 }
 
-// Resample adds input and returns the output that is complete by now. It is valid until the next call.
+// Resample adds input and returns the output that is complete by now. The output is valid until the next call.
 func (r *Resampler) Resample(pcm []int16) []int16 {
 	for _, x := range pcm {
 		r.in = append(r.in, float32(x))

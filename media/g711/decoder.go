@@ -125,7 +125,7 @@ func (d *decoder) findPeriod() (best int) {
 	return best
 }
 
-// concealSample returns the next concealed sample. The first ones smooth the step from the end of the sound.
+// concealSample returns the next concealed sample. The first samples smooth the step from the end of the received sound.
 func (d *decoder) concealSample() int16 {
 	i := d.concealed
 	d.concealed++

@@ -75,8 +75,8 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	return e.codec.Encode(buf, pcm), nil
 }
 
-// decoder decodes one stream and conceals lost packets by repeating the last one with a fade. The predictor of G.722 is left as
-// the last packet left it, as appendix IV recommends, at a hundredth of its cost.
+// decoder decodes one stream and conceals lost packets by repeating the last one with a fade. A loss leaves the predictor of G.722
+// unchanged, as appendix IV recommends; this costs a hundredth of the appendix's concealment.
 type decoder struct {
 	codec      *g722.Decoder
 	lastPacket []int16
@@ -112,7 +112,7 @@ func (d *decoder) Conceal(_ []byte, pcm []int16) error {
 		if left <= 0 {
 			break
 		}
-		at := d.concealed % (2 * len(d.lastPacket)) // back and forth, to avoid steps
+		at := d.concealed % (2 * len(d.lastPacket)) // the last packet backwards, then forwards, to avoid steps
 		if at < len(d.lastPacket) {
 			at = len(d.lastPacket) - 1 - at
 		} else {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Lateness measures how late this machine runs timers while a test judges real time. On a busy machine, timings say nothing
-// about the code.
+// Lateness measures how late this machine runs timers during a test that judges durations in real time. On a busy machine, timings say
+// nothing about the code.
 type Lateness struct {
 	mu      sync.Mutex
 	start   time.Time
@@ -50,9 +50,9 @@ func (l *Lateness) add(late time.Duration) {
 	l.longest = max(l.longest, late)
 }
 
-// CanJudge reports whether a limit of d can be judged: no timer was late by a quarter of d, and at most a fifth of the time was
-// lost. On a quiet machine 5 % is lost, with four busy processes per core 40 to 80 %. If it cannot be judged, the test log says
-// so.
+// CanJudge reports whether a limit of d can be judged: each timer was late by less than a quarter of d, and all delays add up to less than
+// a fifth of the time. They are 5 % of it on a quiet machine, and 40 to 80 % with four busy processes per core. If the limit cannot be
+// judged, the test log says so.
 func (l *Lateness) CanJudge(t testing.TB, d time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()

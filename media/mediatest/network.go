@@ -32,7 +32,7 @@ type Path struct {
 	random        *rand.Rand
 	impairment    Impairment
 	inBurst       bool      // in a burst of losses
-	lastArrival   time.Time // arrival of the last packet that keeps its order
+	lastArrival   time.Time // arrival of the newest packet that later ones may not overtake
 	blackoutUntil time.Time // nothing arrives that is sent before
 }
 
@@ -55,8 +55,8 @@ func (p *Path) Blackout(until time.Time) {
 	p.blackoutUntil = until
 }
 
-// Send decides when a packet sent at a time arrives, and how many copies do: 0, 1 or 2. It draws the same random numbers for
-// every packet, so changing the impairment does not change the fate of later packets.
+// Send decides when a packet that is sent now arrives, and in how many copies: 0, 1 or 2. It draws the same random numbers for every
+// packet, so changing the impairment does not change the fate of later packets.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +83,9 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	return arrives, copies
 }
 
-// advanceBurst moves between the two states and reports whether the packet is lost. The bad state ends with probability
-// 1/Length, so it lasts Length packets on average. It begins as often as makes Loss the share of time spent in it.
+// advanceBurst decides whether a burst of losses begins, goes on or ends with the next packet, and reports whether that packet is lost. A
+// burst ends with probability 1/Length, so it lasts Length packets on average. Bursts begin so often that Loss is the share of packets in
+// them.
 func (p *Path) advanceBurst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {

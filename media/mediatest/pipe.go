@@ -25,7 +25,7 @@ type Packet struct {
 	arrives time.Time
 }
 
-// maxQueued bounds packets in flight: the loopback at full speed, delayed by seconds. More are lost.
+// maxQueued bounds the packets in flight; more are lost. It is enough for the loopback at full speed with a delay of seconds.
 const maxQueued = 1 << 16
 
 // NewPipe returns a pipe that calls deliver for each packet when it arrives.
@@ -42,7 +42,7 @@ func (p *Pipe) Put(data []byte, addr net.Addr) {
 	sent := Packet{slices.Clone(data), addr, arrives}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// After those that arrive at the same time, to keep their order.
+	// Insert it after the packets that arrive at the same time, to keep their order.
 	at, _ := slices.BinarySearchFunc(p.queue, arrives, func(q Packet, t time.Time) int {
 		if q.arrives.After(t) {
 			return 1

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxDatagram is more than WebRTC ever sends, since that keeps to the Ethernet MTU.
+// MaxDatagram is the length of receive buffers, in bytes. It is more than WebRTC ever sends, which keeps to the Ethernet MTU.
 const MaxDatagram = 2048
 
 // Socket is a UDP socket behind a bad network, in both directions. It has no deadlines: writing never blocks, and Close ends

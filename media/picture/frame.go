@@ -14,15 +14,15 @@ type keyFrame struct {
 	parts     map[uint16][]byte // by sequence number, counted from first
 	size      int               // bytes in parts
 	newest    uint32            // timestamp of the newest packet after the frame
-	end       uint16            // where the frame has ended at the latest, counted from first
+	end       uint16            // the frame ends at this packet at the latest, counted from first
 	requests  int               // how often missing packets were requested
 }
 
 // maxRequests limits how often missing packets are requested: after that, the next key frame comes sooner.
 const maxRequests = 3
 
-// addPacket adds a packet, and starts a new frame with it if it opens a key frame and one is wanted. It reports true if an
-// incomplete frame was given up.
+// addPacket adds a packet. If the packet opens a key frame and isDue is true, it starts a new frame. hasGap reports whether an incomplete
+// frame was given up.
 func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	if f.isOpen && p.Timestamp == f.timestamp {
 		return f.addPart(p)
@@ -40,7 +40,7 @@ func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	return f.addPart(p) || hasGap
 }
 
-// addPart adds a packet of the current frame. It reports true if the frame got too large and was dropped.
+// addPart adds a packet of the current frame. hasGap reports whether the frame got too large and was dropped.
 func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	var h codecs.VP8Packet
 	data, err := h.Unmarshal(p.Payload)
@@ -63,8 +63,8 @@ func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	return false
 }
 
-// missingPackets returns the packets that must have been lost, given the newer packet p. They are returned again with each
-// later frame, up to maxRequests times.
+// missingPackets returns the sequence numbers of the frame's packets that must be lost, because p, of a newer frame, has arrived. It
+// returns them again with each later frame, up to maxRequests times.
 func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
 	length := p.SequenceNumber - f.first
 	if !f.isOpen || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.requests == maxRequests {
@@ -93,7 +93,7 @@ func (f *keyFrame) assemble() []byte {
 	data := make([]byte, 0, f.size)
 	for i := range f.last + 1 {
 		part := f.parts[uint16(i)]
-		if part == nil { // then there is a part beyond the last
+		if part == nil { // then another part lies beyond the last packet
 			return nil
 		}
 		data = append(data, part...)

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// MaxSide is the longer side of a picture, in pixels: Google's recommendation for the Live API (768x768). Larger pictures
-	// are scaled down there and cost the same tokens.
+	// MaxSide is the longer side of a picture, in pixels: Google's recommendation for the Live API (768x768). Google scales larger pictures
+	// down, and they cost the same tokens.
 	MaxSide = 768
 
-	// quality is that of the JPEG. Measured: 75 gives 11 KB for a tidy room, 23 KB for a noisy one and 12 KB for a slide; 90
+	// quality is the quality of the JPEG, 1 to 100. Measured: 75 gives 11 KB for a tidy room, 23 KB for a noisy one and 12 KB for a slide; 90
 	// gives 15, 53 and 16 KB. The text of the slide (12 pixels high) is legible at both.
 	quality = 75
 
-	// interval is the time between two pictures: the Live API accepts one a second. slack allows one to be a little early:
-	// without it every other picture of a sender with clock jitter would be refused. On average the rate stays one a second.
+	// interval is the time between two pictures: the Live API accepts one a second. One picture may be early by slack: without it every other
+	// picture of a sender with clock jitter would be refused. On average the rate stays one a second.
 	interval = time.Second
 	slack    = 250 * time.Millisecond
 
@@ -61,10 +61,9 @@ type Extractor struct {
 	stats       Stats
 }
 
-// NewExtractor returns an extractor that calls show, from AddPacket, with each picture; show may keep the bytes. changed is
-// false if the picture looks like the newest changed one. decodeLock is held while a picture is decoded: extractors that share
-// it occupy one core together and leave the others to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at
-// 4K.
+// NewExtractor returns an extractor whose AddPacket calls show with each picture; show may keep the bytes. changed is false if the picture
+// looks like the newest one for which it was true. decodeLock is held while a picture is decoded: extractors that share it occupy one core
+// together and leave the others to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at 4K.
 func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) *Extractor {
 	return &Extractor{decodeLock: decodeLock, show: show}
 }
@@ -90,7 +89,7 @@ func (v *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 	if v.nextDue.Before(now) {
 		v.nextDue = now
 	}
-	v.nextDue = v.nextDue.Add(interval) // also for a broken one, which costs as much
+	v.nextDue = v.nextDue.Add(interval) // also after a broken picture, which costs as much
 	picture, g, err := v.encodePicture(data)
 	if err != nil {
 		v.stats.Broken++

@@ -51,7 +51,7 @@ func scaleDown(m *image.YCbCr) *image.YCbCr {
 
 // averageInto averages p into dst, which is not larger in either direction.
 //
-// Lengths are scaled so that a pixel of p is as wide as dst has pixels, and a pixel of dst as wide as p has. Then both rows
+// Lengths are in a unit in which a pixel of p is dst.width wide, and a pixel of dst is p.width wide; so are heights. Then the rows of both
 // have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
 func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
@@ -88,7 +88,7 @@ func (p plane) averageInto(dst plane) {
 	}
 }
 
-// sumRow adds up a row of p over the pixels of row.
+// sumRow sets each pixel of row to the weighted sum of the pixels that it covers in line y of p.
 func (p plane) sumRow(row []uint32, y int) {
 	clear(row)
 	x, room := 0, p.width

@@ -82,7 +82,7 @@ type Pacer struct {
 	isHeld        bool
 	isClosed      bool
 	tap           Tap
-	isTicking     bool // the shard ticks it
+	isTicking     bool // the ticker calls onTick
 	queue         queue
 	queuedTotal   int64  // samples queued in total
 	marks         []mark // waiting, by position
@@ -102,7 +102,7 @@ type Pacer struct {
 	lastSample  int16         // last sample of the previous frame
 
 	generation       uint32
-	recalled         time.Duration // sound that a former output had ahead of its time
+	recalled         time.Duration // sound that a former output got early and has not played
 	gain, targetGain float64       // of the previous frame, and of the next: 1 is the original volume
 }
 
@@ -118,8 +118,8 @@ func NewPacer(t *Ticker, rate int) *Pacer {
 	return &Pacer{shard: t.nextShard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, targetGain: 1}
 }
 
-// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. It sends no sound of pcm
-// before all marks resolved so far have been called, including those that the ticker is calling.
+// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. It first waits until the
+// callbacks of all marks reached so far have returned, including those that the ticker is calling.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
 	for p.isCallingMark || len(p.readyMarks) > 0 {
@@ -343,7 +343,7 @@ func (p *Pacer) recallLead() time.Duration {
 	return sound
 }
 
-// resolveMarks resolves the marks whose sound is no longer waiting.
+// resolveMarks moves the marks whose sound does not wait any more to readyMarks. Their callbacks will get heard.
 func (p *Pacer) resolveMarks(heard bool) {
 	done := p.queuedTotal - int64(p.queue.len())
 	n := 0

@@ -80,8 +80,8 @@ func (p *Pacer) advance(now time.Duration) bool {
 	return p.inTalkspurt || waiting > 0
 }
 
-// sendAhead sends what an output with a lead may have by now, up to the next mark that has to be called first. The ticker continues
-// from there.
+// sendAhead sends an output with a lead the sound that it may have by now. It stops at a mark that must be called first; the ticker
+// continues after it.
 func (p *Pacer) sendAhead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()
@@ -122,7 +122,7 @@ func (p *Pacer) samplesUntilMark() int {
 // isVoiced reports whether the talkspurt has not reached its trail of silence.
 func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. After skipped ticks it does: without the marker and a
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. It also does so after skipped ticks: without the marker and a
 // timestamp that follows the clock, the receiver would play everything later from here on.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 

@@ -9,8 +9,8 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp limits how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer absorbs by
-// playing a little faster. After a longer stall the rest is skipped and the voice continues later.
+// maxCatchUp limits how many missed ticks are made up for, with one frame each: 200 ms, which a browser's jitter buffer absorbs by playing
+// a little faster. After a longer stall the rest is skipped and the voice continues later.
 const maxCatchUp = 10
 
 // Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine could
@@ -40,7 +40,7 @@ func NewTicker() *Ticker {
 	return t
 }
 
-// Close stops the clock and waits until no pacer is being served. Open playouts fall silent.
+// Close stops the clock and waits until no pacer is being served. Pacers that are still open fall silent.
 func (t *Ticker) Close() {
 	close(t.stop)
 	t.wg.Wait()

@@ -148,8 +148,8 @@ func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known: audio comes
-// in bursts and late, so it continues where the previous sound ended unless that is far from at.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known: audio comes in bursts
+// and late, so the sound continues where the previous one ended, unless that is far from at.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)

@@ -8,13 +8,13 @@ const (
 	// could not withdraw it, and the delay of any network that is still usable for talking.
 	writeDelay = rate
 
-	// maxDrift limits how far the caller's sound may be from its place before it is moved. Moving is inaudible in a pause, so there it
-	// is half of that.
+	// maxDrift limits how far the caller's sound may be from its true place before it is moved there, and maxDriftInPause the same in a pause,
+	// where moving is inaudible.
 	maxDrift        = rate / 10
 	maxDriftInPause = rate / 20
 
-	// maxEarly bounds how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time
-	// and for wrong clocks. For the model it is as much as a playout keeps, since a client that paces the voice itself gets it as
+	// maxEarly bounds how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and for
+	// wrong clocks. maxEarlyModel is the same for the model, as much as a playout keeps, since a client that paces the voice itself gets it as
 	// soon as it arrives.
 	maxEarly      = 10 * rate
 	maxEarlyModel = 120 * rate
@@ -25,7 +25,7 @@ const (
 	fadeSamples = rate * 5 / 1000 // fade-out where the model is cut off
 )
 
-// timeline holds both channels from the next sample to write on.
+// timeline holds the sound of both channels that was not written yet.
 type timeline struct {
 	start        int64
 	left, right  channel
@@ -41,7 +41,8 @@ type channel struct {
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at a position, over what is there. It drops what is too late, or more than maxEarly ahead.
+// write puts sound at a position, over what is there. It drops the part that is too late, and all of it if it ends more than early samples
+// ahead.
 func (c *channel) write(pcm []int16, at, start, early int64) {
 	c.end = at + int64(len(pcm))
 	if late := start - at; late > 0 {
@@ -72,7 +73,7 @@ func (t *timeline) truncateModel(at int64) {
 	c.end = min(c.end, at)
 }
 
-// addCaller puts sound where the last of it ended, or, if that is far off, where it belongs.
+// addCaller puts sound at the end of the caller's earlier sound, or, if that is far from its true place, there.
 //
 // Sound after a gap may follow a pause, or be late: the network delayed it, and more arrives at once. So it is placed by the clock.
 // If then more arrives than time has passed, all of it is moved back into the silence before it. Sound never arrives before it is

@@ -25,7 +25,7 @@ const (
 	quietLevel = 64
 	// minFloor is the RMS that zero input counts as: -70 dBov.
 	minFloor = 10
-	// pauseOverFloor is the ratio of a pause to the room's noise floor, at most, 6 dB: frames of steady noise reach 3 dB over the
+	// pauseOverFloor is the maximum ratio of a pause's level to the room's noise floor: 6 dB. Frames of steady noise reach 3 dB over the
 	// quietest of them.
 	pauseOverFloor = 2
 	// minLoud is the amount of sound in a row that ends a pause. Less is a click, which is kept but is not a word.
@@ -39,8 +39,8 @@ const (
 	spliceTime = 2500 * time.Microsecond
 )
 
-// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time, and shortens or
-// stretches pauses if the sink is off. It never changes sound, only its pauses.
+// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time, and shortens or stretches
+// pauses if the sink is ahead of the clock or behind it. It never changes sound, only its pauses.
 type clock struct {
 	*Receiver
 	rate       int
@@ -77,13 +77,13 @@ func newClock(r *Receiver) clock {
 	}
 }
 
-// slack returns how late a packet may be: as late as usual, plus the time to see what was lost before it.
+// slack returns how late a packet may be: as late as packets usually are, plus the longest loss before it that can be concealed.
 func (c *clock) slack() time.Duration {
 	return max(jitterSlack, min(c.meter.lateness+maxConcealed, maxSlack))
 }
 
-// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far
-// ends. If the sender's clock is slower than ours, it is due when the sender has it: the delay is made up for in a pause.
+// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far ends. If the
+// sender's clock is slower than ours, a packet is due when the sender can have sent it; a later pause makes up for the delay.
 func (c *clock) nextSilence() time.Time {
 	if !c.isStarted {
 		return time.Time{}
@@ -165,8 +165,8 @@ func cutSamples(pcm []int16, n, splice int) int {
 	return remaining
 }
 
-// repeatSamples repeats n samples at the end of pcm[:size], or none if it is too short for that, and returns how many. pcm must
-// have room for them.
+// repeatSamples repeats up to n samples at the end of pcm[:size], for which pcm must have room. It returns their number, 0 if pcm[:size] is
+// too short.
 func repeatSamples(pcm []int16, size, n, splice int) int {
 	n = min(n, size-splice, len(pcm)-size)
 	if n < splice {
@@ -177,7 +177,7 @@ func repeatSamples(pcm []int16, size, n, splice int) int {
 	return n
 }
 
-// crossfade fades from a, which has at least two samples, to b. They may overlap.
+// crossfade changes a, which has at least two samples, so that it fades over to b. a and b may overlap.
 func crossfade(a, b []int16) {
 	last := len(a) - 1
 	for i := range a {
@@ -185,7 +185,7 @@ func crossfade(a, b []int16) {
 	}
 }
 
-// writeSound writes pcm. It fades it in if it would begin with a step after silence.
+// writeSound writes pcm to the sink. It fades pcm in if that would begin with a step after silence.
 func (c *clock) writeSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil

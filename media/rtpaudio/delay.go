@@ -10,10 +10,11 @@ const (
 	// delayWindow is the window whose minimum delay counts as that of an idle path, as in NetEQ (relative_arrival_delay_tracker.cc,
 	// kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
 	delayWindow = 2 * time.Second
-	// minPackets must be in a window before the previous one is dropped. After a pause without packets, one late packet must not
-	// make all following ones look early.
+	// minPackets is the number of packets that a window must have before the window before it is dropped. After a pause without packets, one
+	// late packet must not make all following ones look early.
 	minPackets = 25
-	// delayJump is more than any queue on a path delays: the sender was muted and its timestamps stood still, or they have jumped.
+	// delayJump is a longer delay than any queue on a path causes. It means that the sender was muted while its timestamps stood still, or
+	// that they have jumped.
 	delayJump = 500 * time.Millisecond
 	// latenessStep and latenessSteps are the resolution of the histogram of lateness. Packets later than its 240 ms are not waited
 	// for anyway.
@@ -22,7 +23,7 @@ const (
 	// latenessShare is the share of packets that are to come in time. NetEQ uses 95 % for human ears, which need low delay. For a
 	// model lateness is cheap, and silence within a word is not.
 	latenessShare = 0.97
-	// latenessMemory is the weight that a packet keeps from one packet to the next, as in NetEQ's delay_manager.cc. A second of
+	// latenessMemory is the factor that each packet applies to the weight of all earlier ones, as in NetEQ's delay_manager.cc. A second of
 	// jitter is forgotten, below 3 %, after four seconds.
 	latenessMemory = 0.983
 )
@@ -47,7 +48,7 @@ type delayMeter struct {
 	lateness time.Duration // lateness that 97 % of recent packets did not exceed
 }
 
-// restart forgets the clocks, but not how late packets may be.
+// restart begins a new measurement of the clocks with the next packet. The measured lateness stays.
 func (m *delayMeter) restart() { m.isStarted = false }
 
 // observe adds the timestamp and the arrival of a packet. newest means that it is the latest in sequence order.
@@ -97,7 +98,8 @@ func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 // baseDelay returns the minimum delay of the last two to four seconds, relative to the first packet.
 func (m *delayMeter) baseDelay() time.Duration { return min(m.minDelays[0], m.minDelays[1]) }
 
-// addLateness adds a lateness to the histogram. Of packets that were held up together, only the first shows by how much.
+// addLateness adds a lateness to the histogram. Of packets that arrive together, only the first counts, since it shows how long they were
+// held up.
 func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory

@@ -35,7 +35,7 @@ type reorderer struct {
 	missing      [maxHeldPackets]request // packets missing between next and newest
 }
 
-// reset makes seq the next one.
+// reset drops all held packets and makes seq the next sequence number to play.
 func (r *reorderer) reset(seq uint16) {
 	r.next, r.history, r.heldCount, r.present = seq, 0, 0, 0
 }
@@ -122,9 +122,9 @@ func (r *reorderer) lastSoundBefore(seq uint16) *packet {
 	return nil
 }
 
-// adoptCopies holds the copies in p, oldest first, in place of the missing packets before it; p itself is held. Sequence numbers do
-// not identify the copied packets, since padding uses some of them, so each copy goes where its timestamp fits. ts is that of the
-// next sound.
+// adoptCopies puts the copies in p, oldest first, in place of the missing packets before p, which is already held. Sequence numbers do not
+// identify the copied packets, since padding uses some of them, so each copy goes where its timestamp fits. ts is the timestamp of the next
+// sound to play.
 func (r *reorderer) adoptCopies(p packet, copies []redBlock, ts uint32) {
 	seq, end := p.seq-1, p.ts // the position before which to look, and the start of the sound after it
 	for i := len(copies) - 1; i >= 0; i-- {

@@ -6,7 +6,7 @@ const (
 	// maxReported limits how many packets one report may cover: a minute's, although reports come every few seconds. More means that the
 	// sequence number belongs to another stream.
 	maxReported = 3000
-	// lossInterval is after how many packets a [Receiver] reports losses: two seconds of sound.
+	// lossInterval is the number of packets between two loss reports of a [Receiver]: two seconds of sound.
 	lossInterval = 100
 )
 
@@ -16,8 +16,8 @@ type Reports struct {
 	hasReport               bool
 }
 
-// Next returns how many packets were sent since the previous report, and how many of them were lost. of is 0 if that is unknown:
-// for the first report, a repeated one, or one with foreign sequence numbers.
+// Next returns how many packets were sent since the previous report, and how many of them were lost. sentPackets is 0 if it is unknown: for
+// the first report, a repeated one, or one with foreign sequence numbers.
 func (r *Reports) Next(report rtcp.ReceptionReport) (lostPackets, sentPackets int) {
 	sentPackets = int(int32(report.LastSequenceNumber - r.lastSequence))
 	lostPackets = int(int32((report.TotalLost-r.totalLost)<<8) >> 8) // 24-bit signed: duplicates can make it negative

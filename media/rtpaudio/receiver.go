@@ -215,7 +215,7 @@ func (s *stream) handleDatagram(b []byte, now time.Time) error {
 	copies, isSound, err := s.unpackRED(p)
 	if err != nil {
 		s.stats.Malformed++
-		return nil // for the sequence it counts as lost
+		return nil // its sequence number counts as lost
 	}
 	next := packet{seq: p.SequenceNumber, ts: p.Timestamp, arrived: now, payload: p.Payload}
 	if !isSound { // it has a sequence number of this stream (telephone-event, comfort noise), but no sound

@@ -95,7 +95,7 @@ type redCopy struct {
 	payload []byte
 }
 
-// packPayload returns the payload of a packet with copies. It is valid until the next call.
+// packPayload returns the payload of a RED packet: copies of earlier payloads, followed by payload. It is valid until the next call.
 func (r *redPacker) packPayload(payload []byte, ts uint32, payloadType uint8) []byte {
 	first, size := len(r.earlier), 1+len(payload)
 	for first > 0 { // the newest copies that fit
@@ -108,7 +108,7 @@ func (r *redPacker) packPayload(payload []byte, ts uint32, payloadType uint8) []
 	}
 	r.buf = r.buf[:0]
 	for _, c := range r.earlier[first:] {
-		// 1 bit: more follow; 7: payload type; 14: how much earlier; 10: length
+		// The fields of a header: 1 bit for "more follow", 7 for the payload type, 14 for the timestamp offset, 10 for the length.
 		header := 1<<31 | uint32(payloadType)<<24 | (ts-c.ts)<<10 | uint32(len(c.payload))
 		r.buf = append(r.buf, byte(header>>24), byte(header>>16), byte(header>>8), byte(header))
 	}

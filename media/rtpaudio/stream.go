@@ -13,8 +13,8 @@ const (
 	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is three packets: reordered packets are
 	// mostly one or two ahead, and concealment covers as much. It adds delay only if packets are missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait limits the wait for a packet that was requested again, or on a path with such delays. A person would hear the
-	// gap and the rush after it; a model waits and gets the word.
+	// maxGapWait limits the wait for a packet that was requested again, or that may come that late on this path. A person would hear the gap
+	// and the rush after it; a model waits and gets the word.
 	maxGapWait = 200 * time.Millisecond
 	// maxRequests limits how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
 	maxRequests = 3
@@ -273,9 +273,9 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	return s.writePaced(n, now)
 }
 
-// fillGap fills the gap before the packet next. Lost sound is restored from next if that holds a copy, else concealed for a while.
-// The rest is silence, as is a gap in which nothing was sent: as much as the clock has not written yet, and as next is later than
-// the sound written so far.
+// fillGap fills the gap before the packet next. Lost sound is restored from next if that holds a copy, else concealed for a while. The rest
+// becomes silence, like a gap in which nothing was sent. Silence that the clock has already written is subtracted, and none is written
+// beyond the arrival of next or the time at which it was due, whichever is earlier.
 func (s *stream) fillGap(gap time.Duration, lost bool, next *packet, now time.Time) error {
 	var restored time.Duration
 	if lost {

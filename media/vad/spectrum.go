@@ -41,9 +41,9 @@ type spectrum struct {
 	power      [bands]float32
 }
 
-// analyze returns the mean power in each band, where white noise has the square of its RMS, and the spectral flatness between the
-// outer edges: the geometric mean of the power over its arithmetic mean. It is 0 for a tone, 0.56 for noise, 1 for a click. It is
-// computed from the power over the floor, so that noise of any colour is flat once the floor is known.
+// analyze returns the mean power in each band, scaled so that white noise has the square of its RMS, and the spectral flatness from the
+// lowest to the highest band. Flatness is the geometric mean of the power over its arithmetic mean: 0 for a tone, 0.56 for noise, 1 for a
+// click. It is computed from the power over the floor, so that noise of any colour is flat once the floor is known.
 func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {
@@ -89,8 +89,8 @@ func (s *spectrum) setRate(rate, size, step int) {
 	}
 }
 
-// loadFrame loads the windowed mean of each step samples, without the DC offset, which would leak into the lowest bands. Even
-// samples become real parts, odd ones imaginary.
+// loadFrame loads a frame for the FFT: the mean of every step samples, times the window, without the DC offset, which would leak into the
+// lowest bands. Even samples become real parts, odd ones imaginary.
 func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 	clear(s.re[:])
 	clear(s.im[:])

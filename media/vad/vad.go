@@ -17,10 +17,10 @@ const (
 	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
-	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values without
-	// another source were found with the corpus of TestCorpus.
+	// bandsOver is the share of the bands in which speech exceeds the noise floor by OverFloor. Fewer bands suffice if they exceed it by more.
+	// All values without another source were found with the corpus of TestCorpus.
 	bandsOver = 0.2
-	// lowShare is the maximum share of evidence from the bands below 450 Hz, so that hum alone is not speech.
+	// lowShare is the share of the required evidence that the bands below 450 Hz can contribute at most, so that hum alone is not speech.
 	lowShare = 0.9
 	// noiseFlat is the spectral flatness from which on a frame is noise: that of steady noise is 0.47 to 0.66 in 90 % of all frames
 	// (0.56, exp of minus Euler's constant, in the mean), a click's is near 1, and that of speech 0 to 0.25 in 75 %.
@@ -30,8 +30,8 @@ const (
 	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but shorter than the
 	// noise of a fan.
 	steadyAfter = 1500 * time.Millisecond
-	// steadyChange is how much, in nepers of power, the bands of a steady sound differ from their mean: noise by 0.53 to 0.67,
-	// speech by at least 1.3.
+	// steadyChange is the maximum change of a steady sound: the difference of the bands from their mean, in nepers of power. Noise differs by
+	// 0.53 to 0.67, speech by at least 1.3.
 	steadyChange = 0.75
 	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer: that of a
 	// loud hum is 0.002 with noise 33 dB below it.
@@ -45,7 +45,8 @@ const (
 	loudBand = 30
 )
 
-// The noise floor of a band follows its power, by a share of the difference in each frame, but upwards no faster than by a factor.
+// The noise floor of a band follows its power. In each frame it moves by a share of the difference (rates), but up by a factor at most
+// (floorUp and the following).
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
@@ -89,7 +90,7 @@ type Detector struct {
 	// silence ends one. Both are counted in whole frames.
 	Onset, Hangover time.Duration
 
-	// OverFloor is the ratio of speech to the noise floor, as a level; 0 means 3.
+	// OverFloor is the minimum ratio of the level of speech to that of the noise floor; 0 means 3 (9.5 dB).
 	OverFloor float64
 
 	spectrum   spectrum
@@ -139,7 +140,7 @@ func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool 
 	level := v.levelWithoutDC(frame)
 	if level < leastSpeech { // nearly all frames of a quiet room, without the cost of a spectrum
 		v.hiss, v.steady = 0, 0
-		for i := range v.floor { // no bin can have more than all of them
+		for i := range v.floor { // no bin can have more power than the whole frame
 			v.floor[i] = min(v.floor[i], float32(level*level)*bins)
 		}
 		return false
