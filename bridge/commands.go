@@ -82,7 +82,7 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 		*c.result = s.buildInfo()
 	case watchCommand:
 		first := []EventBody{History{s.transcript.Entries()}}
-		if s.keeper.EverConnected() { // else the watcher gets the caller's
+		if s.keeper.EverConnected() { // else the watcher gets that of the caller
 			first = slices.Insert(first, 0, EventBody(s.setupComplete()))
 		}
 		s.addWatcher(c.watcher, first...)

@@ -268,8 +268,8 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	return scope
 }
 
-// drainRetry is when a client that was rejected by a draining gateway may retry: it reaches another gateway, or the
-// next one here.
+// drainRetry is the delay after which a client that a draining gateway has rejected may retry. It then reaches another
+// gateway, or the successor of this one.
 const drainRetry = 5 * time.Second
 
 // BeginDrain rejects new conversations. If there are other gateways, it asks the callers that are able to move there to

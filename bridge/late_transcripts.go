@@ -55,7 +55,7 @@ type openPrompts struct {
 	isCallingTurn   bool      // the turn with the calls has not ended, and the model drops answers until then
 }
 
-// addPrompt records that text was sent, which interrupts the model with a cause.
+// addPrompt records that text was sent to the model. If the text interrupts an answer, by is the cause.
 func (a *openPrompts) addPrompt(by Cause) { a.pendingCount, a.newestCause = a.pendingCount+1, by }
 
 // takePrompt records a new turn, which answers the oldest open prompt.

@@ -363,8 +363,8 @@ func (a *modelOutput) abortTurn() {
 	*t = turn{}
 }
 
-// finishTurn reports the end of the turn to the caller when all that was received of it has been played. With lost, the
-// rest will not come.
+// finishTurn reports the end of the turn to the caller when all that was received of it has been played. lost means
+// that the rest will not come.
 func (a *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := a.turn.number, a.turn.voiceLength, a.turn.timing, a.turn.startedAt
 	generation := a.voice.Generation()

@@ -106,7 +106,7 @@ type Info struct {
 	Loss    Loss
 }
 
-// ByEnd is the InterruptedBy of a [TurnEnd] whose turn the end of the conversation has cut off. Callers do not get it.
+// ByEnd is the cause in a [TurnEnd] if the end of the conversation has interrupted the turn. Callers do not get it.
 const ByEnd Cause = "end"
 
 // Counts holds the statistics of a conversation.

@@ -139,7 +139,7 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns what a returning caller has missed since the event with this number: of calls only open ones,
+// missedEvents returns the events after this number, which a returning caller has missed: of calls only the open ones,
 // and nothing outdated. With 0 it returns the essential events.
 func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated

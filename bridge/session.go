@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// farewellTime limits how long the model may continue an answer when the conversation is to end, and again its
+	// farewellTime limits how long a conversation that is to end waits for the current answer, and then for the model's
 	// goodbye.
 	farewellTime = 15 * time.Second
 
@@ -80,10 +80,10 @@ func (l *loopState) isUnheard() bool { return l.isParked || l.onHold }
 // sessionEnd is the state of the end of the conversation.
 type sessionEnd struct {
 	pendingReason  error          // set: the conversation ends with it when the answer has been played
-	awaitsGoodbye  bool           // but not before the model has begun to answer the tool that ends it
+	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
 	hasOpenTurn    bool           // parts of a turn were sent without its end
 	noSpeech       noSpeechFilter // of the model's current turn
-	farewellPrompt string         // and not before the model has said goodbye on this instruction; empty means done, or not needed
+	farewellPrompt string         // the end waits until the model has said goodbye on this instruction; empty means done, or not needed
 	overBudget     bool           // no budget for another turn
 	endReason      error          // set: the conversation ends now
 }

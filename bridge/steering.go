@@ -17,7 +17,7 @@ type steering struct {
 	appliedStep   string          // newest step whose configuration the model has accepted
 	agent         Agent
 	functions     json.RawMessage
-	functionNames map[string]bool // of the functions
+	functionNames map[string]bool // of the backend's functions
 }
 
 // newSteering returns the steering of a new conversation.

@@ -207,8 +207,8 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs: something was generated; endsCall: an empty turn that ends now has called
-// tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
+// onContent handles serverContent. costs means that something was generated; endsCall, that this is the empty end of
+// the turn that called tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
@@ -227,8 +227,8 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// A client would take the end of an empty turn for the end of the answer. It has received that already, or the
-	// gateway answers the calls and the answer follows.
+	// The client does not get the end of an empty turn: it would take that for the end of the answer, which it has
+	// received already, or which follows because the gateway answers the calls.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")

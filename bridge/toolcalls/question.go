@@ -26,8 +26,8 @@ var (
 	// dismissedResponse answers a canvas that the person has closed or not answered.
 	dismissedResponse = json.RawMessage(`{"dismissed":true}`)
 
-	// shownResponse answers a canvas without input when it is shown; shownWithInput one with input if the model cannot
-	// wait for the person.
+	// shownResponse answers the call that shows a canvas without input. shownWithInput answers one with input, if the
+	// model cannot wait for the person.
 	shownResponse  = json.RawMessage(`{"shown":true}`)
 	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )

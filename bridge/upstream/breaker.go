@@ -176,7 +176,7 @@ func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	}
 }
 
-// closeFor admits all callers again: Gemini has accepted one.
+// closeFor ends both rejections, that of all callers and that of this caller alone: Gemini has accepted it.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -61,9 +61,9 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume uses the same handle as this connection. Handles received on a resumed
-// connection may restore less. A handle can be used several times, and a model with Appends receives the later turns as
-// text.
+// isHandleReused reports whether the next resume uses the same handle as this connection, because handles received on a
+// resumed connection may restore less. A handle can be used several times, and a model with Appends receives the later
+// turns as text.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }

@@ -10,8 +10,8 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches, after any prefix, the list of models, one of them, or a call of one. With the first two the gateway checks its
-// credentials.
+// modelPath matches REST paths after any prefix: the list of models, a model, or a method of a model. The gateway checks its
+// credentials with the first two.
 var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )

@@ -17,7 +17,7 @@ type script struct {
 	text  string // for the history
 	calls []*call
 
-	// polite waits until the user is quiet. Typed text is answered at once, or a noisy room would block the answer.
+	// polite makes the turn wait until the user is quiet. Typed text is answered at once, or a noisy room would block the answer.
 	polite bool
 }
 

@@ -149,7 +149,7 @@ var enums = map[string][]string{
 	},
 }
 
-// numbered are the enumerations whose values above are in the order of their numbers, from 1.
+// numbered are the enumerations whose values in enums are in the order of their numbers, from 1.
 var numbered = []string{
 	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
 	"StartSensitivity", "TurnCoverage", "Type",

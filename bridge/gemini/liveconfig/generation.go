@@ -18,8 +18,8 @@ var notLive = []string{
 // prefixPadding names the setting for how much audio before an activityStart belongs to the speech, if the client marks speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
-// ranges are the limits of the numbers in a setup, by dotted name. Outside of them Google closes the session, except for the
-// pauses, which bound our memory.
+// ranges are the limits of the numbers in a setup, by dotted name. Google closes the session for a number outside of them. Only the
+// limits of the pauses are our own: they bound our memory.
 var ranges = []struct {
 	name     string
 	min, max float64

@@ -236,7 +236,7 @@ func (p *parser) readInterrupts(o *object, fields map[string]any) {
 	i.warnUnknown()
 }
 
-// overlay sets a field in a nested object of Google's, unless the client has set it to another value.
+// overlay sets a field in a nested object of Google's setup, unless the client has set it to another value.
 func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
 	path := p.path
 	for _, n := range names {

@@ -84,7 +84,7 @@ func (p *parser) fitMoods(setup, generation map[string]any) {
 	video := get(setup, "proactivity.proactiveVideo") == true
 	_, asked := setup["proactivity"]
 	if p.row.moods == moodsAsked {
-		if !proactive { // as absent, and the other one requires it
+		if !proactive { // false counts as absent, and proactiveVideo requires it
 			p.drop(setup, "proactivity.proactiveVideo", "it requires proactiveAudio")
 			delete(setup, "proactivity")
 		}

@@ -153,7 +153,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	return m, nil, nil
 }
 
-// foreignNames returns the names in a message without known names, else nil.
+// foreignNames returns the names in a message if none of them is known, else nil.
 func foreignNames(data []byte) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
