@@ -165,10 +165,14 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			return
 		}
 		c := NewChannel(dc, int(p.maxMessage.Load()))
-		dc.OnOpen(func() { p.containPanic("data channel", func() { o.Opened(c) }) })
+		open := sync.OnceFunc(func() { o.Opened(c) }) // Pion may deliver a message before it has called the handler of OnOpen
+		dc.OnOpen(func() { p.containPanic("data channel", open) })
 		dc.OnClose(func() { p.containPanic("data channel", func() { o.Closed(c) }) })
 		dc.OnMessage(func(m webrtc.DataChannelMessage) {
-			p.containPanic("data channel", func() { o.Message(m.Data, m.IsString) })
+			p.containPanic("data channel", func() {
+				open()
+				o.Message(m.Data, m.IsString)
+			})
 		})
 	})
 	return p, nil
