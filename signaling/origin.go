@@ -76,8 +76,8 @@ func checkPort(port string) error {
 	return nil
 }
 
-// normalizeHost lower-cases a host name, drops the trailing dot of the DNS root, with which it is the same name (RFC 1034 section 3.1),
-// and writes an address in its shortest form.
+// normalizeHost lower-cases a host name, drops a trailing dot, which stands for the DNS root and changes nothing (RFC
+// 1034 section 3.1), and writes an address in its shortest form.
 func normalizeHost(host string) string {
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	if address, err := netip.ParseAddr(host); err == nil {

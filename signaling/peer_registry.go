@@ -87,8 +87,9 @@ type Peer struct {
 // HasLeft reports whether the peer is lost because the client has closed it.
 func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 
-// AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Cameras, Connected and Lost,
-// and Session if that is nil. A [rtc.RefusedError] says what is wrong with the offer. The peer must be closed.
+// AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Cameras, Connected and
+// Lost, and Session if that is nil. A [rtc.RefusedError] says what is wrong with the offer. The caller must close the
+// peer.
 func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	c.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})

@@ -90,7 +90,7 @@ func parseICEURLs(raw json.RawMessage) (urls []string, err error) {
 	return urls, nil
 }
 
-// iceURL is the syntax of RFC 7064 section 3.1 and RFC 7065 section 3.1.
+// iceURL matches the URL of a STUN server (RFC 7064 section 3.1) or of a TURN server (RFC 7065 section 3.1).
 var iceURL = regexp.MustCompile(`^(stuns?|turns?):(\[[0-9a-fA-F:.]+\]|[^:/?#@\[\]\s]+)(?::([0-9]+))?(\?transport=(?:udp|tcp))?$`)
 
 // parseICEURL returns the URL of a STUN or TURN server with its scheme in lower case.

@@ -221,8 +221,8 @@ func (b *requestBody) takeBytes(more int64) bool {
 	return true
 }
 
-// Close releases the reservation. http.Server closes the body itself, while the answer is sent: here it would wait for
-// the rest.
+// Close releases the reservation. It does not close the original body, because that would wait for the rest of it:
+// http.Server closes it while the answer is sent.
 func (b *requestBody) Close() error {
 	g := b.client.gate
 	g.mu.Lock()

@@ -309,8 +309,8 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName rejects a duplicate name, and adds it. It rejects spaces, because the calls of a
-// telephone trunk are counted under such a name ("sip lab").
+// checkName adds a name to names. It returns an error if the name is empty, a duplicate, or has a space: the calls of a
+// telephone trunk are counted under a name with a space ("sip lab").
 func checkName(at, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:

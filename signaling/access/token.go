@@ -245,13 +245,13 @@ type TokenRequest struct {
 	Grant     *Grant `json:"grant,omitempty"`     // the maximum grant of the key by default
 }
 
-// TokenResponse is the answer.
+// TokenResponse is the answer to a [TokenRequest].
 type TokenResponse struct {
 	Token     string    `json:"token"`
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// maxWanted limits the request, in bytes: most of it is the prompt of an agent.
+// maxWanted limits a token request, in bytes: most of it is the prompt of an agent.
 const maxWanted = 64 << 10
 
 // ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.

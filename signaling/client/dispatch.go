@@ -152,7 +152,7 @@ func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 const deadMicrophone = time.Second
 
 // onAudio accepts audio from the socket, unless WebRTC already carries it. A client that gives up WebRTC shows that by
-// sending audio here, long before ICE detects the loss.
+// sending audio over the socket, long before ICE detects the loss.
 func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.isConnected {
 		switch quiet, ok := p.MicrophoneSilence(); {

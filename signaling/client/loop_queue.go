@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// maxQueued limits the functions that wait for a client's loop. A peer posts a candidate for each of our addresses and
-// little else, and the socket one round trip in 5 s: no running loop is that far behind.
+// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts a candidate for each of
+// our addresses and little else, and the socket one round trip in 5 s: a loop that runs is never that far behind.
 const maxQueued = 1024
 
-// errOverrun ends a client whose loop does not process its posts.
+// errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.
 var errOverrun = errors.New("the client's loop is stuck")
 
-// loopQueue is a queue of functions for a loop. Pion and timers add to it without blocking, because they may call back from
-// inside the loop. If it is full, it calls overrun once.
+// loopQueue holds the functions that a client's loop (webClient.Serve) is to run. Pion and timers add to it without
+// blocking, because they may call back from inside the loop. If it is full, it calls overrun once.
 type loopQueue struct {
 	wake      chan struct{} // signals new functions
 	onOverrun func()

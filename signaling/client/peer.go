@@ -18,7 +18,7 @@ const (
 	connectTimeout = 10 * time.Second
 )
 
-// peer is a WebRTC connection to the client, from the view of the client's loop.
+// peer is a WebRTC connection to the client, with the state that the client's loop (Serve) keeps about it.
 type peer struct {
 	*rtc.Peer
 	offerRoute   route // route of its offers, and so of answers and candidates
@@ -36,7 +36,7 @@ func offerError(field string, err error) error {
 	return &bridge.Error{Code: bridge.CodeBadOffer, Field: field, Message: field + " " + r.Problem, Err: r.Err}
 }
 
-// newPeer creates a peer; its callbacks post to the loop.
+// newPeer creates a peer. Its callbacks are run by the client's loop (Serve).
 func (c *webClient) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
@@ -232,8 +232,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate trickles one of our candidates. It comes after the answer, since the loop was busy with the answer when
-// the candidate was found.
+// sendCandidate sends the client one of our candidates. It arrives after the answer, since the client's loop (Serve)
+// was making the answer when the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

@@ -185,7 +185,7 @@ func computeETag(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
-// newCompressor allocates 1.2 MB: use one for many files.
+// newCompressor returns a gzip writer. It takes 1.2 MB, so use one for many files.
 func newCompressor() *gzip.Writer {
 	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is valid
 	return z

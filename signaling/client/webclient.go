@@ -64,11 +64,12 @@ type webClient struct {
 	closers         sync.WaitGroup // peers being closed
 }
 
-// postToLoop queues f for the loop; after the loop has ended, f is dropped. It never blocks, because Pion also calls back in
-// the loop's goroutine while it answers an offer.
+// postToLoop queues f for the client's loop (Serve); after the loop has ended, f is dropped. It never blocks, because
+// Pion also calls back in the loop's goroutine while it answers an offer.
 func (c *webClient) postToLoop(f func()) { c.queue.enqueue(f) }
 
-// runInLoop makes the loop run f, and blocks until it has: no further message is read meanwhile.
+// runInLoop makes the client's loop (Serve) run f, and blocks until it has. The caller reads no further message
+// meanwhile.
 func (c *webClient) runInLoop(f func()) {
 	acted := make(chan struct{})
 	select {
@@ -82,7 +83,7 @@ func (c *webClient) runInLoop(f func()) {
 	}
 }
 
-// receiveMessage makes the loop handle a message, and blocks until it has.
+// receiveMessage makes the client's loop (Serve) handle a message, and blocks until it has.
 func (c *webClient) receiveMessage(w route, m signaling.Message) {
 	if c.limiterFor(w).TakeThrottleWarning() {
 		c.postToLoop(c.warnThrottled)
@@ -273,15 +274,15 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	return nil
 }
 
-// runQueued runs the posted functions.
+// runQueued runs the functions that postToLoop has queued.
 func (c *webClient) runQueued() {
 	for _, f := range c.queue.takeAll() {
 		f()
 	}
 }
 
-// stopCapture stops the microphones and cameras that Serve started. A client that takes over may have to wait as long
-// as [rtc.Cameras.Stop] takes, but for nothing else.
+// stopCapture stops the microphones and cameras that Serve started. It takes as long as [rtc.Cameras.Stop]; a client
+// that takes over the conversation waits for that, but for nothing else.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
 		p.StopMicrophone()

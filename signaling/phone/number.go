@@ -255,9 +255,10 @@ func (n Number) alternateSpelling() Number {
 	return Number(digits)
 }
 
-// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer pattern over a
-// shorter one, then the first agent by name. Not all networks send "+", so an international number also matches in its other spelling. That
-// wins over wildcards if a pattern is exactly that spelling; by wildcards it counts only if the number as received matches nothing.
+// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer
+// pattern over a shorter one, then the first agent by name. Not all networks send "+", so the other spelling of an
+// international number is tried, too. An exact match of that spelling wins over patterns with wildcards; its matches
+// with wildcards count only if the number as received matches nothing.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

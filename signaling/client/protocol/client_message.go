@@ -17,7 +17,8 @@ import (
 const (
 	// MaxControl limits a message without an image, in bytes.
 	MaxControl = 1 << 20
-	// maxHead is the part of a longer message, in bytes, that must contain the type.
+	// maxHead is the length of the beginning, in bytes, that must contain the type if a message is longer than
+	// MaxControl.
 	maxHead = 64 << 10
 	// maxImage limits an image, in bytes. Base64 makes it a third longer.
 	maxImage = 8 << 20

@@ -142,7 +142,8 @@ func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onSpeech follows the engine's speech detection. In the other modes the event echoes our own marks.
+// onSpeech follows the engine's speech detection in the mode modelDetectsTurns. In the other modes it does nothing: the
+// event echoes our own marks of speech.
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turnMode() != modelDetectsTurns {
 		return nil
@@ -599,7 +600,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	}
 }
 
-// receiveAudio counts the received audio, and detects speech where the model does not. Send its commands before the audio.
+// receiveAudio counts the received audio, and in the mode gatewayDetectsTurns detects speech in it. The returned
+// commands must be sent before the audio.
 func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.userSpeech
 	e.received += media.Duration(len(pcm), rate)

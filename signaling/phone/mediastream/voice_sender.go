@@ -264,8 +264,9 @@ func (s *voiceSender) remainingPlayout() time.Duration {
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the report, at most the time
-// more after the sound was due. It also returns when gone or written is closed.
+// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the
+// report, but gives up when the sound should have ended and the time more has passed. It also returns when gone or
+// written is closed.
 func (s *voiceSender) waitUntilPlayed(more time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {
