@@ -93,7 +93,8 @@ type SessionRequest struct {
 	// EndpointState is state of the endpoint for the conversation, kept across its callers: [Session.EndpointState].
 	EndpointState any
 
-	// Override configures the model, over Grant's agent; [Options].Admit sets it. The caller can override neither.
+	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets it. The caller can
+	// override neither.
 	Override Agent
 
 	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.

@@ -201,7 +201,7 @@ type Latency struct {
 	Model time.Duration
 	// Gateway is the time from the model's first audio to the first frame passed to the caller's output.
 	Gateway time.Duration
-	// RoundTrip is that of the client, 0 if unknown.
+	// RoundTrip is the client's round-trip time; 0 if unknown.
 	RoundTrip time.Duration
 }
 

@@ -27,7 +27,7 @@ type modelOutput struct {
 	coveredTurn      int  // last turn that the newest handle covers
 	openUserTextTurn int  // turn whose UserText is not final yet; 0 means none
 	isWorking        bool // the model continues to think after its turn
-	workRequested    bool // because of a request
+	workRequested    bool // isWorking because of a request, not unasked
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since

@@ -33,8 +33,8 @@ type Options struct {
 	Observe func(id string, o Observation)
 	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
-	// SignPicture returns the address on the gateway for the URL of an external picture, and SuggestionsPage that of a
-	// page of search suggestions; nil means clients get none.
+	// SignPicture returns the gateway's own address for the URL of an external picture. SuggestionsPage returns the
+	// address of a page with these search suggestions. nil means that clients get none.
 	SignPicture, SuggestionsPage func(string) string
 	// Admit is called before a conversation begins. It may reject it with an [Error] or set its Override; nil means all
 	// begin. It may block until ctx is done.

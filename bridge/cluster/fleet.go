@@ -89,7 +89,7 @@ type QuotaExchange interface {
 type Options struct {
 	Store       store.Store
 	Node        string        // this gateway: a name that no other has or had, then a space and its URL, if any
-	SnapshotTTL time.Duration // how long the store keeps a snapshot without a renewal; the lease is added
+	SnapshotTTL time.Duration // how long the store keeps a snapshot after its lease has run out
 	Quota       QuotaExchange
 	Logger      *slog.Logger
 }

@@ -32,7 +32,7 @@ const (
 	// faulty server.
 	readLimit = 16 << 20
 
-	// maxCloseReason is the maximum reason in a close frame, in bytes: RFC 6455 section 5.5.
+	// maxCloseReason is the maximum length of the reason in a close frame, in bytes: RFC 6455 section 5.5.
 	maxCloseReason = 123
 
 	// maxSessionID bounds the logged session ID of the server, in bytes: it is a UUID.

@@ -20,7 +20,7 @@ type Decoder struct {
 	halfSample byte // completed by the next chunk, if hasHalf is set
 	hasHalf    bool
 
-	// An audio-only message is returned in these: they come many times a second, and must not allocate.
+	// These hold the last audio-only message: such messages come many times a second, and must not allocate.
 	audioMessage ServerMessage // its Content is audioContent
 	audioContent ServerContent // only Audio and AudioRate are set
 

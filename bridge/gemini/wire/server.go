@@ -45,8 +45,8 @@ type ServerMessage struct {
 	// Failed is the reason why a text model gave no answer. The connection continues. The Live API never sets it.
 	Failed error
 
-	// Beside is an object with the fields for clients outside serverContent: voiceActivity, usageMetadata if there is no Content,
-	// and all fields unknown to this package. It may be nil.
+	// Beside is an object with the fields outside serverContent that clients get: voiceActivity, usageMetadata if there is no
+	// Content, and all fields unknown to this package. It may be nil.
 	Beside json.RawMessage
 }
 

@@ -13,11 +13,11 @@ import (
 type Tokens struct {
 	Prompt, Response, Total int
 
-	Cached   int // of Prompt
+	Cached   int // part of Prompt
 	ToolUse  int // in addition to Prompt
 	Thoughts int // in addition to Response
 
-	// PromptBy and ResponseBy split by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
+	// PromptBy and ResponseBy are Prompt and Response by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
 	PromptBy, ResponseBy map[string]int
 }
 
