@@ -122,7 +122,7 @@ func (p *Pacer) samplesUntilMark() int {
 // isVoiced reports whether the talkspurt has not reached its trail of silence.
 func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. It also does so after skipped ticks: without the marker and a
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks does, too: without the marker and a
 // timestamp that follows the clock, the receiver would play everything later from here on.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 
