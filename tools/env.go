@@ -88,7 +88,7 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 	return json.Unmarshal(answer, &put) == nil && !put.Dismissed && put.Action == "submit", nil
 }
 
-// Progress reports the progress of a call, an object, to models that support it.
+// Progress reports the progress of a call to models that support it. partial is a JSON object.
 func Progress(ctx context.Context, partial json.RawMessage) {
 	if tell := EnvOf(ctx).SendPartial; tell != nil {
 		tell(partial)

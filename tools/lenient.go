@@ -331,8 +331,8 @@ func readCount(v any) (any, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// approximateRef replaces a reference that cannot be followed by what is known of the value: its type. A schema that refers to
-// itself is followed once.
+// approximateRef returns a schema in place of a reference that cannot be followed: the type of its target, if that is known. A schema that
+// refers to itself is followed once.
 func (r *resolver) approximateRef(ref any, err error) any {
 	r.addNote("it %v; nothing more is known there", err)
 	out := map[string]any{}

@@ -160,13 +160,13 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.validate(args, "args", "the arguments", "the function")
 }
 
-// CheckValue is [Schema.Check] for any other value, which errors call name.
+// CheckValue validates any other value, like [Schema.Check]. Errors call the value name.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is CheckValue with the names for its errors: root is the value in a path, what the value in a sentence, rule
-// the schema.
+// validate is the common part of Check and CheckValue. Its errors call the value root in a path and what in a sentence, and the schema
+// rule.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -350,7 +350,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 			}
 			return out, nil
 		}
-		// Both apply: 2020-12, core, 8.2.3.1.
+		// The reference and the keywords beside it both apply: JSON Schema 2020-12, core, 8.2.3.1.
 		beside := maps.Clone(out)
 		if err := r.resolveSubschemas(beside, depth+1, open); err != nil {
 			return nil, err
@@ -364,7 +364,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.spendOn(pattern) { // then what it does not match is unknown
+			if !r.spendOn(pattern) { // without the pattern, the names that it does not match are unknown
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")
@@ -446,7 +446,7 @@ func (r *resolver) resolveSubschemas(out map[string]any, depth int, open []strin
 	return nil
 }
 
-// refError is a reference that cannot be followed.
+// refError reports a reference that cannot be followed.
 type refError struct{ problem string }
 
 func (e *refError) Error() string { return e.problem }
@@ -485,7 +485,7 @@ func (r *resolver) followRef(ref any, depth int, open []string) (any, error) {
 	return r.resolveSchema(target, depth+1, append(slices.Clone(open), text))
 }
 
-// counts are the keywords with counts.
+// counts lists the keywords whose value is a count.
 var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
 var (

@@ -54,7 +54,7 @@ var ErrTimeout = errors.New("the tool did not answer in time")
 // ErrCancelled is the cause of a call's context when the model or the conversation no longer needs the result.
 var ErrCancelled = errors.New("the call was cancelled")
 
-// CrashError is a panic of a tool.
+// CrashError reports a panic of a tool.
 type CrashError struct {
 	Value any
 	Stack []byte

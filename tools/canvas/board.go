@@ -30,9 +30,9 @@ type Board struct {
 // clients get no such addresses.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
-// Put shows or appends the canvas of a call of the canvas tool name, {"schema":"…"}. It returns the arguments for the client:
-// {"schema":"<JSON string>"} without what is not allowed. interactive reports whether these have an input or a button, so that the
-// user's answer must be awaited. After an error the board is unchanged; the error is for the model.
+// Put handles a call of the canvas tool with this name: it shows or appends the canvas in args, {"schema":"…"}. It returns the arguments
+// for the client: {"schema":"<JSON string>"}, without anything that is not allowed. interactive reports whether the canvas has an input or
+// a button, so that the user's answer must be awaited. After an error the board is unchanged; the error is for the model.
 func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
 	if !IsCanvas(name) {
 		return nil, false, fmt.Errorf("%s is no canvas tool", name)
@@ -68,8 +68,8 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	return b.encode(s), isInteractive(s.Elements), nil
 }
 
-// BuildQuestion returns the arguments for a client for a tool to ask the user a question. The canvas is as in Put, without
-// {"schema":…} around it. The board does not change.
+// BuildQuestion returns the arguments with which a client asks the user the question of a tool. canvas is the value of "schema" in Put. The
+// board does not change.
 func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +116,7 @@ func (b *Board) encode(s *sheet) json.RawMessage {
 	return tools.Encode(map[string]string{"schema": string(tools.Encode(s))})
 }
 
-// signURLs returns a copy of elements with gateway addresses for what the gateway fetches.
+// signURLs returns a copy of elements, with a signed gateway address for each URL that the gateway is to fetch.
 func (b *Board) signURLs(elements []element) []element {
 	if elements = slices.Clone(elements); b.sign == nil {
 		return elements
@@ -187,7 +187,7 @@ func (b *Board) check(elements []element) error {
 			e := &elements[i]
 			count++
 			if place, twice := places[e.ID]; twice {
-				at := cmp.Or(e.at, place) // of the new one, which is the one to change
+				at := cmp.Or(e.at, place) // the place of the new element, which the model must change
 				return fmt.Errorf("%s.id is %q, which another element of the canvas has", at, e.ID)
 			}
 			if e.ID != "" {

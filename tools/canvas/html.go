@@ -24,7 +24,7 @@ func newPolicy() *bluemonday.Policy {
 	return p
 }
 
-// maxPasses limits how often HTML is cleaned until cleaning changes nothing: HTML that still changes then was crafted to.
+// maxPasses limits how often HTML is cleaned until cleaning changes nothing. HTML that still changes after that was crafted to do so.
 const maxPasses = 4
 
 // cleanHTML returns text without what is not allowed.

@@ -13,8 +13,8 @@ const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:
 
 var dateLayouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
 
-// Check returns the check with a name, which does not cover length, or nil if it is unknown. The empty name accepts anything.
-// Numbers for iban:DE omit the country, because keys have no letters.
+// Check returns the check with this name, or nil if the name is unknown. Checks do not limit the length. The check with the empty name
+// accepts anything. Numbers for iban:DE omit the country, because keys have no letters.
 func Check(name string) func(number string) bool {
 	kind, of, _ := strings.Cut(name, ":")
 	switch {

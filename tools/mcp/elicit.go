@@ -87,7 +87,7 @@ type property struct {
 	Items *options `json:"items"`
 }
 
-// options are the forms in which a schema lists values.
+// options holds the values that a schema allows, in all forms in which schemas list them.
 type options struct {
 	Enum      []string `json:"enum"`
 	EnumNames []string `json:"enumNames"`
@@ -236,7 +236,7 @@ func (f *field) elements() (all []element) {
 	return append(all, input)
 }
 
-// parseAnswer returns the user's input by the schema, or sets problem.
+// parseAnswer converts the user's input to the types of the schema. If a value is invalid it sets problem.
 func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 	f.problem = ""
 	content := map[string]any{}

@@ -45,7 +45,7 @@ const (
 type Options struct {
 	Name string // for errors and the log
 
-	Command []string          // a program and its arguments, or
+	Command []string          // a program and its arguments; set either Command or URL
 	Env     map[string]string // its environment, in addition to the gateway's PATH and HOME
 
 	URL     string            // an endpoint of streamable HTTP, which may be private
@@ -79,7 +79,7 @@ type Server struct {
 	tools  []tools.Tool // the last list of the server
 	legacy bool         // the server supports only legacyVersion and older
 
-	// After an end or a failed start:
+	// These are set when the link has ended or a start has failed.
 	retryDelay time.Duration // delay of the next restart
 	retryAt    time.Time     // time of the next start at the earliest
 	endErr     error         // the reason for the missing link

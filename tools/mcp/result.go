@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// progress converts a notification for the model.
+// progress converts a server's progress notification to an object for the model.
 func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	b, _ := json.Marshal(struct { // three plain values
 		Progress float64 `json:"progress"`

@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// Endpoint is an operator's URL to which signed messages are sent, like calls of tools.
+// Endpoint is an operator's URL to which messages are sent, signed in the same way as calls of webhook tools.
 type Endpoint struct {
 	url    string
 	key    []byte
