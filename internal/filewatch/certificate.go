@@ -141,8 +141,8 @@ func (a *Authorities) load() error {
 	return nil
 }
 
-// readPEM reads a file, and fails if its last block has no end: the file is half written, and without the certificates that are missing in
-// it a chain or a list of authorities would be taken for a shorter one.
+// readPEM reads a file, and fails if its last block has no end. Such a file is half written: a shorter chain, or a shorter list of
+// authorities, would be taken for the whole one.
 func readPEM(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -4,8 +4,8 @@ package reread
 
 import "io/fs"
 
-// inodeAndLinks has no inodes on this system: changes show in size and time only.
+// inodeAndLinks returns 0 for the inode on this system, where changes show in size and time only.
 func inodeAndLinks(fs.FileInfo) (inode, links uint64) { return 0, 1 }
 
-// isMountPoint is only needed on Linux, where containers mount files.
+// isMountPoint returns false. It is only needed on Linux, where containers mount files.
 func isMountPoint(string) bool { return false }

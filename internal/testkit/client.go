@@ -16,7 +16,7 @@ import (
 	"voxgate/media"
 )
 
-// CheckFaults fails the test if an error has no message.
+// CheckFaults fails the test if the gateway has sent an unknown_error, the code for its own faults.
 func CheckFaults(t *testing.T, c *Client) {
 	t.Helper()
 	for _, m := range c.Messages() {
@@ -171,7 +171,7 @@ type Client struct {
 	Done chan struct{}
 
 	muted   atomic.Bool
-	reading sync.Mutex // held by Stall
+	reading sync.Mutex // held while reading is stopped
 }
 
 // StopReading stops reading, while the client may continue to write.
@@ -183,7 +183,7 @@ func (c *Client) StopReading() {
 	c.T.Cleanup(c.reading.Unlock)
 }
 
-// WaitWhileStalled blocks while the client is stalled.
+// WaitWhileStalled blocks after StopReading, until the test ends.
 func (c *Client) WaitWhileStalled() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -260,7 +260,7 @@ func OpenConversation(t testing.TB, g *Gateway, config string) *Client {
 	return c
 }
 
-// SendFrame sends a message of a kind.
+// SendFrame sends a WebSocket message of a kind: text or binary.
 func (c *Client) SendFrame(kind int, text []byte) {
 	c.T.Helper()
 	c.Mu.Lock()
@@ -276,7 +276,7 @@ func (c *Client) Send(kind, payload string) {
 	c.SendFrame(websocket.TextMessage, EncodeMessage(kind, payload))
 }
 
-// EncodeMessage is a message of the client protocol; payload is JSON, or empty for none.
+// EncodeMessage returns a message of the client protocol; payload is JSON, or empty for none.
 func EncodeMessage(kind, payload string) []byte {
 	if payload == "" {
 		return []byte(`{"type":"` + kind + `"}`)

@@ -56,12 +56,12 @@ func (l *LockedGateway) EditKeys(change func(file map[string]any)) {
 	l.AdvanceClock(2 * time.Second) // until the file is checked again
 }
 
-// EditFirstKey returns an edit of the first key's grants.
+// EditFirstKey returns an edit for EditKeys that applies change to the first key.
 func EditFirstKey(change func(key map[string]any)) func(map[string]any) {
 	return func(file map[string]any) { change(file["keys"].([]any)[0].(map[string]any)) }
 }
 
-// SetGrants returns an edit that gives the first key these grants.
+// SetGrants returns an edit for EditKeys that gives the first key these grants.
 func SetGrants(grant map[string]any) func(map[string]any) {
 	return EditFirstKey(func(key map[string]any) { key["grant"] = grant })
 }

@@ -54,7 +54,7 @@ func (p *Phone) SpeakAudio(pcm []int16) {
 // DropNetwork stops all packets of the phone, as if its network had failed.
 func (p *Phone) DropNetwork() { p.vanished.Store(true) }
 
-// network is the machine's network until the phone vanishes.
+// network is the machine's network. Once the phone has vanished, it drops all packets that the phone sends.
 type network struct {
 	transport.Net
 	vanished *atomic.Bool
@@ -89,7 +89,7 @@ type PhoneOptions struct {
 	Decoder   opus.DecoderChoice          // the gateway's
 }
 
-// NewPhone creates a peer for c and the sections of its offer; call Offer to connect.
+// NewPhone creates a phone for c, with the sections of its offer; call Negotiate to connect.
 func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	t.Helper()
 	var settings webrtc.SettingEngine

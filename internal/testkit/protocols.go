@@ -253,7 +253,7 @@ func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.
 	return resp
 }
 
-// FormRequest returns the form request for a call, with a session.
+// FormRequest returns a function that builds the form with which a call is started: it has this session and the function's SDP offer.
 func FormRequest(session string) func(string) (string, io.Reader) {
 	return func(sdp string) (string, io.Reader) {
 		var body bytes.Buffer
@@ -540,7 +540,7 @@ func (c *VoxClient) SendText(text string) {
 	c.Send(fmt.Sprintf(`{"type":"text","text":%q}`, text))
 }
 
-// CallFunction types a function call, and returns its result.
+// CallFunction makes the model call a function, by a typed command of the emulator, and returns the result.
 func (c *VoxClient) CallFunction(name, args string) VoxFields {
 	c.T.Helper()
 	c.SendText("/tool " + name + " " + args)
