@@ -23,14 +23,14 @@ import (
 // connectTimeout limits the set-up of a call.
 const connectTimeout = 20 * time.Second
 
-// callOptions configure a caller. It receives audio by hear or by sink.
+// callOptions configure a caller. Received audio goes to hear or to sink.
 type callOptions struct {
 	instruction string // system instruction, which identifies the call to the emulated model
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // replaces the caller's own; closed by the caller
 	second      net.PacketConn // the same for a second connection
-	sink        media.Sink     // behind a receiver like the gateway's; the network must have linkDelay
+	sink        media.Sink     // gets audio from a receiver like the gateway's; needs a network with linkDelay
 	delay       time.Duration  // of signalling, in each direction
 }
 

@@ -254,7 +254,7 @@ func liveKitToken(user *url.Userinfo) string {
 	return text + "." + code(mac.Sum(nil))
 }
 
-// bytesField and number4 append a field to a Protocol Buffers message: length-delimited, and a varint.
+// bytesField and varintField append a field to a Protocol Buffers message: length-delimited, and a varint.
 func bytesField(to []byte, field int, value string) []byte {
 	return protowire.AppendString(protowire.AppendTag(to, protowire.Number(field), protowire.BytesType), value)
 }

@@ -186,7 +186,7 @@ type loudness struct {
 	mu      sync.Mutex
 	starts  []time.Time // starts after a gap of replyGap
 	newest  time.Time
-	started chan time.Time // if not nil, receives new values of begun, unless it is full
+	started chan time.Time // if not nil, receives new values of starts, unless it is full
 }
 
 func (l *loudness) hearPacket(at time.Time, p *rtp.Packet) {

@@ -35,7 +35,7 @@ import (
 
 // line is the connection of a caller without WebRTC.
 type line struct {
-	rate      int                 // sample rate for say, in Hz
+	rate      int                 // sample rate for sendFrame, in Hz
 	sendFrame func([]int16) error // sends 20 ms of audio
 	end       func()
 	closed    <-chan struct{} // closed when the other side has ended it; nil if that is not detected
@@ -153,8 +153,8 @@ func (c *comparison) measureBeeps(ctx context.Context, open opener, n int) (late
 	return c.tempo.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
-// socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. read is called with
-// each received message, in a goroutine that end waits for.
+// socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. say becomes
+// sendFrame. read is called with each received message, in a goroutine for which end waits.
 func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), first ...any) (*line, error) {
 	for _, message := range first {
 		if err := conn.WriteJSON(message); err != nil {
@@ -182,7 +182,7 @@ func dialSocket(ctx context.Context, s *stage, path string, header http.Header) 
 	return conn, err
 }
 
-// voxgateSocket is a page without WebRTC (signaling/PROTOCOL.md).
+// voxgateSocket opens a line like that of a page without WebRTC (signaling/PROTOCOL.md).
 func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/ws", nil)
 	if err != nil {
@@ -204,7 +204,7 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	}, map[string]any{"type": "CONNECT_GEMINI", "payload": config})
 }
 
-// pipecatSocket is a client of Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).
+// pipecatSocket opens a line to Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).
 func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/ws", nil)
 	if err != nil {
@@ -299,7 +299,7 @@ var signalsScenario string
 // lineIP is the address of a telephone whose trunk also receives packets during pauses.
 const lineIP = "127.0.0.2"
 
-// hangUp makes the scenario continue with its BYE.
+// hangUp is the SIP message that makes the scenario continue with its BYE.
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 

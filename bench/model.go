@@ -44,7 +44,7 @@ type model struct {
 
 // session is the connection of one call to the model.
 type session struct {
-	recording // used if the model records by it
+	recording // stores the session's audio if the model's listener is set to do so
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
@@ -324,8 +324,8 @@ type timed struct {
 	text string
 }
 
-// sendChatter waits for after, and then talks without a pause until ctx is done: each turn begins when the previous one has been played
-// except for one piece.
+// sendChatter waits for the duration after, and then talks without a pause until ctx is done: each turn begins when the previous one has
+// been played except for one piece.
 func (s *session) sendChatter(ctx context.Context, after time.Duration) error {
 	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

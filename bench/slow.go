@@ -30,7 +30,7 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// measureSlowReader measures how much of a long reply a WebSocket caller receives that reads more slowly than the reply is sent. Meanwhile
+// measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads it more slowly than it is sent. Meanwhile
 // another caller is answered as usual.
 func (c *comparison) measureSlowReader(ctx context.Context) error {
 	c.model.beepForBeep()
@@ -88,7 +88,7 @@ func (c *comparison) measureSlowReader(ctx context.Context) error {
 	return failed
 }
 
-// awaitRest waits until all samples were received, no more arrive for slowQuiet, or the line has ended. ended reports the last case.
+// awaitRest waits until all samples were received, no more arrive for slowQuiet, or the line has ended. isClosed reports the last case.
 func (l *line) awaitRest(ctx context.Context, receivedSamples *atomic.Int64, all int64) (isClosed bool) {
 	for last, at := receivedSamples.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
 		select {

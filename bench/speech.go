@@ -66,7 +66,7 @@ func (s *reference) micFrame(i int) []int16 {
 	return s.mic[i*n : (i+1)*n]
 }
 
-// voiceFrames returns the frames from from to to, excluding to, at voiceRate.
+// voiceFrames returns the sound at voiceRate from frame from up to frame to, which is excluded.
 func (s *reference) voiceFrames(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
 	return s.voice[from*n : to*n]

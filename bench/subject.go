@@ -24,7 +24,7 @@ var setups embed.FS
 type subject struct {
 	id     string // name of its file, without the extension
 	name   string
-	caller string            // signalling protocol: a key of joins
+	caller string            // signalling protocol: a key of joinFuncs
 	cannot map[string]string // reasons for missing figures, by cell
 	file   string            // path of the program in setups
 }
@@ -35,7 +35,7 @@ const (
 	echoing = "echo"
 )
 
-// silence disables the gateway's detection of silent models for measurements in which ours sends nothing for long.
+// silence is a setting that disables the gateway's detection of silent models, for measurements in which bench's model is silent for long.
 const silence = "VOXGATE_STALL=1h"
 
 // subjectIDs returns the ids of all subjects.
