@@ -1,4 +1,4 @@
-// Command openai_go is OpenAI's SDK for Go against the gateway: openai_go URL. It prints what was said.
+// Command openai_go tests the gateway at a URL with OpenAI's SDK for Go: openai_go URL. It prints the words of the answer.
 package main
 
 import (
