@@ -1,10 +1,11 @@
 // Command minimal is a small client for Voxgate: what an app on a phone does, in one file, written from signaling/PROTOCOL.md alone. It
-// reads what a microphone gives from its input, 16-bit samples at 48 kHz, and writes the voice to its output, likewise:
+// reads the sound of a microphone from its standard input, as 16-bit samples at 48 kHz, and writes the voice to its standard output in the
+// same format:
 //
 //	arecord -q -t raw -f S16_LE -r 48000 | go run ./examples/minimal | aplay -q -t raw -f S16_LE -r 48000
 //
-// It speaks in frames of 10 ms, which makes it 10 ms quicker to hear than the usual 20. When the phone changes its network it restarts
-// ICE, and when that does not help it opens another connection and goes on with the same conversation. What was said is printed to
+// It sends frames of 10 ms, so it is heard 10 ms earlier than with the usual frames of 20 ms. When the phone changes its network it
+// restarts ICE. If that does not help, it opens another connection and continues the same conversation. What was said is printed to
 // standard error.
 package main
 
@@ -33,8 +34,8 @@ const (
 	rate  = 48_000
 	frame = 10 * time.Millisecond
 
-	goneAfter    = 2 * time.Second  // without a packet the network is taken for another one; ICE is restarted
-	silentSocket = 12 * time.Second // the gateway pings every 5 s
+	goneAfter    = 2 * time.Second  // time without a packet after which ICE is restarted
+	silentSocket = 12 * time.Second // without a message or ping the socket counts as lost; the gateway pings every 5 s
 	giveUp       = time.Minute      // how long gateways keep a lost conversation by default
 )
 
@@ -61,11 +62,11 @@ type app struct {
 	mu  sync.Mutex
 	ear io.Writer
 
-	resume    string // the token that goes on with this conversation
+	resume    string // token with which another connection continues this conversation
 	lastEvent int64
 }
 
-// run talks until the conversation is over, or ctx.
+// run talks until the conversation is over or ctx is done.
 func (a *app) run(ctx context.Context, mic io.Reader) error {
 	format := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: rate, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1"}
 	var err error
@@ -104,12 +105,12 @@ func (a *app) run(ctx context.Context, mic io.Reader) error {
 	}
 }
 
-// overError is why the gateway has ended the conversation.
+// overError holds the reason why the gateway has ended the conversation.
 type overError string
 
 func (e overError) Error() string { return "the conversation is over: " + string(e) }
 
-// speak sends what the microphone gives, and silence when it has ended, so that the model hears that nobody speaks.
+// speak sends the sound of the microphone. After its end it sends silence, so that the model can hear the end of speech.
 func (a *app) speak(ctx context.Context, mic io.Reader) error {
 	encoder, err := libopus.NewEncoder(rate, 1, libopus.VoIP)
 	if err != nil {
@@ -138,7 +139,7 @@ func (a *app) speak(ctx context.Context, mic io.Reader) error {
 	}
 }
 
-// listen writes what a track brings. A phone would use its own jitter buffer here.
+// listen decodes the sound of a track and writes it to a.ear. A phone would use its own jitter buffer here.
 func (a *app) listen(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 	decoder, err := libopus.NewDecoder(rate, 1)
 	if err != nil {
@@ -158,12 +159,12 @@ func (a *app) listen(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 		var out bytes.Buffer
 		binary.Write(&out, binary.LittleEndian, pcm[:n]) // into memory
 		a.mu.Lock()
-		a.ear.Write(out.Bytes()) // a player that is gone is no reason to stop
+		a.ear.Write(out.Bytes()) // ignores errors: the conversation goes on without the player
 		a.mu.Unlock()
 	}
 }
 
-// message is one of the protocol.
+// message is a message of the client protocol, in either direction.
 type message struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload,omitempty"`
@@ -178,7 +179,7 @@ type connection struct {
 	mu      sync.Mutex // one writer at a time
 	ws      *websocket.Conn
 	offered bool                      // an offer has no answer yet
-	early   []webrtc.ICECandidateInit // came before the answer
+	early   []webrtc.ICECandidateInit // candidates that came before the answer
 }
 
 // connect talks over one connection until it is lost, or the conversation is over.
@@ -229,7 +230,8 @@ func (a *app) connect(ctx context.Context) error {
 	}
 }
 
-// openPeer makes the peer. On a phone, libwebrtc's GATHER_CONTINUALLY finds new networks before the old one is gone.
+// openPeer creates the WebRTC peer of the connection. On a phone, libwebrtc's GATHER_CONTINUALLY finds new networks before the old one is
+// gone.
 func (c *connection) openPeer() error {
 	var settings webrtc.SettingEngine
 	settings.SetICETimeouts(goneAfter, giveUp, goneAfter/4)
@@ -240,7 +242,7 @@ func (c *connection) openPeer() error {
 	c.pc = pc
 	pc.OnTrack(c.app.listen)
 	pc.OnICECandidate(func(found *webrtc.ICECandidate) {
-		var candidate any = map[string]any{"candidate": nil} // no more
+		var candidate any = map[string]any{"candidate": nil} // there are no more
 		if found != nil {
 			candidate = found.ToJSON()
 		}
@@ -269,7 +271,7 @@ func (c *connection) send(kind string, payload any) error {
 	return c.ws.WriteJSON(message{Type: kind, Payload: data})
 }
 
-// offer offers, or offers a restart of ICE. One offer waits for its answer before the next.
+// offer sends an SDP offer, which may restart ICE. It does nothing while an earlier offer waits for its answer.
 func (c *connection) offer(options *webrtc.OfferOptions) error {
 	c.mu.Lock()
 	waits := c.offered
@@ -350,7 +352,7 @@ func (c *connection) answered(sdp string) error {
 
 func (c *connection) candidate(payload []byte) error {
 	var candidate webrtc.ICECandidateInit
-	if err := json.Unmarshal(payload, &candidate); err != nil || candidate.Candidate == "" { // null: no more
+	if err := json.Unmarshal(payload, &candidate); err != nil || candidate.Candidate == "" { // null means that there are no more
 		return err
 	}
 	c.mu.Lock()
