@@ -42,7 +42,7 @@ type Project struct {
 	question      *question // nil: no question is open
 }
 
-// question is a question to the user that the model may answer for them.
+// question is an open question to the user. If the user answers aloud or by typing, the model passes the answer on.
 type question struct {
 	inputCount int       // user inputs counted when asked
 	answer     chan bool // has room for one
@@ -55,7 +55,7 @@ type App struct {
 	URL      string    `json:"url"`    // of the displayed version, relative to the gateway's root
 	Files    []string  `json:"files"`  // of that version
 	Version  int       `json:"version"`
-	Versions []Version `json:"versions"`       // oldest first; its number is 1
+	Versions []Version `json:"versions"`       // oldest first; the first has number 1
 	Gone     bool      `json:"gone,omitempty"` // removed to make room for newer apps
 }
 

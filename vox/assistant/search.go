@@ -38,8 +38,8 @@ const (
 // index holds the BM25 statistics of the registry.
 type index struct {
 	terms      []map[string]float64 // by entry: weighted count of each term
-	length     []float64            // by entry: sum of these
-	average    float64              // of length
+	length     []float64            // by entry: sum of the counts in terms
+	average    float64              // mean of length
 	entryCount map[string]float64   // number of entries with a term
 }
 
