@@ -7,7 +7,7 @@ import "time"
 type Codec interface {
 	// ClockRate returns the rate of the RTP timestamps, in Hz.
 	ClockRate() int
-	// DecodedRate returns the best rate to decode to without resampling, in Hz: at most limit, if the codec can decode to that.
+	// DecodedRate returns the best rate to decode to without resampling, in Hz: at most limit, if the codec supports such a rate.
 	DecodedRate(limit int) int
 	// NewDecoder returns a decoder to mono PCM at rate, in Hz. A rate that would need resampling is an error.
 	NewDecoder(rate int) (Decoder, error)

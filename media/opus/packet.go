@@ -52,7 +52,7 @@ func (c Codec) CopyDuration(packet []byte) time.Duration {
 	return 0
 }
 
-// firstFrame returns the packet from its first frame on (RFC 6716, section 3.2).
+// firstFrame returns the part of a packet that begins with its first frame (RFC 6716, section 3.2).
 func firstFrame(packet []byte) []byte {
 	code, p := packet[0]&3, packet[1:]
 	lengths := 0 // number of frame lengths before the first frame

@@ -12,8 +12,7 @@ const (
 	// earlier silence would replace the concealment. The sink's only clock is what is written, so lateness costs it nothing, but
 	// silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack bounds the slack if packets come even later. A sender that stops sending in silence adds all of it at the end of each
-	// turn.
+	// maxSlack bounds the slack if packets come even later. If a sender stops sending in silence, all of it delays the end of each turn.
 	maxSlack = 240 * time.Millisecond
 	// endOfTurn is the part of a pause that always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
 	// detected by the silence after it, and a delay would hold up every answer.

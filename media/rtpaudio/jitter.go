@@ -80,7 +80,7 @@ func (r *reorderer) holdPacket(p packet) bool {
 	return true
 }
 
-// isOvertaken reports whether seq arrives after a packet that follows it.
+// isOvertaken reports whether a packet that follows seq in sequence is already held.
 func (r *reorderer) isOvertaken(seq uint16) bool {
 	return r.heldCount > 0 && int16(seq-r.newest) < 0
 }

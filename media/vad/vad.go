@@ -96,12 +96,12 @@ type Detector struct {
 	spectrum   spectrum
 	dcOffset   float64        // the mean of the samples
 	floor      [bands]float32 // power of the noise
-	mean       [bands]float32 // of the power over 400 ms, in nepers
-	change     float32        // of the bands from their mean, smoothed over 400 ms
+	mean       [bands]float32 // mean of the power over 400 ms, in nepers
+	change     float32        // difference of the bands from mean, smoothed over 400 ms
 	steady     time.Duration  // how long the speech has not changed
 	hiss       time.Duration  // how long noise over the floor has lasted
-	loud       time.Duration  // in a row
-	quiet      time.Duration  // in a row
+	loud       time.Duration  // newest frames of speech in a row
+	quiet      time.Duration  // newest frames without speech in a row
 	voiced     time.Duration
 	isSpeaking bool
 }
