@@ -107,7 +107,8 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	return s, nil
 }
 
-// JSONSchema converts a schema to JSON Schema without references. Like ReadSchema it accepts Google's form, but of any type.
+// JSONSchema converts a schema to JSON Schema without references. It accepts Google's form, like ReadSchema, but also schemas of other
+// types than object.
 func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	schema, err := Decode(text)
 	if err != nil {

@@ -133,7 +133,7 @@ func (b *Board) signURLs(elements []element) []element {
 	return elements
 }
 
-// merge returns the elements of the board after an append. An element with an existing ID replaces that element, also in a form.
+// merge returns the elements of the board after an append. An element with the ID of an existing one replaces that, even in a form.
 func (b *Board) merge(added []element) ([]element, error) {
 	all := withoutPlaces(b.elements)
 	for _, e := range added {

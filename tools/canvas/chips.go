@@ -21,8 +21,8 @@ const (
 	pageAge = 30 * time.Minute
 )
 
-// Chips keeps Google's search suggestions, which a client with a grounded answer must show. They are untrusted HTML, so each is a
-// page of its own, to be shown in a frame. It is an http.Handler for GET canvas/chips.
+// Chips keeps Google's search suggestions, which a client must show with a grounded answer. They are untrusted HTML, so each is a page of
+// its own, to be shown in a frame. It is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
 	pages []page // newest last

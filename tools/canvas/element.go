@@ -22,8 +22,8 @@ const (
 	// a second, and a small photo fits.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds the input before it is cleaned. A clean canvas stays below it, also as a string in JSON, where six bytes may
-	// encode one.
+	// maxInput bounds the input before it is cleaned. A clean canvas stays below it, also as a string in JSON, where up to six bytes encode
+	// one byte.
 	maxInput = 8 * MaxBytes
 
 	// maxText is the maximum length of a label, hint, title or alt in characters; longer ones are cut.

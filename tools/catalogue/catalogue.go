@@ -130,8 +130,8 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	return errors.Join(failures...)
 }
 
-// Tools returns the current tools, in the file's order: an MCP server may have changed its list. A conversation uses the tools at
-// its start. Of two tools with one name, which only such a change can cause, the first wins.
+// Tools returns the current tools, in the file's order: an MCP server may have changed its list. A conversation keeps the tools that were
+// current at its start. Of two tools with one name, which only such a change can cause, the first wins.
 func (c *Catalogue) Tools() []tools.Tool {
 	all, twice := c.listTools()
 	if twice != nil {

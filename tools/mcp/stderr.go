@@ -46,7 +46,7 @@ func (w *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// logLine logs the complete line. It must be called locked.
+// logLine logs the complete line. The caller must hold mu.
 func (w *lines) logLine() {
 	line := bytes.TrimSpace(w.partial)
 	w.partial = w.partial[:0]
