@@ -75,7 +75,7 @@ const (
 	// stepTimeout bounds each network operation.
 	stepTimeout = 10 * time.Second
 
-	// expiryWarning is the least remaining life of a certificate. Let's Encrypt's are renewed 30 days before their end.
+	// expiryWarning is the remaining life of a certificate below which its check fails. Let's Encrypt's are renewed 30 days before their end.
 	expiryWarning = 14 * 24 * time.Hour
 
 	// maxSkew is the greatest accepted difference of clocks: tokens and TURN credentials carry times.
