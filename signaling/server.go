@@ -29,7 +29,7 @@ import (
 // Options configure a [Server].
 type Options struct {
 	Origins []Origin // whose pages may connect, in addition to the gateway's own
-	Hosts   []string // of this gateway, in addition to localhost and addresses, as returned by ParseHost
+	Hosts   []string // names of this gateway as returned by ParseHost, in addition to localhost and addresses
 	Access  *access.Gate
 	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. It must not
 	// block.
@@ -39,9 +39,9 @@ type Options struct {
 
 // Endpoint is a path with its handlers.
 type Endpoint struct {
-	Pattern string       // of [http.ServeMux]
-	Handler http.Handler // of requests; nil means only Socket
-	Socket  http.Handler // of WebSockets at the same path; nil means none
+	Pattern string       // in the syntax of [http.ServeMux]
+	Handler http.Handler // for requests other than WebSockets; nil means only Socket is served
+	Socket  http.Handler // for WebSockets at the same path; nil means none are accepted
 
 	// Public allows requests without a check of the origin, as for the page: pages of any other origin may send them,
 	// but cannot read the answer. WebSockets are never public.

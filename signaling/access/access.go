@@ -65,7 +65,7 @@ type Gate struct {
 	usages    map[budgetOwner]*ownerUsage
 	sweptAt   time.Time
 	bodyFreed chan struct{}             // closed, and replaced, when request bodies are released
-	bodies    map[*requestBody]struct{} // with reserved bytes
+	bodies    map[*requestBody]struct{} // request bodies that have reserved bytes
 }
 
 // New returns a gate. It fails if the keys file cannot be read or is invalid.
@@ -272,10 +272,10 @@ var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This co
 // caller.
 func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
-// AuthorizeControl rejects a client that may not control a running conversation, such as join an OpenAI call or end it.
-// Allowed are: the caller that began it, with a token of the same key for the same person, even if expired; the server
-// key in whose name it was begun, if it may mint tokens; and a key that may watch it. token came by way of the
-// protocol; empty means use that of the request.
+// AuthorizeControl rejects a client that may not control a running conversation, for example join an OpenAI call or end
+// it. Allowed are: the caller that began it, with a token of the same key for the same person, even if expired; the
+// server key in whose name it was begun, if it may mint tokens; and a key that may watch it. token is the one that the
+// protocol carries; empty means use that of the request.
 func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.isConfigured() {

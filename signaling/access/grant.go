@@ -21,8 +21,8 @@ type Grant struct {
 	Tools      []string `json:"tools,omitempty"`      // of the gateway; empty means none
 	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0 means no limit
 	Sessions   int      `json:"sessions,omitempty"`   // concurrent, of this token; 0 means no limit of its own
-	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, in all; 0 means no limit
-	Dollars    float64  `json:"dollars,omitempty"`    // in US dollars, in all; 0 means no limit
+	Tokens     int      `json:"tokens,omitempty"`     // tokens of Gemini that may be used in all; 0 means no limit
+	Dollars    float64  `json:"dollars,omitempty"`    // US dollars that may be spent in all; 0 means no limit
 
 	// Agent is the agent that answers; nil means the client chooses. Agents are those of the operator that the client may
 	// choose; empty means all.

@@ -42,7 +42,7 @@ var privileges = []string{MayMint, MayWatch, MayWatchAll, MayListen, MayTalk, Ma
 type keysFile struct {
 	Secret  string   `json:"secret"` // signs minted tokens: 32 random bytes in base64url
 	Keys    []Key    `json:"keys"`
-	Issuers []Issuer `json:"issuers,omitempty"` // of tokens made by the backend
+	Issuers []Issuer `json:"issuers,omitempty"` // external issuers, such as the backend, whose tokens are accepted
 	// Proxy applies to people identified by the header of a trusted proxy.
 	Proxy Issuance `json:"proxy"`
 }

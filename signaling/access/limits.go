@@ -16,11 +16,11 @@ import (
 type Limits struct {
 	Sessions           int // concurrent conversations, in all
 	SessionsPerAddress int
-	SessionsPerKey     int // of a server key or an issuer without its own limit
+	SessionsPerKey     int // concurrent conversations of a server key or an issuer without its own limit
 	NewPerSecond       int // new conversations, in all
 	NewPerSecondPerKey int
-	NewPerMinute       int // of an address
-	CallsPerMinute     int // of an address, for short calls: REST
+	NewPerMinute       int // new conversations of an address
+	CallsPerMinute     int // short calls of an address, such as REST
 	Parked             int // conversations that wait for their lost client, in all
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
@@ -127,7 +127,7 @@ type ownerUsage struct {
 	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil means no limit
 	hasBudget                   bool          // its spending is limited
 	day                         string
-	expires                     time.Time // of a token
+	expires                     time.Time // expiry of a token; zero for other owners
 }
 
 // remaining returns how much of a budget is neither spent nor reserved here. Reservations of others are only in the
@@ -227,7 +227,8 @@ func addressBlock(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
-// CountUnopened counts a socket without its first message; done is called when it has arrived, or the socket is closed.
+// CountUnopened counts a socket that has not sent its first message. Call done when that has arrived, or the socket is
+// closed.
 func (v *Client) CountUnopened() (done func(), err error) {
 	g := v.gate
 	if g == nil {

@@ -45,7 +45,7 @@ const (
 type tokenClaims struct {
 	jwt.RegisteredClaims
 	Key   string `json:"key,omitempty"`   // server key that it was minted for
-	Once  bool   `json:"once,omitempty"`  // for one conversation
+	Once  bool   `json:"once,omitempty"`  // the token is for one conversation
 	Grant *Grant `json:"grant,omitempty"` // nil: the issuer's grant
 }
 

@@ -162,7 +162,7 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	if p := cmp.Or(c.nextPeer, c.peer); p != nil {
 		return c.addCandidate(p, line)
 	}
-	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one too many, so that add reports it
+	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one too many is kept, so that AddCandidate reports it
 		c.earlyCandidates = append(c.earlyCandidates, line)
 	}
 	return nil

@@ -47,7 +47,7 @@ type file struct {
 // Status describes the gateway to a page, as JSON at /status.
 type Status struct {
 	Backend string   `json:"backend"` // what answers: gemini, vertex or emulator
-	Models  []string `json:"models"`  // that it has, the default first
+	Models  []string `json:"models"`  // models that the backend has, the default first
 }
 
 // Handler serves a site, status at /status, and library, a [BuildPackage] or nil, at /voxgate.tgz. Pages load their scripts and
@@ -166,7 +166,8 @@ func (s *Site) withBackend(backend string) *Site {
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
-// withVersion changes the references of a page in a folder to scripts and styles into cacheable ones.
+// withVersion changes a page's references to scripts and styles into their addresses under /v/VERSION/, which browsers
+// cache permanently. folder is the page's.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {

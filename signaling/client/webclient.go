@@ -31,7 +31,7 @@ type webClient struct {
 	socketLost   <-chan struct{} // closed when the socket is lost
 
 	done    chan struct{} // closed when the loop has ended
-	cameras rtc.Cameras   // of its peers
+	cameras rtc.Cameras   // cameras of the client's peers
 
 	socketPace, channelPace *signaling.RateLimiter
 
@@ -53,8 +53,8 @@ type webClient struct {
 	earlyCandidates []string // candidates that arrived before an offer
 	earlyOffer      *string  // an offer that arrived before CONNECT_GEMINI
 	joiners         [routeChannel + 1]protocol.Joiner
-	mic             *bridge.Microphone // of audio by socket
-	sampleReader    media.SampleReader // of audio by socket
+	mic             *bridge.Microphone // for audio that comes by socket
+	sampleReader    media.SampleReader // decodes audio that comes by socket
 	voice           *peer              // the peer that plays the voice, or nil: see routeVoice
 	voiceTo         destination
 	audioBySocket   bool            // the client sends audio by socket, so the voice is not held for a connecting peer
@@ -213,7 +213,7 @@ const protocolName = "web"
 func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
 	open.Origin.Protocol, open.Origin.HasScreen = protocolName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
-		if e := bridge.AsError(err); e.Field != "" { // of what was asked for
+		if e := bridge.AsError(err); e.Field != "" { // the error is about a field of the request
 			e.Field = "payload." + e.Field
 		}
 		return bridge.SessionRequest{}, err

@@ -76,7 +76,7 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 	var filledAt time.Time           // when keys last reached maxKeys; zero: not recently
 	var timeout <-chan time.Time     // ends the number or the secret; nil while neither is pending
 	var open *pendingEntry           // nil while no collection is open
-	var entryDone chan time.Duration // of the newest entry; nil once it has ended
+	var entryDone chan time.Duration // reports the end of the newest entry; nil once it has ended
 	var secretFor time.Duration      // how long keys stay secret after it
 	if c := p.secret.Load(); c != nil {
 		secretFor = c.keyTimeout()

@@ -30,7 +30,7 @@ var (
 type Menu struct {
 	mu            sync.Mutex
 	hasSpeech     bool     // since the latest keys
-	words         []string // of that speech
+	words         []string // words of the speech since the latest keys
 	announcements []*announcement
 	current       *announcement // the announcement that keys are pressed for; nil until then
 }

@@ -84,8 +84,8 @@ type section struct {
 	mid       string
 	hasMid    bool      // otherwise mid was assigned by us, and is not in the answer
 	offered   bool      // see isOffered
-	accepted  bool      // in the answer
-	client    direction // from the client's view
+	accepted  bool      // the answer accepts the section
+	client    direction // direction of the media from the client's view
 	encodings []webrtc.RTPCodecParameters
 }
 
@@ -99,7 +99,7 @@ func (o Offer) Channel() bool { return o.channel }
 
 // codec is a supported codec for audio.
 type codec struct {
-	name     string // in an rtpmap
+	name     string // encoding name in an rtpmap
 	mimeType string
 	new      func(opus.DecoderChoice) media.Codec
 }

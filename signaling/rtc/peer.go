@@ -66,9 +66,9 @@ type PeerOptions struct {
 	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
-	Opened  func(*Channel)                    // with the data channel
-	Closed  func(*Channel)                    // with the data channel, even if it had not opened
-	Message func(message []byte, isText bool) // from the data channel
+	Opened  func(*Channel)                    // called with the data channel when it has opened
+	Closed  func(*Channel)                    // called with the data channel when it has closed, even if it had not opened
+	Message func(message []byte, isText bool) // receives the messages of the data channel
 }
 
 // AnyChannel as [PeerOptions].Channel accepts the first data channel with any label.
@@ -95,12 +95,12 @@ type Peer struct {
 	offer      Offer       // the last answered offer
 	stopped    bool        // the client has stopped all sections: its next offer needs a new peer
 	tag        string      // mid of the section that carries the transport; "" without one, and before the first answer
-	index      int         // of that section
+	index      int         // index of the section with the mid tag
 	mids       []string    // sections accepted by the last answer, which share the transport
 	setup      string      // the client's a=setup in its first offer, which stays; "" before it
 	role       string      // our role in DTLS
-	chosen     *codec      // of the first offer with audio; further offers must have it; nil before that
-	codec      media.Codec // for chosen
+	chosen     *codec      // codec of the first offer with audio, which further offers must have; nil before that
+	codec      media.Codec // implementation of chosen
 	pionOffer  string      // the newest offer given to Pion
 	repeats    uint64      // answers that were made from earlier ones of Pion
 	output     *voice      // nil until the first offer that receives the voice

@@ -140,7 +140,7 @@ func (k *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// findPacket copies a packet to out, if it is stored and may be sent now. Needs answering.
+// findPacket copies a packet to out, if it is stored and may be sent now. The caller must hold the lock answering.
 func (k *sentPackets) findPacket(sequence uint16, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

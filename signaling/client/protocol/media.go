@@ -106,7 +106,7 @@ type RealtimeInput struct {
 	Deprecated bool             // sent as chunks or mediaChunks
 	PCM        []int16          // nil without audio
 	Rate       int              // of PCM in Hz, 8000 to 48000
-	MediaType  string           // of Picture: JPEG or PNG
+	MediaType  string           // media type of Picture: JPEG or PNG
 	Picture    []byte           // nil without an image
 }
 

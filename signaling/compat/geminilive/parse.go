@@ -352,7 +352,7 @@ func isEmptyObject(raw json.RawMessage) bool {
 	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
-// isEmptyList reports whether the only content of an object is an empty list.
+// isEmptyList reports whether an object has only one field, with this name, and that is an empty list.
 func isEmptyList(raw json.RawMessage, name string) bool {
 	fields, err := readObject(raw, name)
 	var list []json.RawMessage

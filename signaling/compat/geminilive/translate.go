@@ -123,7 +123,7 @@ func serverContent(fields object) []byte {
 	return tools.Encode(object{"serverContent": tools.Encode(fields)})
 }
 
-// The parts of a message around the voice.
+// The parts of a message with audio, before and after the base64 text.
 var (
 	voiceHead = fmt.Appendf(
 		nil,

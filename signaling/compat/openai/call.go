@@ -45,7 +45,8 @@ type engine interface {
 	Do(bridge.Command) error
 }
 
-// listener is a connection that receives the conversation's events: the first one, or a second one.
+// listener is a connection that receives the conversation's events: the one that began the conversation, or a further
+// one.
 type listener struct {
 	out interface { // sends to the client; never blocks
 		PutText(event []byte)
@@ -262,8 +263,8 @@ func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.BackpressureOutput]. It is true only if all connections are full: one slow connection among
-// others is lost.
+// Full implements [media.BackpressureOutput]. It is true only if all connections are full: the voice does not wait for
+// a single slow one, which is lost if its queue grows too long.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ type userSpeech struct {
 	partialFrame []int16 // less than a frame of audio
 }
 
-// resetState starts over in another turn-taking mode.
+// resetState discards the state of the current speech, because the turn-taking mode has changed.
 func (e *userSpeech) resetState() {
 	e.itemID, e.state, e.activityOpen, e.partialFrame = "", nothingToAnswer, false, nil
 }
@@ -63,7 +63,7 @@ func (e *userSpeech) stopSpeech(at time.Duration) {
 	e.commitSpeech(e.itemID, at)
 }
 
-// commitSpeech creates the item for the speech until then.
+// commitSpeech creates the item for the current speech, which ends at the position until.
 func (e *userSpeech) commitSpeech(id string, until time.Duration) {
 	i := newMessage(id, roleUser, completed, part{Type: inputAudio})
 	i.voiceDuration = max(0, until-e.speechStart)

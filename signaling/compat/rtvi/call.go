@@ -44,7 +44,7 @@ type call struct {
 
 	mu         sync.Mutex
 	events     eventWriter
-	outChannel *signaling.DataChannel // of the newest peer
+	outChannel *signaling.DataChannel // data channel of the newest peer
 }
 
 // Serve implements [bridge.Caller].
@@ -179,7 +179,7 @@ func (c *call) Notify(e bridge.Event) {
 type message struct {
 	Label, Type, ID string
 	Data            json.RawMessage
-	Message         struct { // of the transport
+	Message         struct { // message of the transport
 		Type          string
 		ReceiverIndex int `json:"receiver_index"`
 		Enabled       bool

@@ -104,13 +104,13 @@ func writeError(w http.ResponseWriter, err error) {
 // request is the body of every request.
 type request struct {
 	SDP     string          `json:"sdp"`
-	ID      string          `json:"pc_id"` // of an existing call, or empty
+	ID      string          `json:"pc_id"` // ID of an existing call, or empty
 	Restart bool            `json:"restart_pc"`
 	Data    json.RawMessage `json:"request_data"`
 	Camel   json.RawMessage `json:"requestData"` // client-js' name for it
 
 	Candidates []candidate     `json:"candidates"`
-	Body       json.RawMessage `json:"body"` // of /start
+	Body       json.RawMessage `json:"body"` // body of a request to /start
 }
 
 type candidate struct {

@@ -42,7 +42,7 @@ type call struct {
 	stages
 	transferState
 	liveness
-	earlySDP  earlyAnswers // to our INVITE; used only by the goroutine that dials
+	earlySDP  earlyAnswers // early answers to our INVITE; used only by the goroutine that dials
 	lookupErr error        // error of looking up the trunk's servers, if none was found
 
 	replaces *call         // the call whose conversation this one continues; may be nil

@@ -92,7 +92,7 @@ func (r *callMedia) applyAnswer(sdp []byte) error {
 
 // offeredTypes returns the payload types of our newest offer. Needs mu.
 func (r *callMedia) offeredTypes() (list []payload, events uint8) {
-	if r.peer != nil { // that repeated the agreement
+	if r.peer != nil { // our newest offer repeated the agreement
 		if r.agreed.event != nil {
 			events = r.agreed.event.number
 		}

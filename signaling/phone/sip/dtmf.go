@@ -24,7 +24,7 @@ const keys = "0123456789*#ABCD"
 // continues it, by sequence number, end bit and duration.
 type digitReader struct {
 	hasBegun  bool
-	ssrc      uint32 // of the newest packet, as are the fields below
+	ssrc      uint32 // SSRC of the newest packet; the fields below are about that packet, too
 	sequence  uint16
 	timestamp uint32
 	duration  uint16

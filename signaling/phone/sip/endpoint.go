@@ -251,7 +251,7 @@ func (d *Server) Close() {
 	d.waitForCalls()
 	d.registrar.unregisterAll()
 	d.mu.Lock()
-	d.isStopped = true // to respond by a closed socket, sipgo would open another one
+	d.isStopped = true // because sipgo opens another socket to respond by a closed one
 	d.mu.Unlock()
 	d.serving.Wait()
 	_ = d.agent.Close()

@@ -41,7 +41,7 @@ func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTr
 	case errors.Is(err, errNoACK):
 		_ = tx.Respond(c.dialog.buildResponse(req, 504, "Server Time-out"))
 		return errNoPRACK
-	case errors.Is(err, errHungUp): // by BYE, before our final response (RFC 3261, section 15.1.2)
+	case errors.Is(err, errHungUp): // by BYE, which may come before our final response (RFC 3261, section 15.1.2)
 		_ = tx.Respond(c.dialog.buildResponse(req, 487, "Request Terminated"))
 	}
 	return err

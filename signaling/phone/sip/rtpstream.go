@@ -34,7 +34,7 @@ type portPool struct {
 
 type usedPort struct {
 	number int    // 0 if the system chooses
-	ssrc   uint32 // of the previous call
+	ssrc   uint32 // the peer's SSRC in the previous call on this port
 }
 
 func newPortPool(address string, first, last int) *portPool {
@@ -113,8 +113,8 @@ type stream struct {
 	sourceTracker
 	codecChange
 	in, out  *srtp.Context // nil without SRTP
-	incoming rtp.Header    // of the packet being read
-	header   rtp.Header    // of the packet being sent
+	incoming rtp.Header    // header of the packet being read
+	header   rtp.Header    // header of the packet being sent
 	plain    [12 + media.MaxPacketBytes]byte
 	raw      []byte // encrypted
 	sent     struct {

@@ -78,7 +78,7 @@ type crypto struct {
 // description is a peer's session description (RFC 8866, RFC 3264), reduced to its audio.
 type description struct {
 	host      string         // destination for our packets: an address or a name
-	remote    netip.AddrPort // the same with its port; the address is invalid if host is an unresolved name
+	remote    netip.AddrPort // host with its port; the address is invalid if host is an unresolved name
 	direction string         // from the peer's view: sendrecv, sendonly, recvonly or inactive
 	payloads  []payload      // the supported ones, in the peer's order
 	events    []event
@@ -153,7 +153,7 @@ type agreement struct {
 	events           []uint8   // payload types of incoming digits
 	event            *event    // for outgoing digits; nil if not supported
 	pauses           uint8     // payload type of comfort noise; 0 if not agreed
-	comfort          uint8     // the same for the current codec; 0 if that needs none
+	comfort          uint8     // payload type of comfort noise for the current codec; 0 if the codec needs none
 	in, out          *crypto   // nil without SRTP
 	isHeld           bool      // the peer does not want to receive
 	isSilent         bool      // the peer does not send

@@ -19,8 +19,8 @@ const askTimeout = 5 * time.Second
 type Decision struct {
 	Action string         `json:"action"` // accept, reject or refer
 	Agent  *agents.Choice `json:"agent"`  // answers instead of the number's agent; may be nil
-	Status int            `json:"status"` // of a reject; 603 unless within 400 to 699
-	To     string         `json:"to"`     // of a refer: a SIP URI
+	Status int            `json:"status"` // status of a reject; 603 unless within 400 to 699
+	To     string         `json:"to"`     // target of a refer: a SIP URI
 }
 
 // askWebhook asks the operator's webhook what to do with a call, if one is configured, and returns a refusal or nil. If the webhook does
