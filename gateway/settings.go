@@ -179,7 +179,7 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 	f.StringVar(&s.sip, "sip", "", "JSON `file` of SIP lines and the agents that answer them (docs/sip.md); empty: no SIP")
 }
 
-// parseList returns the Set function of a flag with comma-separated values, which parse reads.
+// parseList returns the Set function of a flag with comma-separated values. parse reads each value.
 func parseList[T any](target *[]T, parse func(string) (T, error)) func(string) error {
 	return func(v string) error {
 		*target = nil

@@ -27,7 +27,7 @@ type tlsSettings struct {
 	cert, key string // files
 	domains   []string
 	cache     string // a folder
-	directory string // a URL; "": Let's Encrypt's
+	directory string // URL of the CA's ACME directory; "" is Let's Encrypt's
 }
 
 func (s *tlsSettings) addFlags(f *flag.FlagSet) {

@@ -236,7 +236,7 @@ func (c *checkRun) checkHTTP(ctx context.Context) bool {
 func (c *checkRun) checkClock(date string, now time.Time) {
 	serverTime, err := http.ParseTime(date)
 	if err != nil {
-		return // there is none
+		return // the response has no Date header
 	}
 	if skew := serverTime.Sub(now).Round(time.Second); skew.Abs() > maxSkew {
 		c.fail("clock", fmt.Sprintf("the server's clock differs by %v from ours", skew),
