@@ -290,7 +290,7 @@ func (d *Desk) addTool(_ context.Context, a choice) (json.RawMessage, error) {
 	return tools.Encode(map[string]any{"added": e, "integration_prompt": did.IntegrationPrompt}), nil
 }
 
-// ReplayActions returns the client's actions for everything in the project, in the order of the conversation.
+// ReplayActions returns the actions that show a new client everything in the project, in the order of the conversation.
 func (d *Desk) ReplayActions() (made []Action) {
 	s := d.Project.Status()
 	for _, e := range s.Tools {

@@ -164,7 +164,7 @@ func parseDocument(answer string) ([]file, error) {
 	return []file{{path: "index.html", text: answer[begin[0]:ends[len(ends)-1][1]] + "\n"}}, nil
 }
 
-// validPath matches folders and a file of plain characters, none of them hidden.
+// validPath matches the path of a file, with or without folders. All names consist of plain characters and are not hidden.
 var validPath = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
 
 // checkPath returns an error if the path of an app's file is invalid.

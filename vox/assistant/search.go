@@ -184,7 +184,7 @@ func candidates(summary string, s Status) []Entry {
 	return best
 }
 
-// minScore is the minimum score of a recommendation by words alone: one rare word in the tags, or two in the description.
+// minScore is the minimum score of a recommendation by words alone: the score of one rare word in the tags, or of two in the description.
 const minScore = 4
 
 // namedIn returns the entries whose names are among the terms.
