@@ -19,7 +19,7 @@ type Impairment struct {
 	Down      bool          `json:"down"`      // everything is lost
 }
 
-// Burst is the simple Gilbert-Elliott model: in the bad state every packet is lost.
+// Burst describes losses of several packets in a row. It is the simple Gilbert-Elliott model: in the bad state every packet is lost.
 type Burst struct {
 	Loss   float64 `json:"loss"`   // share lost
 	Length float64 `json:"length"` // mean number of packets in a row, at least 1

@@ -73,7 +73,7 @@ type Pacer struct {
 	OnCrash func(error)
 	Logger  *slog.Logger // for that panic (nil: the default logger)
 
-	// markMu is held while marks are called, so that they run in order. It is locked before mu.
+	// markMu is held while callbacks of marks run, so that they run in order. It is locked before mu.
 	markMu sync.Mutex
 
 	mu            sync.Mutex
@@ -85,9 +85,9 @@ type Pacer struct {
 	isTicking     bool // the ticker calls onTick
 	queue         queue
 	queuedTotal   int64  // samples queued in total
-	marks         []mark // waiting, by position
-	readyMarks    []mark // resolved, but not called yet
-	isCallingMark bool   // a mark is being called
+	marks         []mark // marks whose sound is waiting, by position
+	readyMarks    []mark // marks whose callback is to be called next
+	isCallingMark bool   // the callback of a mark is running
 	stats         Stats
 
 	inTalkspurt bool          // within a talkspurt or its trail
@@ -144,9 +144,9 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// AddMark calls f once: with true when all sound written before has been passed to the output, or at once if none is waiting; with
-// false when that sound was flushed or dropped. Marks are called one at a time, in order, by the ticker or within a method of the
-// pacer. f must not block or call the pacer; it may post to a channel that has room.
+// AddMark calls f once: with true when all sound written before has been passed to the output, or at once if none is waiting; with false
+// when that sound was flushed or dropped. The callbacks of all marks are called one at a time, in order, by the ticker or within a method
+// of the pacer. f must not block or call the pacer; it may post to a channel that has room.
 func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -170,9 +170,9 @@ func (p *Pacer) CallInOrder(f func(given bool)) {
 	f(true)
 }
 
-// Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and none of it is written
-// any more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output
-// with a lead gets nothing: what it got early is void, and the next frame's PTS is the current time again.
+// Flush drops all waiting sound. When it returns, the callbacks of its marks have been called with false, and none of the sound is written
+// any more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output with a
+// lead gets nothing: what it got early is void, and the next frame's PTS is the current time again.
 func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -223,9 +223,9 @@ func (p *Pacer) SetTap(t Tap) {
 	p.mu.Unlock()
 }
 
-// AttachOutput sends what is waiting and what follows to out, at the pacer's rate; its first frame opens a talkspurt. With nil,
-// sound is discarded and marks are called with true at once, unless the pacer is on hold. After it returns, the former output gets
-// no more frames.
+// AttachOutput sends what is waiting and what follows to out, at the pacer's rate; its first frame opens a talkspurt. With nil, sound is
+// discarded and callbacks of marks are called with true at once, unless the pacer is on hold. After it returns, the former output gets no
+// more frames.
 func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -245,13 +245,13 @@ func (p *Pacer) AttachOutput(out media.Output) {
 	p.updateOutput()
 }
 
-// SetHold(true) keeps sound, at most the newest 10 s, instead of sending or discarding it, and delays marks.
+// SetHold(true) keeps sound, at most the newest 10 s, instead of sending or discarding it, and delays the callbacks of marks.
 func (p *Pacer) SetHold(on bool) {
 	p.mu.Lock()
 	p.isHeld = on
 	p.trimHeld()
 	if !on {
-		p.resolveMarks(true) // marks before the first sound are called before it
+		p.resolveMarks(true) // callbacks of marks before the first sound are called before it is sent
 	}
 	p.unlock()
 	p.mu.Lock()
@@ -287,7 +287,7 @@ func (p *Pacer) Stats() Stats {
 	return p.stats
 }
 
-// Close drops all waiting sound and calls its marks with false. Nothing is written after it returns.
+// Close drops all waiting sound and calls the callbacks of its marks with false. Nothing is written after it returns.
 func (p *Pacer) Close() {
 	p.mu.Lock()
 	p.isClosed = true
@@ -297,7 +297,7 @@ func (p *Pacer) Close() {
 	p.callMarks()
 }
 
-// unlock releases mu and calls the marks that are ready, also those resolved by other goroutines.
+// unlock releases mu and calls the callbacks of the marks in readyMarks, also of those that other goroutines have put there.
 func (p *Pacer) unlock() {
 	pending := len(p.readyMarks) > 0
 	p.mu.Unlock()

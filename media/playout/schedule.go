@@ -20,8 +20,8 @@ func (p *Pacer) onTick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does the work of one tick, but stops at a mark and calls it: sound behind a mark must not be sent before the mark is
-// called. again reports whether the same tick has more to do.
+// tickUpToMark does the work of one tick, but stops at a mark and calls its callback: sound behind a mark must not be sent before that.
+// again reports whether the same tick has more to do.
 func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -80,8 +80,8 @@ func (p *Pacer) advance(now time.Duration) bool {
 	return p.inTalkspurt || waiting > 0
 }
 
-// sendAhead sends an output with a lead the sound that it may have by now. It stops at a mark that must be called first; the ticker
-// continues after it.
+// sendAhead sends an output with a lead the sound that it may have by now. It stops at a mark whose callback must be called first; the
+// ticker continues after it.
 func (p *Pacer) sendAhead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()

@@ -26,7 +26,7 @@ const (
 	maxMisorder = 100
 	// maxReadErrors in a row end Run: a UDP socket reports a few of them (ICMP) and goes on working.
 	maxReadErrors = 50
-	// maxPacketSize is a bit more than fits in an Ethernet frame.
+	// maxPacketSize bounds a received packet, in bytes: a bit more than fits in an Ethernet frame.
 	maxPacketSize = 2048
 )
 
@@ -140,7 +140,7 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	return s.run(ctx, src)
 }
 
-// run is the loop of Run.
+// run reads and handles packets until there is nothing more to read. Its result is the result of Run.
 func (s *stream) run(ctx context.Context, src Reader) error {
 	var (
 		buf       = make([]byte, maxPacketSize)

@@ -255,7 +255,7 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	missing := int32(p.ts - s.ts)
 	switch {
 	case p.isCopy && missing < 0:
-		return nil // a copy of sound that came in time, in place of lost padding
+		return nil // the copied sound has already come; the lost packet was padding
 	case s.isStarted && missing > 0:
 		if err := s.fillGap(media.Duration(int(missing), s.meter.clock), lostPackets > 0, p, now); err != nil {
 			return err

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	analysedRate = 8000 // minimum rate of the analysed sound, which is less than twice this: the voice has its power below 4 kHz
+	analysedRate = 8000 // in Hz. Higher rates are reduced, to less than twice this: the voice has its power below 4 kHz
 	fftSize      = 256  // samples: 30 ms at 8 kHz, 20 ms at 12 kHz
 	bins         = fftSize / 2
 	bands        = 13
