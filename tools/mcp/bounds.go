@@ -27,7 +27,7 @@ var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFra
 // boundedBody is the body of a server's HTTP response. It fails if a message in it is too long, and is closed when its call ends.
 type boundedBody struct {
 	io.ReadCloser
-	isStream bool // of events, each ended by an empty line
+	isStream bool // the body is a stream of events, each ended by an empty line
 	size     int  // of the current message
 	atStart  bool // of a line
 	release  func() bool

@@ -108,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	if err := s.startFirst(ctx); err != nil {
 		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
-		if s.current() == nil { // it may run, and only lack a tool
+		if s.current() == nil { // if it runs, it only lacks a configured tool
 			s.recordEnd(err, 0)
 			s.work.Go(s.keepStarting)
 		}
