@@ -600,7 +600,7 @@ func WhipRequest(t *testing.T, method, url, body string, header ...string) (*htt
 // whipCall is a WHIP client, implemented with Pion.
 type whipCall struct {
 	*Phone
-	Session string // its URL
+	Session string // URL of the session, for later requests
 	Etag    string
 }
 
