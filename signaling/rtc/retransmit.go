@@ -102,7 +102,7 @@ type sentPackets struct {
 	out       slot
 }
 
-// slot holds a packet, in memory that is reused.
+// slot holds one of the kept packets, in memory that is reused for later ones.
 type slot struct {
 	header     rtp.Header
 	extensions []rtp.Extension

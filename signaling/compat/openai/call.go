@@ -157,7 +157,7 @@ func (c *call) setEngine(s engine) {
 
 // handleMessage handles a message that a client has sent over a connection.
 func (c *call) handleMessage(l *listener, m signaling.Message) {
-	if c.isBeforeClientTurns() { // marks of speech would be rejected
+	if c.isBeforeClientTurns() { // a bridge.Activity would be rejected
 		select {
 		case <-c.modelReady:
 		case <-c.callEnded:
@@ -209,8 +209,9 @@ func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	})
 }
 
-// decideInOrder calls decide, and executes its commands before any other decision. Audio and events may arrive in different
-// goroutines, and a mark of speech must not overtake an earlier one. pendingCommands are executed first.
+// decideInOrder calls decide, and executes its commands before any other decision. Audio and events may arrive in
+// different goroutines, and a mark of speech ([bridge.Activity]) must not overtake an earlier one. pendingCommands are
+// executed first.
 func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
@@ -280,7 +281,8 @@ func (c *call) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// endCall reports the reason for the end to the connections, if it is an error. own may not be a listener yet.
+// endCall reports the reason for the end to all connections, if it is an error. own is the connection that began the
+// call; it is informed even if it is not a listener yet.
 func (c *call) endCall(own *listener, err error) {
 	c.updateDialogue(nil, func(d *dialogue) {
 		if !slices.Contains(c.listeners, own) {

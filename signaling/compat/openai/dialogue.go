@@ -143,7 +143,7 @@ func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 }
 
 // onSpeech follows the engine's speech detection in the mode modelDetectsTurns. In the other modes it does nothing: the
-// event echoes our own marks of speech.
+// event echoes marks of speech ([bridge.Activity]) that we have sent.
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turnMode() != modelDetectsTurns {
 		return nil

@@ -64,8 +64,8 @@ func (o *localAddr) host(peer netip.Addr) string {
 	return o.address(peer).String()
 }
 
-// address returns our media address for a peer: the external one, for a name the one of the peer's family, or that of the interface towards
-// the peer.
+// address returns our media address for a peer: the configured external one, if any, or else that of the interface
+// towards the peer. If the external one is a name, it returns that name's address of the peer's family, IPv4 or IPv6.
 func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case o.fixed.IsValid():

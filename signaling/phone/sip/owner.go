@@ -62,7 +62,7 @@ func (c *call) mayCome(from netip.Addr, transport string) (ok bool, names []stri
 	return false, names
 }
 
-// addOwner allows further requests of a dialog from an address, and allows its challenges to be answered.
+// addOwner adds an address to the owners of a dialog: it may send further requests, and its challenges are answered.
 func (d *dialog) addOwner(hostport string) {
 	from, err := netip.ParseAddrPort(hostport)
 	if err != nil {
