@@ -74,8 +74,8 @@ type operatorStatus struct {
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
 	Disks             []diskStatus       `json:"disks,omitempty"`      // of recordings, and of files of calls
 	Today             dayStatus          `json:"today"`
-	Now               int                `json:"now"`        // conversations
-	SessionsEnded     float64            `json:"ended"`      // conversations
+	Now               int                `json:"now"`        // conversations that are running
+	SessionsEnded     float64            `json:"ended"`      // conversations that have ended
 	Dollars           float64            `json:"dollars"`    // cost of Gemini
 	Refusals          map[string]float64 `json:"refusals"`   // by rule
 	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
@@ -92,7 +92,7 @@ type diskStatus struct {
 
 // dayStatus holds the counts since midnight (UTC), or since the start.
 type dayStatus struct {
-	SessionsBegun int     `json:"begun"` // conversations
+	SessionsBegun int     `json:"begun"` // conversations that have begun
 	Dollars       float64 `json:"dollars"`
 }
 

@@ -20,7 +20,7 @@ const privateTimeout = 2 * time.Minute
 // health holds the state of the gateway that the operator can read, and the commands that the operator can give.
 type health struct {
 	ready    func() bool
-	degraded func() bool // the shared store does not answer
+	degraded func() bool // reports that the shared store does not answer
 	leave    func()      // begins the drain: takes no more calls, and moves calls to other gateways; does not block
 	running  func() int
 	page     string // the URL of the gateway's page
