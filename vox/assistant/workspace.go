@@ -65,7 +65,7 @@ func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 func CheckWorkspace(dir string) error {
 	at := filepath.Clean(dir)
 	folder, err := os.Stat(at)
-	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be created
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be created, so check the folder above it
 		at = filepath.Dir(at)
 		folder, err = os.Stat(at)
 	}
