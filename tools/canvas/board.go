@@ -150,7 +150,7 @@ func (b *Board) merge(added []element) ([]element, error) {
 	return all, b.check(all)
 }
 
-// findElement returns the element with an ID, and whether it is in a form, or nil.
+// findElement returns the element with an ID, or nil. form reports whether the element is in a form.
 func findElement(elements []element, id string) (place *element, form bool) {
 	if id == "" {
 		return nil, false

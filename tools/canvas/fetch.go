@@ -96,7 +96,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		// A client that stops reading must release its slot. Where this cannot be set, nothing is served over a network.
+		// With this deadline a client that stops reading cannot occupy a slot. Only writers without a network connection have no deadlines.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(deadline)
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
