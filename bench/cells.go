@@ -430,7 +430,8 @@ type toolRun struct {
 // toolTime is the duration of a tool run.
 const toolTime = 3 * time.Second
 
-// serveTool is the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to m.tools.
+// serveTool serves a request of the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to
+// m.tools.
 func (m *model) serveTool(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body) // a server detects the end of its client only after that
 	run := toolRun{start: time.Now()}

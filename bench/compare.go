@@ -91,7 +91,7 @@ type report struct {
 	Began        time.Time `json:"began"`
 	Seconds      float64   `json:"seconds"`
 	Machine      string    `json:"machine"`
-	SendDelay    float64   `json:"late"` // median delay of packets that bench itself has sent late, in ms
+	SendDelay    float64   `json:"late"` // median delay with which bench itself sent its packets, in ms
 	SendDelayP99 float64   `json:"lateP99"`
 	Figures      []figure  `json:"figures"`
 }

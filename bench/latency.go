@@ -32,7 +32,7 @@ type tempo struct {
 	// A trial is silence, except for its last 100 ms, and a beep that begins somewhere in the next packet. The reply, 150 ms and some
 	// silence, ends before the next beep.
 	trial time.Duration
-	// An interruption begins within 20 ms after voiceBefore of the voice. silenceAfter follows it.
+	// The model interrupts its answer voiceBefore after its start, or up to 20 ms later. Then it is silent for silenceAfter.
 	voiceBefore, silenceAfter time.Duration
 }
 

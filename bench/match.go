@@ -22,8 +22,8 @@ const (
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together: long enough that a vowel is not confused with its neighbour,
-	// short enough to follow a jitter buffer. The search includes as many blocks around them.
+	// groupFrames is the number of blocks that are searched together: long enough that a vowel is not confused with its neighbour, short
+	// enough to follow a jitter buffer. The search compares twice as many blocks, including their neighbours.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
 	sure        = 0.7 // correlation of a group above which the search ends
