@@ -33,7 +33,7 @@ type Path struct {
 	impairment    Impairment
 	inBurst       bool      // in a burst of losses
 	lastArrival   time.Time // arrival of the newest packet that later ones may not overtake
-	blackoutUntil time.Time // nothing arrives that is sent before
+	blackoutUntil time.Time // packets sent before this time are lost
 }
 
 // NewPath returns an unimpaired path. The two directions of a network share the seed and differ in direction.
