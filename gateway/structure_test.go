@@ -59,6 +59,7 @@ var arrows = map[string][]string{
 	},
 	"gateway/check":    {}, // stands where users are, and knows the protocol alone
 	"gateway/tracing":  {"bridge", "tools"},
+	"client":           {},                     // for other people's programs
 	"deploy":           {},                     // files, and what checks them
 	"examples/minimal": {"media/opus/libopus"}, // a client's program, which needs an encoder
 	"bench": {
@@ -249,6 +250,7 @@ var owners = map[string][]string{
 		"bench",
 		"examples/minimal",
 		"gateway/check",
+		"client",
 	},
 }
 

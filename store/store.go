@@ -22,10 +22,10 @@ var ErrDown = errors.New("the store does not respond")
 // Store is shared by gateways. Its methods may be called from any goroutine and block for at most [Timeout]. A name begins with its
 // purpose and a slash: "session/x".
 type Store interface {
-	// Get reads a value and its generation. Generation 0 means that there is no value.
+	// Get reads a value and its generation. Generation 0 means that the value does not exist.
 	Get(ctx context.Context, name string) (value []byte, generation uint64, err error)
 
-	// CompareAndSwap writes a value and its generation, for ttl, if the current generation equals was or there is no current value.
+	// CompareAndSwap writes a value and its generation, for ttl, if the current generation equals was or the value does not exist.
 	// now is the resulting generation: it differs from generation if another gateway has written. A nil value only renews the
 	// current value; if there is none, nothing is written and now is 0. With ttl 0 the value is deleted, and now is 0.
 	//

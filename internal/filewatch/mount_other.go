@@ -1,6 +1,6 @@
 //go:build !linux
 
-package reread
+package filewatch
 
 import "io/fs"
 

@@ -109,7 +109,7 @@ func tokenOf(r *http.Request) string {
 }
 
 // resolveToken returns what the token of a request stands for: the session and the token of a client secret, or only
-// the token itself if it is no client secret.
+// the token itself if it is not a client secret.
 func (d *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {

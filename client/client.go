@@ -1,0 +1,431 @@
+// Package client is a Go client of Voxgate's client protocol (signaling/PROTOCOL.md), with audio over the WebSocket.
+//
+// [Dial] opens a [Conversation]. Its audio is 16-bit PCM with one channel: [Conversation.SendAudio] sends the microphone,
+// and the model's voice comes as [Audio] events. If the connection is lost the conversation goes on over another one.
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	// VoiceRate is the sample rate of [Audio] in Hz.
+	VoiceRate = 24000
+
+	defaultMicrophoneRate = 16000
+
+	dialTimeout  = 15 * time.Second // for a connection until SETUP_COMPLETE
+	writeTimeout = 5 * time.Second
+	idleTimeout  = 12 * time.Second // the gateway pings every 5 s
+	redialPause  = time.Second
+	resumeLimit  = time.Minute // gateways keep a lost conversation for this time by default
+	eventBuffer  = 64
+)
+
+// Options configure a conversation.
+type Options struct {
+	URL   string // of the gateway's WebSocket, such as wss://voice.example.com/ws
+	Agent string // of the operator; may be empty
+
+	// Token returns an access token, for each connection. It may be nil if the gateway needs none.
+	Token func(ctx context.Context) (string, error)
+
+	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
+	Config map[string]any
+
+	Tools          []Tool
+	MicrophoneRate int // sample rate of SendAudio in Hz, 8000 to 48000; 16000 by default
+}
+
+// Tool is a function that the model can call.
+type Tool struct {
+	Name        string
+	Description string
+	Parameters  any // JSON Schema of the arguments; nil means none
+
+	// Run is called in a goroutine of its own. ctx ends with the conversation, or when the model cancels the call. The
+	// result is encoded as JSON.
+	Run func(ctx context.Context, args json.RawMessage) (any, error)
+}
+
+// ErrEnded is returned after the end of a conversation. [Conversation.Err] has the reason.
+var ErrEnded = errors.New("the conversation has ended")
+
+// Error is an error that the gateway reports.
+type Error struct {
+	Code    string // of the protocol's list of errors, such as "unauthorized"; may be empty
+	Message string // a sentence for people
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Conversation is a conversation with the model. Its methods may be called concurrently.
+type Conversation struct {
+	options Options
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	events  chan Event
+	done    chan struct{} // closed after the last event
+	tools   sync.WaitGroup
+
+	mu        sync.Mutex
+	ws        *websocket.Conn // nil while the connection is lost
+	connected chan struct{}   // closed when ws is set; replaced when it is lost
+	isClosing bool
+	calls     map[string]context.CancelFunc // tool calls in progress, by ID
+	err       error                         // why the conversation ended
+
+	// Of the reading goroutine.
+	resumeToken string
+	lastEvent   int64
+	generation  int64 // of the voice; older audio was interrupted
+}
+
+// Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits Dial alone. Read
+// [Conversation.Events] until it is closed.
+func Dial(ctx context.Context, o Options) (*Conversation, error) {
+	if o.MicrophoneRate == 0 {
+		o.MicrophoneRate = defaultMicrophoneRate
+	}
+	c := &Conversation{
+		options: o, events: make(chan Event, eventBuffer), done: make(chan struct{}), connected: make(chan struct{}),
+		calls: map[string]context.CancelFunc{},
+	}
+	ws, backlog, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.setConnection(ws)
+	go c.run(ws, backlog)
+	return c, nil
+}
+
+// Events delivers what happens, in order. The channel is closed at the end of the conversation. If it is not read, the
+// gateway's messages wait.
+func (c *Conversation) Events() <-chan Event { return c.events }
+
+// Err returns why the conversation ended, or nil after Close or before the end.
+func (c *Conversation) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// SendAudio sends samples of the microphone, at best 20 to 100 ms. While the connection is lost it discards them.
+func (c *Conversation) SendAudio(pcm []int16) error {
+	data := make([]byte, 0, 2*len(pcm))
+	for _, s := range pcm {
+		data = binary.LittleEndian.AppendUint16(data, uint16(s))
+	}
+	audio := map[string]string{
+		"mimeType": fmt.Sprintf("audio/pcm;rate=%d", c.options.MicrophoneRate), "data": base64.StdEncoding.EncodeToString(data),
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.hasEnded():
+		return ErrEnded
+	case c.ws == nil:
+		return nil
+	}
+	if err := c.write(c.ws, "SEND_REALTIME_INPUT", map[string]any{"audio": audio}); err != nil {
+		c.dropConnection()
+	}
+	return nil
+}
+
+// SendText sends a typed message. It blocks while the connection is lost.
+func (c *Conversation) SendText(ctx context.Context, text string) error {
+	return c.Send(ctx, "SEND_MESSAGE", map[string]any{"parts": []any{map[string]string{"text": text}}})
+}
+
+// Interrupt stops the model's answer. It blocks while the connection is lost.
+func (c *Conversation) Interrupt(ctx context.Context) error { return c.Send(ctx, "INTERRUPT", nil) }
+
+// Send sends any message of the protocol. It blocks while the connection is lost. A message that was sent just before the
+// loss may not have arrived.
+func (c *Conversation) Send(ctx context.Context, kind string, payload any) error {
+	if _, err := json.Marshal(payload); err != nil {
+		return fmt.Errorf("%s: %w", kind, err)
+	}
+	for {
+		c.mu.Lock()
+		if c.hasEnded() {
+			c.mu.Unlock()
+			return ErrEnded
+		}
+		if c.ws != nil {
+			if err := c.write(c.ws, kind, payload); err == nil {
+				c.mu.Unlock()
+				return nil
+			}
+			c.dropConnection()
+		}
+		connected := c.connected
+		c.mu.Unlock()
+		select {
+		case <-connected:
+		case <-c.done:
+			return ErrEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends the conversation and waits for its tools. Events that are not read are discarded.
+func (c *Conversation) Close() error {
+	c.mu.Lock()
+	if c.ws != nil {
+		_ = c.write(c.ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
+		c.dropConnection()
+	}
+	c.isClosing = true
+	c.mu.Unlock()
+	c.cancel()
+	for range c.events { // the reading goroutine may wait here
+	}
+	<-c.done
+	return nil
+}
+
+// hasEnded reports whether nothing more can be sent. Needs mu.
+func (c *Conversation) hasEnded() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return c.isClosing
+	}
+}
+
+// message is a message of the protocol.
+type message struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+	Event   int64           `json:"event,omitempty"`
+}
+
+// write sends a message. Needs mu, because a WebSocket has one writer at a time.
+func (c *Conversation) write(ws *websocket.Conn, kind string, payload any) error {
+	m := message{Type: kind}
+	if payload != nil {
+		data, err := json.Marshal(payload)
+		if err != nil {
+			return err
+		}
+		m.Payload = data
+	}
+	if err := ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return ws.WriteJSON(m)
+}
+
+// run reads until the conversation ends, over as many connections as it takes.
+func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
+	defer func() {
+		c.cancel()
+		c.tools.Wait()
+		close(c.done)
+		close(c.events)
+	}()
+	for {
+		err := c.read(ws, backlog)
+		c.setConnection(nil)
+		if ended := (*endError)(nil); errors.As(err, &ended) {
+			c.end(ended.reason)
+			return
+		}
+		if c.resumeToken == "" {
+			c.end(fmt.Errorf("connection lost: %w", err))
+			return
+		}
+		if !c.deliver(ConnectionLost{err}) {
+			return
+		}
+		if ws, backlog, err = c.reconnect(); err != nil {
+			c.end(err)
+			return
+		}
+		c.setConnection(ws)
+		if !c.deliver(Resumed{}) {
+			return
+		}
+	}
+}
+
+// endError is the end of a conversation, as the gateway announces it. reason is nil for an end that this client requested.
+type endError struct{ reason error }
+
+func (e *endError) Error() string { return ErrEnded.Error() }
+
+func (c *Conversation) end(reason error) {
+	c.mu.Lock()
+	if !c.isClosing {
+		c.err = reason
+	}
+	c.mu.Unlock()
+}
+
+// setConnection sets the connection that the methods send on, or none.
+func (c *Conversation) setConnection(ws *websocket.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ws == nil {
+		c.dropConnection()
+		return
+	}
+	c.ws = ws
+	close(c.connected)
+}
+
+// dropConnection closes the connection, if there is one, which ends its reader. Needs mu.
+func (c *Conversation) dropConnection() {
+	if c.ws != nil {
+		_ = c.ws.Close()
+		c.ws, c.connected = nil, make(chan struct{})
+	}
+}
+
+// reconnect dials until the conversation is resumed, for resumeLimit at most.
+func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, resumeLimit)
+	defer cancel()
+	for {
+		ws, backlog, err := c.connect(ctx)
+		if refusal := (*Error)(nil); err == nil || errors.As(err, &refusal) {
+			return ws, backlog, err
+		}
+		select {
+		case <-time.After(redialPause):
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("connection lost: %w", err)
+		}
+	}
+}
+
+// connect dials and waits for SETUP_COMPLETE. backlog has the messages before it that matter later.
+func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog []message, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	request := map[string]any{
+		"initialConfig": c.config(), "resumable": true, "resumeToken": c.resumeToken, "lastEvent": c.lastEvent,
+	}
+	if c.options.Agent != "" {
+		request["agent"] = c.options.Agent
+	}
+	if c.options.Token != nil {
+		if request["token"], err = c.options.Token(ctx); err != nil {
+			return nil, nil, fmt.Errorf("access token: %w", err)
+		}
+	}
+	if ws, _, err = websocket.DefaultDialer.DialContext(ctx, c.options.URL, nil); err != nil {
+		return nil, nil, fmt.Errorf("dial %s: %w", c.options.URL, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
+	defer stop()
+	defer func() {
+		if err != nil {
+			_ = ws.Close()
+		}
+	}()
+	ws.SetPingHandler(func(data string) error {
+		if err := ws.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
+			return err
+		}
+		return ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
+	})
+	if err := c.write(ws, "CONNECT_GEMINI", request); err != nil {
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	for {
+		var m message
+		if err := ws.ReadJSON(&m); err != nil {
+			return nil, nil, fmt.Errorf("connect: %w", err)
+		}
+		switch m.Type {
+		case "SETUP_COMPLETE":
+			return ws, backlog, c.completeSetup(m.Payload)
+		case "GEMINI_ERROR":
+			return nil, nil, readError(m.Payload)
+		case "GEMINI_DISCONNECTED":
+			return nil, nil, readEnd(m.Payload)
+		default:
+			backlog = append(backlog, m)
+		}
+	}
+}
+
+// config is the configuration with the declarations of the tools.
+func (c *Conversation) config() map[string]any {
+	config := map[string]any{}
+	for name, value := range c.options.Config {
+		config[name] = value
+	}
+	if len(c.options.Tools) == 0 {
+		return config
+	}
+	var declarations []any
+	for _, t := range c.options.Tools {
+		d := map[string]any{"name": t.Name, "description": t.Description}
+		if t.Parameters != nil {
+			d["parametersJsonSchema"] = t.Parameters
+		}
+		declarations = append(declarations, d)
+	}
+	list, _ := config["tools"].([]any)
+	config["tools"] = append(list[:len(list):len(list)], map[string]any{"functionDeclarations": declarations})
+	return config
+}
+
+func (c *Conversation) completeSetup(payload json.RawMessage) error {
+	var p struct {
+		Success     bool
+		Resumed     bool
+		ResumeToken string
+		Error       json.RawMessage
+	}
+	switch err := json.Unmarshal(payload, &p); {
+	case err != nil:
+		return fmt.Errorf("SETUP_COMPLETE: %w", err)
+	case !p.Success:
+		return readError(p.Error)
+	}
+	if !p.Resumed {
+		c.generation, c.lastEvent = 0, 0
+	}
+	c.resumeToken = p.ResumeToken
+	return nil
+}
+
+func readError(payload json.RawMessage) error {
+	var p struct {
+		Message string
+		Details struct{ Code string }
+	}
+	if err := json.Unmarshal(payload, &p); err != nil {
+		return fmt.Errorf("error of the gateway: %w", err)
+	}
+	return &Error{p.Details.Code, p.Message}
+}
+
+// readEnd returns the error for GEMINI_DISCONNECTED.
+func readEnd(payload json.RawMessage) error {
+	var p struct{ Reason string }
+	_ = json.Unmarshal(payload, &p) // the reason may be absent
+	if p.Reason == "goodbye" {
+		return &endError{}
+	}
+	return &endError{&Error{Message: p.Reason}}
+}

@@ -1,0 +1,266 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Event is one of the types below.
+type Event interface{ isEvent() }
+
+// Events of a conversation.
+type (
+	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played at that rate after the previous ones.
+	Audio struct{ PCM []int16 }
+
+	// Interrupted ends the answer: discard audio that has not been played. PlayedText is what the person heard.
+	Interrupted struct {
+		Turn       int
+		PlayedText string
+		By         string // voice, text, client, clear or link
+	}
+
+	// UserText is a piece of the transcript of the person's speech.
+	UserText struct{ Text string }
+
+	// ModelText is a piece of the transcript of the model's voice, or of its text.
+	ModelText struct{ Text string }
+
+	// Speaking is the beginning of the model's answer.
+	Speaking struct{ Turn int }
+
+	// TurnComplete is the end of an answer that was played to its end.
+	TurnComplete struct{ Turn int }
+
+	// State is the state of the connection to the model, such as live or resuming. Message is a sentence for the person who
+	// waits; it may be empty.
+	State struct{ State, Message string }
+
+	// Failure is an error that does not end the conversation.
+	Failure struct{ Err *Error }
+
+	// ConnectionLost reports that the connection to the gateway is lost, and that the client dials again.
+	ConnectionLost struct{ Err error }
+
+	// Resumed reports that the conversation goes on over another connection.
+	Resumed struct{}
+
+	// Raw is any other message of the protocol.
+	Raw struct {
+		Type    string
+		Payload json.RawMessage
+	}
+)
+
+func (Audio) isEvent()          {}
+func (Interrupted) isEvent()    {}
+func (UserText) isEvent()       {}
+func (ModelText) isEvent()      {}
+func (Speaking) isEvent()       {}
+func (TurnComplete) isEvent()   {}
+func (State) isEvent()          {}
+func (Failure) isEvent()        {}
+func (ConnectionLost) isEvent() {}
+func (Resumed) isEvent()        {}
+func (Raw) isEvent()            {}
+
+// deliver passes an event to the application. It blocks until the application reads it, and returns false if the
+// conversation is closed.
+func (c *Conversation) deliver(e Event) bool {
+	select {
+	case c.events <- e:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// read handles the messages of one connection until it ends. It returns an [endError] if the conversation ends with it.
+func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
+	for _, m := range backlog {
+		if err := c.handle(m); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := ws.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
+			return err
+		}
+		var m message
+		if err := ws.ReadJSON(&m); err != nil {
+			if c.ctx.Err() != nil {
+				return &endError{}
+			}
+			return err
+		}
+		if err := c.handle(m); err != nil {
+			return err
+		}
+		if m.Type == "MOVE" { // another gateway goes on with the conversation
+			return fmt.Errorf("the gateway is stopping")
+		}
+	}
+}
+
+// handle delivers the events of a message, and starts or cancels its tool calls.
+func (c *Conversation) handle(m message) error {
+	c.lastEvent = max(c.lastEvent, m.Event)
+	var p struct {
+		Generation    int64
+		Data          string
+		Turn          int
+		PlayedText    string `json:"heard"`
+		By            string
+		State         string
+		Message       string
+		ServerContent struct {
+			InputTranscription, OutputTranscription struct{ Text string }
+			ModelTurn                               struct {
+				Parts []struct {
+					Text    string
+					Thought bool
+				}
+			}
+		}
+		ToolCall             struct{ FunctionCalls []functionCall }
+		ToolCallCancellation struct{ IDs []string }
+	}
+	if len(m.Payload) > 0 {
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			return fmt.Errorf("%s: %w", m.Type, err)
+		}
+	}
+	switch m.Type {
+	case "AUDIO_CHUNK":
+		if p.Generation < c.generation {
+			return nil
+		}
+		pcm, err := decodePCM(p.Data)
+		if err != nil {
+			return fmt.Errorf("AUDIO_CHUNK: %w", err)
+		}
+		return c.pass(Audio{pcm})
+	case "INTERRUPTED":
+		c.generation = max(c.generation, p.Generation)
+		return c.pass(Interrupted{p.Turn, p.PlayedText, p.By})
+	case "CONTENT_MESSAGE":
+		return c.passTexts(p.ServerContent.InputTranscription.Text, p.ServerContent.OutputTranscription.Text)
+	case "ASSISTANT_SPEAKING":
+		return c.pass(Speaking{p.Turn})
+	case "TURN_COMPLETE":
+		return c.pass(TurnComplete{p.Turn})
+	case "SESSION_STATE":
+		return c.pass(State{p.State, p.Message})
+	case "GEMINI_ERROR":
+		if e, ok := readError(m.Payload).(*Error); ok {
+			return c.pass(Failure{e})
+		}
+		return nil
+	case "GEMINI_DISCONNECTED":
+		return readEnd(m.Payload)
+	case "TOOL_CALL":
+		for _, call := range p.ToolCall.FunctionCalls {
+			c.startCall(call)
+		}
+		return nil
+	case "TOOL_CALL_CANCELLATION":
+		c.cancelCalls(p.ToolCallCancellation.IDs)
+		return nil
+	}
+	return c.pass(Raw{m.Type, m.Payload})
+}
+
+func (c *Conversation) pass(e Event) error {
+	if !c.deliver(e) {
+		return &endError{}
+	}
+	return nil
+}
+
+func (c *Conversation) passTexts(user, model string) error {
+	if user != "" {
+		if err := c.pass(UserText{user}); err != nil {
+			return err
+		}
+	}
+	if model != "" {
+		return c.pass(ModelText{model})
+	}
+	return nil
+}
+
+func decodePCM(data string) ([]int16, error) {
+	raw, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return nil, err
+	}
+	pcm := make([]int16, len(raw)/2)
+	for i := range pcm {
+		pcm[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
+	}
+	return pcm, nil
+}
+
+// functionCall is the model's call of a tool.
+type functionCall struct {
+	ID, Name string
+	Args     json.RawMessage
+}
+
+// startCall runs a tool and sends its answer. A call that runs already, and is repeated after a resume, is not run again.
+func (c *Conversation) startCall(call functionCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, runs := c.calls[call.ID]; runs || c.isClosing {
+		return
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.calls[call.ID] = cancel
+	c.tools.Go(func() {
+		defer func() {
+			cancel()
+			c.mu.Lock()
+			delete(c.calls, call.ID)
+			c.mu.Unlock()
+		}()
+		response := c.runTool(ctx, call)
+		if ctx.Err() != nil {
+			return
+		}
+		answer := map[string]any{"id": call.ID, "name": call.Name, "response": response}
+		_ = c.Send(ctx, "SEND_TOOL_RESPONSE", map[string]any{ // at the end of the conversation no answer is due
+			"toolResponse": map[string]any{"functionResponses": []any{answer}},
+		})
+	})
+}
+
+// runTool returns the response to a call.
+func (c *Conversation) runTool(ctx context.Context, call functionCall) any {
+	for _, t := range c.options.Tools {
+		if t.Name != call.Name {
+			continue
+		}
+		result, err := t.Run(ctx, call.Args)
+		if err != nil {
+			return map[string]string{"error": err.Error()}
+		}
+		return result
+	}
+	return map[string]string{"error": "there is no function " + call.Name}
+}
+
+func (c *Conversation) cancelCalls(ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if cancel := c.calls[id]; cancel != nil {
+			cancel()
+		}
+	}
+}
