@@ -368,7 +368,7 @@ func TestLineLatency(t *testing.T) {
 	defer stage.close()
 	c := &comparison{options: built, stage: stage, tempo: gatewayTempo}
 	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss a beep
-	stage.model.beepForBeep()
+	stage.model.answerBeeps()
 	for kind, open := range lineOpeners[voxgate] {
 		begun := time.Now()
 		l, err := c.measureBeeps(t.Context(), open, c.trials)

@@ -65,7 +65,7 @@ func awaitValue[T any](ctx context.Context, from <-chan T, good func(T) bool) (T
 
 // measureJoins measures the time from the start of a call to the first reply, for a caller that speaks at once.
 func (c *comparison) measureJoins(ctx context.Context) error {
-	c.model.beepForBeep()
+	c.model.answerBeeps()
 	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {
 		if !c.isWanted(cell) {
 			continue

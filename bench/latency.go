@@ -85,8 +85,8 @@ func encodeFrames(frames [][]int16) (packets [][]byte) {
 	return packets
 }
 
-// beepForBeep makes the model reply at once to the first loud 20 ms after a pause.
-func (m *model) beepForBeep() {
+// answerBeeps makes the model reply at once to the first loud 20 ms after a pause.
+func (m *model) answerBeeps() {
 	reply := voiceMessage(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
 	m.setListener(func(s *session, pcm []int16) {
 		if now := time.Now(); isLoud(pcm) {
@@ -101,7 +101,7 @@ func (m *model) beepForBeep() {
 // measureLatency sends beeps and waits for the replies of the model. Then the model interrupts its own answers, unless the subject has no
 // model.
 func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (latency, error) {
-	stage.model.beepForBeep()
+	stage.model.answerBeeps()
 	voice := &loudness{listener: newListener(voiceRate)}
 	c, err := stage.placeCall(ctx, callOptions{hear: voice.hearPacket})
 	if err != nil {

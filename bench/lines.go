@@ -49,7 +49,7 @@ var lineOpeners = map[string]map[string]opener{
 
 // measureLines measures the replies to beeps over each kind of line.
 func (c *comparison) measureLines(ctx context.Context) error {
-	c.model.beepForBeep()
+	c.model.answerBeeps()
 	for kind, open := range lineOpeners[c.caller] {
 		cell := "beep." + kind
 		if !c.isWanted(cell) {
@@ -67,7 +67,7 @@ func (c *comparison) measureLines(ctx context.Context) error {
 
 // measureChromium measures a call of a browser whose microphone plays the beeps in a loop (compare/browser.mjs).
 func (c *comparison) measureChromium(ctx context.Context) error {
-	c.model.beepForBeep()
+	c.model.answerBeeps()
 	_, frames := c.tempo.makeBeeps(c.trials, micRate)
 	pcm := media.AppendBytes(nil, slices.Concat(frames...))
 	header := must(binary.Append([]byte("RIFF"), binary.LittleEndian, uint32(36+len(pcm))))

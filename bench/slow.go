@@ -33,7 +33,7 @@ func (l slowLink) Read(b []byte) (int, error) {
 // measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads it more slowly than it is sent. Meanwhile
 // another caller is answered as usual.
 func (c *comparison) measureSlowReader(ctx context.Context) error {
-	c.model.beepForBeep()
+	c.model.answerBeeps()
 	open, fast := lineOpeners[c.caller]["websocket"], make(chan struct{})
 	link := *c.stage
 	link.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -67,14 +67,14 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 
 // clusterState tracks the move of a session to or from another gateway. It belongs to the session's loop.
 type clusterState struct {
-	entry        *cluster.Entry
-	restoredFrom *snapshot // snapshot to continue from; nil means started here, or already restored
-	hasChanges   bool      // something has happened that the store should have
-	isPlaced     bool      // the conversation cannot move, and the store knows its gateway: nothing else is written
-	moveWanted   bool      // its caller should move to another gateway
-	isStopping   bool      // this gateway drains, and then stops
-	wantedSince  time.Time // of moveWanted
-	callerAsked  bool      // the caller was asked to move recently
+	entry         *cluster.Entry
+	restoredFrom  *snapshot // snapshot to continue from; nil means started here, or already restored
+	hasChanges    bool      // something has happened that the store should have
+	isOwnerStored bool      // the conversation cannot move, and the store knows its gateway: nothing else is written
+	moveWanted    bool      // its caller should move to another gateway
+	isStopping    bool      // this gateway drains, and then stops
+	wantedSince   time.Time // of moveWanted
+	callerAsked   bool      // the caller was asked to move recently
 }
 
 // markChanged records a change that the store should have.
@@ -85,10 +85,10 @@ func (h *clusterState) markChanged() { h.hasChanges = true }
 func (h *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	changed := h.hasChanges
 	h.hasChanges = false
-	if !changed || h.entry == nil || h.isPlaced && !movable {
+	if !changed || h.entry == nil || h.isOwnerStored && !movable {
 		return
 	}
-	h.isPlaced = !movable
+	h.isOwnerStored = !movable
 	h.entry.QueueSnapshot(snapshot())
 }
 

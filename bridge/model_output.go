@@ -368,8 +368,8 @@ func (a *modelOutput) abortTurn() {
 func (a *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := a.turn.number, a.turn.voiceLength, a.turn.timing, a.turn.startedAt
 	generation := a.voice.Generation()
-	wasInterrupted := &atomic.Bool{}
-	a.voice.addFinished(utterance{number, length, wasInterrupted})
+	endReported := &atomic.Bool{}
+	a.voice.addFinished(utterance{number, length, endReported})
 	if number == 0 {
 		number = a.turnNumber // it was empty
 	}
@@ -378,8 +378,8 @@ func (a *modelOutput) finishTurn(lost bool) {
 		otherwise = ByConnectionLoss
 	}
 	a.voice.AddMark(func(heard bool) {
-		wasInterrupted.Store(heard)
-		a.reportTurnEnd(number, began, timing, a.reportLatency(timing), a.voice.interruptionCause(heard, otherwise))
+		endReported.Store(heard)
+		a.reportTurnEnd(number, began, timing, a.reportLatency(timing), a.voice.cutCauseOr(heard, otherwise))
 		switch {
 		case !heard:
 			a.transcript.MarkInterrupted(number, -1)

@@ -122,9 +122,9 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// interruptionCause returns why a turn's voice was dropped before its end, or otherwise if it was heard to the end. It
+// cutCauseOr returns why a turn's voice was dropped before its end, or otherwise if it was heard to the end. It
 // is safe for concurrent use.
-func (v *voice) interruptionCause(heard bool, otherwise Cause) Cause {
+func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise
 	}

@@ -95,20 +95,20 @@ func main() {
 	}
 }
 
-// forceKey is the context key under which notifyStop stores the context that [forceOf] returns.
+// forceKey is the context key under which notifyStop stores the context that [forceContext] returns.
 type forceKey struct{}
 
-// forceOf returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
-func forceOf(ctx context.Context) context.Context {
+// forceContext returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
+func forceContext(ctx context.Context) context.Context {
 	if force, ok := ctx.Value(forceKey{}).(context.Context); ok {
 		return force
 	}
 	return context.Background()
 }
 
-// notifyStop returns a context that the first signal ends. The second signal ends the context that [forceOf] returns for it. Both signals
-// come by one channel, so that a second one right behind the first is not lost. stop frees both contexts. Signals are still caught after
-// that, until the process exits, because a late one must not change the exit status.
+// notifyStop returns a context that the first signal ends. The second signal ends the context that [forceContext] returns for it.
+// Both signals come by one channel, so that a second one right behind the first is not lost. stop frees both contexts. Signals
+// are still caught after that, until the process exits, because a late one must not change the exit status.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))

@@ -114,7 +114,7 @@ func serveRequests(
 ) error {
 	err := serveUntil(ctx, server, at, check)
 	if err == nil {
-		drainHost(forceOf(ctx), host, most, log)
+		drainHost(forceContext(ctx), host, most, log)
 	}
 	log.Info("shutting down")
 	return err

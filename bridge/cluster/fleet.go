@@ -358,10 +358,10 @@ func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	next, over := r.pending, r.hasEnded
 	r.pending, r.isStored = nil, true
 	f.mu.Unlock()
-	now, err := f.renewEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+	now, err := f.updateEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
 	if err == nil && now == 0 { // expired in the store
 		next = r.stored
-		now, err = f.renewEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+		now, err = f.updateEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
 	}
 	f.mu.Lock()
 	switch {
@@ -389,7 +389,7 @@ func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 
 // deleteEnded deletes an ended conversation from the store.
 func (f *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
-	_, err := f.renewEntry(ctx, id, e.generation, nil, 0)
+	_, err := f.updateEntry(ctx, id, e.generation, nil, 0)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.deleteTried = true; err == nil || time.Now().After(e.expiresAt) {
@@ -397,9 +397,9 @@ func (f *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// renewEntry updates the stored entry of a conversation of this gateway: it writes a snapshot, renews the stored one if
+// updateEntry updates the stored entry of a conversation of this gateway: it writes a snapshot, renews the stored one if
 // s is nil, or deletes it if ttl is 0. now is the resulting generation in the store.
-func (f *Cluster) renewEntry(
+func (f *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
 	now, err = f.swapSnapshot(ctx, id, generation, generation, s, ttl)

@@ -316,7 +316,7 @@ func (c *Calls) Cancel(ids []string) {
 	var withdrawn []string
 	stopped := false
 	for _, id := range ids {
-		o := c.dropWaiter(id)
+		o := c.dropRequest(id)
 		if o == nil {
 			continue
 		}
@@ -334,9 +334,9 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// dropWaiter removes the request with this ID. If nothing waits for that answer any more, it returns the call, which
+// dropRequest removes the request with this ID. If nothing waits for that answer any more, it returns the call, which
 // must be stopped; else nil.
-func (c *Calls) dropWaiter(id string) *call {
+func (c *Calls) dropRequest(id string) *call {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0
 		if o.isWithdrawn {

@@ -24,8 +24,8 @@ const (
 	maxInline = 8 << 20
 )
 
-// pictureSlot holds what the person shows. Guarded by Uplink.mu.
-type pictureSlot struct {
+// shownPicture holds what the person shows. Guarded by Uplink.mu.
+type shownPicture struct {
 	newest     *wire.Blob
 	receivedAt time.Time
 	changed    bool      // since the last picture sent
@@ -35,13 +35,13 @@ type pictureSlot struct {
 }
 
 // setPicture stores a picture. An unchanged one waits until the person speaks.
-func (v *pictureSlot) setPicture(b wire.Blob, changed bool) {
+func (v *shownPicture) setPicture(b wire.Blob, changed bool) {
 	v.newest, v.receivedAt, v.isUnsent, v.sentInline = &b, time.Now(), true, false
 	v.changed = v.changed || changed || v.sentAt.IsZero()
 }
 
 // takePicture returns the picture to send now, or how long to wait: pictures cost tokens.
-func (v *pictureSlot) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
+func (v *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
 	if !v.isUnsent || !v.changed && !speaking {
 		return Item{}, 0, false
 	}

@@ -56,7 +56,7 @@ type Uplink struct {
 
 	mu                sync.Mutex
 	urgent            []Item // goes ahead of the audio
-	view              pictureSlot
+	view              shownPicture
 	queue             []Item // audio, and the marks among it; next item at head
 	head              int
 	queued            time.Duration // of the audio in queue that was never sent
@@ -113,7 +113,7 @@ func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 func (u *Uplink) DiscardAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.replayBuf, u.view = replayBuffer{}, pictureSlot{}
+	u.replayBuf, u.view = replayBuffer{}, shownPicture{}
 	u.urgent, u.queue, u.head, u.replayCount, u.marks, u.queued = nil, nil, 0, 0, 0, 0
 	if u.activity.manual && u.activity.speaking {
 		u.appendItem(newMark(MarkStart, u.activity.speeches))
@@ -375,7 +375,7 @@ func (u *Uplink) startHold() {
 	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.isMark() })
 	u.head, u.replayCount, u.marks, u.queued = 0, len(u.queue), 0, 0 // replayed typed turns stay
 	u.replayBuf.clearAnswered(0)
-	u.view = pictureSlot{}
+	u.view = shownPicture{}
 	if u.activity.endSpeech() {
 		u.activity.isVoid = true
 		notify(u.SpeechChanged)

@@ -153,7 +153,7 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	case time.Since(k.current.connectedAt) >= calmTime:
 		k.failures = failures{}
 	default:
-		k.failures.addYoung()
+		k.failures.addShortLived()
 	}
 	k.endConnection(ctx)
 	k.planned = replacement{}

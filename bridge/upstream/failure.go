@@ -19,16 +19,16 @@ const (
 	// always ends right after its setup would be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxStrikes limits identical setups: after so many rejections, or connections that Gemini closes within calmTime,
+	// maxRejections limits identical setups: after so many rejections, or connections that Gemini closes within calmTime,
 	// the next setup sends less. strikeTime is the minimum time for that. Gemini rejects a handle with 1011 while it
 	// considers the last connection open, as it does for a while after a network failure.
-	maxStrikes = 3
-	strikeTime = 3 * time.Second
-	silentTime = 12 * time.Second // after a loss without a close frame: the server may not have noticed
+	maxRejections = 3
+	strikeTime    = 3 * time.Second
+	silentTime    = 12 * time.Second // after a loss without a close frame: the server may not have noticed
 
-	// maxDeaths limits the resumes with one handle whose session ends at once; then the handle is dropped. With some
+	// maxInstantCloses limits the resumes with one handle whose session ends at once; then the handle is dropped. With some
 	// handles every resume fails.
-	maxDeaths = 2
+	maxInstantCloses = 2
 
 	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each attempt counts.
 	quotaRetry = 5 * time.Second
@@ -82,16 +82,16 @@ func (s setupStep) historyLimit() int {
 
 // failures counts the failures since the last connection that lived for calmTime.
 type failures struct {
-	total         int       // all of them
-	young         int       // connections that ended within calmTime, for any reason
-	dials         int       // failed dials
-	strikes       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
-	firstStrikeAt time.Time // time of the first of those
-	deaths        int       // connections that Gemini closed right after setup
-	noCloseFrame  bool      // the last connection was lost without a close frame
-	step          setupStep
-	firstAt       time.Time
-	lastErr       error
+	total            int       // all of them
+	shortLived       int       // connections that ended within calmTime, for any reason
+	dials            int       // failed dials
+	rejections       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
+	firstRejectionAt time.Time // time of the first of those
+	instantCloses    int       // connections that Gemini closed right after setup
+	noCloseFrame     bool      // the last connection was lost without a close frame
+	step             setupStep
+	firstAt          time.Time
+	lastErr          error
 }
 
 func (f *failures) addFailure(err error) {
@@ -102,17 +102,17 @@ func (f *failures) addFailure(err error) {
 	f.lastErr = err
 }
 
-// addYoung counts a connection that ended within calmTime.
-func (f *failures) addYoung() {
+// addShortLived counts a connection that ended within calmTime.
+func (f *failures) addShortLived() {
 	f.addFailure(f.lastErr)
-	f.young++
+	f.shortLived++
 }
 
 func (f *failures) addStrike() {
-	if f.strikes == 0 {
-		f.firstStrikeAt = time.Now()
+	if f.rejections == 0 {
+		f.firstRejectionAt = time.Now()
 	}
-	f.strikes++
+	f.rejections++
 }
 
 // isExhausted reports whether the same setup was sent too often to send it again.
@@ -121,7 +121,7 @@ func (f *failures) isExhausted() bool {
 	if f.noCloseFrame {
 		patience = silentTime
 	}
-	return (f.strikes >= maxStrikes || f.deaths >= maxDeaths) && time.Since(f.firstStrikeAt) >= patience
+	return (f.rejections >= maxRejections || f.instantCloses >= maxInstantCloses) && time.Since(f.firstRejectionAt) >= patience
 }
 
 // backoff returns a random pause before the next dial. Its maximum grows with the failures. It is random because all

@@ -30,7 +30,7 @@ func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
 	if young {
 		f.addStrike()
 		if byGemini {
-			f.deaths++
+			f.instantCloses++
 		}
 		if f.isExhausted() {
 			k.reduceSetup(ctx)
@@ -49,7 +49,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 	switch {
 	case cause == wire.StaleHandle && d.handle != "":
 		k.forgetHandle(ctx)
-	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
+	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxRejections):
 		k.answerRejectedUpdates(ctx)
 		k.answerUpdate(ctx, d.err) // the old configuration continues with the current handle
 		f.dials = 0
@@ -83,12 +83,12 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 // reduceSetup makes the next setup send less.
 func (k *Keeper) reduceSetup(ctx context.Context) {
 	f := &k.failures
-	if f.deaths >= maxDeaths { // the input may be the cause
+	if f.instantCloses >= maxInstantCloses { // the input may be the cause
 		k.Uplink.MarkAnswered()
 		k.giveUpReply(ctx, AnswerAbandoned{})
 		k.Notify(ctx, InputDropped{})
 	}
-	f.strikes, f.deaths = 0, 0
+	f.rejections, f.instantCloses = 0, 0
 	switch {
 	case f.step < stepSeeded && k.Handle() != "":
 		f.step = stepSeeded

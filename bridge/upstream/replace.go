@@ -64,7 +64,7 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 // may change its configuration all the time. Such a connection stays in use for calmTime, or until the server closes
 // it. A client that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
-	switch young := k.failures.young; {
+	switch young := k.failures.shortLived; {
 	case young == 0:
 		return k.current.connectedAt
 	case why == reasonUpdate:
@@ -134,7 +134,7 @@ func (k *Keeper) dialPause() time.Duration {
 		return 0
 	}
 	pause := k.failures.backoff()
-	if k.failures.young > 1 {
+	if k.failures.shortLived > 1 {
 		pause = max(pause, k.Breakers.ForModel(next.Model).redialDelay())
 	}
 	return pause

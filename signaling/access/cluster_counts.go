@@ -18,8 +18,8 @@ const (
 	leaseEvery = 5 * time.Second
 	// budgetTime is the lifetime of spending records: a day in any time zone.
 	budgetTime = 48 * time.Hour
-	// atOnce limits the concurrent reports.
-	atOnce = 16
+	// maxReports limits the concurrent reports.
+	maxReports = 16
 )
 
 // counter is one number that gateways count together: the usage of a resource by one owner.
@@ -111,7 +111,7 @@ func (g *Gate) dueCounters(all bool) (due []counter) {
 
 func (g *Gate) publishCounters(list []counter) {
 	var work errgroup.Group
-	work.SetLimit(atOnce)
+	work.SetLimit(maxReports)
 	for _, c := range list {
 		work.Go(func() error { g.countInCluster(c, -1); return nil })
 	}

@@ -251,8 +251,8 @@ type TokenResponse struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// maxWanted limits a token request, in bytes: most of it is the prompt of an agent.
-const maxWanted = 64 << 10
+// maxTokenRequest limits a token request, in bytes: most of it is the prompt of an agent.
+const maxTokenRequest = 64 << 10
 
 // ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +262,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var wanted TokenRequest
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWanted))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxTokenRequest))
 	if err == nil {
 		err = tools.ReadStrictJSON(body, &wanted) // strict: a misspelt limit would be ignored
 	}

@@ -45,7 +45,7 @@ func (s *session) answerCommand(text string) error {
 		said := fmt.Sprintf("I remember %d turns. ", len(lines))
 		return s.speak(said, said+strings.Join(lines, " | "), false)
 	case "/goaway", "/close", "/drop":
-		return s.strikeTyped(word, rest)
+		return s.applyTypedFault(word, rest)
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
 	default:
@@ -78,9 +78,9 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 	return f, true
 }
 
-// strikeTyped applies a fault that a user has typed. The command is answered first: a client that repeats unanswered input would
+// applyTypedFault applies a fault that a user has typed. The command is answered first: a client that repeats unanswered input would
 // ask for the same on its next connection.
-func (s *session) strikeTyped(command, rest string) error {
+func (s *session) applyTypedFault(command, rest string) error {
 	f, ok := faultOf(command, rest)
 	if !ok {
 		return s.speak("There is no such code.", "There is no such code.", false)

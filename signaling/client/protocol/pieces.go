@@ -49,8 +49,8 @@ func splitText(text []byte, size int) [][]byte {
 }
 
 const (
-	// maxPuzzles limits the number of incomplete messages.
-	maxPuzzles = 4
+	// maxIncomplete limits the number of incomplete messages.
+	maxIncomplete = 4
 	// maxPieces limits the pieces of a message. It permits the longest message in pieces of a quarter of pieceSize.
 	maxPieces = maxLarge / (pieceSize / 4)
 )
@@ -80,10 +80,10 @@ func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
 	}
 	z := j.started[piece.ID]
 	if z == nil {
-		if len(j.started) >= maxPuzzles {
+		if len(j.started) >= maxIncomplete {
 			return nil, &bridge.Error{
 				Code: bridge.CodeStreamLimitExceeded, Field: "payload.id",
-				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxPuzzles),
+				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxIncomplete),
 			}
 		}
 		z = &partialMessage{}

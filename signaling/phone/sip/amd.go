@@ -40,8 +40,8 @@ const (
 	amdLoud = 200
 	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdMachineMin is the maximum length of a person's greeting. A shorter one would misjudge receptions as machines, and hang up on them.
-	amdMachineMin = 2200 * time.Millisecond
+	// amdPersonMax is the maximum length of a person's greeting. A shorter one would misjudge receptions as machines, and hang up on them.
+	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
 	// amdPause is the time without packets that counts as a pause, for phones that send none in pauses. It exceeds network jitter.
@@ -134,7 +134,7 @@ func (e *amdDetector) analyzeBlock(pcm []int16) {
 		e.result = BySilence
 	case e.voice > 0 && e.now-e.voice >= amdPersonMin:
 		e.result = ByPerson
-	case e.voice > 0 && e.voice-e.began >= amdMachineMin:
+	case e.voice > 0 && e.voice-e.began >= amdPersonMax:
 		e.result = ByMachine
 	}
 }
