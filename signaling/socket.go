@@ -165,8 +165,8 @@ func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 }
 
 // StartReading calls f with each further message, in one goroutine, which reads nothing while f runs. gone is closed
-// when the client has gone and f is not called any more. f must return soon after serve has. StartReading may be called
-// once.
+// after the last call of f, when the client is gone. When the endpoint's serve function has returned, f must return soon.
+// StartReading may be called once.
 func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	s.startReader(f, func() {})
 	return s.clientGone

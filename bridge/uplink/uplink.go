@@ -351,7 +351,7 @@ func (u *Uplink) SetGate(gated bool) {
 }
 
 // SetPaused puts audio and pictures on hold, or ends the hold. What arrives on hold is silently dropped. A speech in
-// progress ends: the model would take what comes after the hold for the rest of it.
+// progress ends; otherwise the model would join it to the speech after the hold.
 func (u *Uplink) SetPaused(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -14,8 +14,8 @@ const (
 	// keyGap is the pause that ends a number: longer than most people take between two keys, and short enough that the reply to a single
 	// key feels prompt.
 	keyGap = 1200 * time.Millisecond
-	// secretTail is the time without a key after which keys go to the model again, once a valid number was entered. After an invalid one it
-	// is the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
+	// secretTail is the time without a key after which keys reach the model as before, once a valid number was entered. After an
+	// invalid number that time is the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 

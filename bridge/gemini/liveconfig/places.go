@@ -104,8 +104,8 @@ func (p *textPlaces) decodeValue(value any) any {
 	return value
 }
 
-// readText returns the object or list in a text, which models may put into a Markdown fence. Numbers and words stay texts: where
-// any value is allowed, a text is as good.
+// readText returns the object or list in a text, which models may put into a Markdown fence. A text that is
+// a number or a word is returned as it is, because the schema allows any value here.
 func readText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {
