@@ -5,6 +5,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -68,6 +69,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// isFinal reports whether another attempt cannot help. A gateway that is busy may have room later, and one that stops, which has no
+// code, is replaced by another.
+func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
+
 // Conversation is a conversation with the model. Its methods may be called concurrently.
 type Conversation struct {
 	options Options
@@ -86,6 +91,7 @@ type Conversation struct {
 
 	// Of the reading goroutine.
 	resumeToken string
+	isResumed   bool // by the newest connection
 	lastEvent   int64
 	generation  int64 // of the voice; older audio was interrupted
 }
@@ -121,7 +127,8 @@ func (c *Conversation) Err() error {
 	return c.err
 }
 
-// SendAudio sends samples of the microphone, at best 20 to 100 ms. While the connection is lost it discards them.
+// SendAudio sends samples of the microphone, at best 20 to 100 ms. It blocks while the network takes nothing, for 5 s at most. While
+// the connection is lost it discards the samples.
 func (c *Conversation) SendAudio(pcm []int16) error {
 	data := make([]byte, 0, 2*len(pcm))
 	for _, s := range pcm {
@@ -183,7 +190,7 @@ func (c *Conversation) Send(ctx context.Context, kind string, payload any) error
 	}
 }
 
-// Close ends the conversation and waits for its tools. Events that are not read are discarded.
+// Close ends the conversation and waits until its tools have returned. Events that are not read are discarded.
 func (c *Conversation) Close() error {
 	c.mu.Lock()
 	if c.ws != nil {
@@ -259,7 +266,7 @@ func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 			return
 		}
 		c.setConnection(ws)
-		if !c.deliver(Resumed{}) {
+		if !c.deliver(Resumed{IsNew: !c.isResumed}) {
 			return
 		}
 	}
@@ -268,7 +275,9 @@ func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 // endError is the end of a conversation, as the gateway announces it. reason is nil for an end that this client requested.
 type endError struct{ reason error }
 
-func (e *endError) Error() string { return ErrEnded.Error() }
+func (e *endError) Error() string { return cmp.Or(e.reason, ErrEnded).Error() }
+
+func (e *endError) Unwrap() error { return e.reason }
 
 func (c *Conversation) end(reason error) {
 	c.mu.Lock()
@@ -304,7 +313,7 @@ func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
 	defer cancel()
 	for {
 		ws, backlog, err := c.connect(ctx)
-		if refusal := (*Error)(nil); err == nil || errors.As(err, &refusal) {
+		if refusal := (*Error)(nil); err == nil || errors.As(err, &refusal) && refusal.isFinal() {
 			return ws, backlog, err
 		}
 		select {
@@ -315,7 +324,7 @@ func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
 	}
 }
 
-// connect dials and waits for SETUP_COMPLETE. backlog has the messages before it that matter later.
+// connect dials and waits for SETUP_COMPLETE. backlog has the messages before it, for which events are due later.
 func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog []message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -349,21 +358,27 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 	if err := c.write(ws, "CONNECT_GEMINI", request); err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
+	backlog, err = c.awaitSetup(ws)
+	return ws, backlog, err
+}
+
+// awaitSetup reads until SETUP_COMPLETE, and returns the messages before it.
+func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err error) {
+	var failure error // reported before the gateway gave up
 	for {
 		var m message
 		if err := ws.ReadJSON(&m); err != nil {
-			return nil, nil, fmt.Errorf("connect: %w", err)
+			return nil, fmt.Errorf("connect: %w", err)
 		}
 		switch m.Type {
 		case "SETUP_COMPLETE":
-			return ws, backlog, c.completeSetup(m.Payload)
-		case "GEMINI_ERROR":
-			return nil, nil, readError(m.Payload)
+			return backlog, c.completeSetup(m.Payload)
 		case "GEMINI_DISCONNECTED":
-			return nil, nil, readEnd(m.Payload)
-		default:
-			backlog = append(backlog, m)
+			return nil, cmp.Or(failure, readEnd(m.Payload))
+		case "GEMINI_ERROR":
+			failure = readError(m.Payload)
 		}
+		backlog = append(backlog, m)
 	}
 }
 
@@ -402,7 +417,7 @@ func (c *Conversation) completeSetup(payload json.RawMessage) error {
 	case !p.Success:
 		return readError(p.Error)
 	}
-	if !p.Resumed {
+	if c.isResumed = p.Resumed; !p.Resumed {
 		c.generation, c.lastEvent = 0, 0
 	}
 	c.resumeToken = p.ResumeToken

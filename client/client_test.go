@@ -232,7 +232,9 @@ func TestConversationGoesOnAfterALostConnection(t *testing.T) {
 	awaitEvent[client.TurnComplete](t, c, nil)
 	p.dropConnections()
 	awaitEvent[client.ConnectionLost](t, c, nil)
-	awaitEvent[client.Resumed](t, c, nil)
+	if e := awaitEvent[client.Resumed](t, c, nil); e.IsNew {
+		t.Error("another conversation began")
+	}
 	typeText(t, c, "second")
 	if e := awaitEvent[client.TurnComplete](t, c, nil); e.Turn != 2 {
 		t.Errorf("%+v: the conversation began anew", e)

@@ -48,8 +48,9 @@ type (
 	// ConnectionLost reports that the connection to the gateway is lost, and that the client dials again.
 	ConnectionLost struct{ Err error }
 
-	// Resumed reports that the conversation goes on over another connection.
-	Resumed struct{}
+	// Resumed reports that the conversation goes on over another connection. If IsNew, the gateway no longer had it, and a new
+	// conversation has begun.
+	Resumed struct{ IsNew bool }
 
 	// Raw is any other message of the protocol.
 	Raw struct {

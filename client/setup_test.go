@@ -1,0 +1,98 @@
+package client_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/client"
+)
+
+const (
+	setupComplete = `{"type":"SETUP_COMPLETE","payload":{"success":true,"resumeToken":"r"}}`
+	busy          = `{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"message":"All lines are busy.","details":{"code":"busy"}}}}`
+	failure       = `{"type":"GEMINI_ERROR","payload":{"message":"Part of it was lost.","details":{"code":"audio_stream_error"}}}`
+	unauthorized  = `{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"message":"Invalid token.",` +
+		`"details":{"code":"unauthorized"}}}}`
+	disconnected  = `{"type":"GEMINI_DISCONNECTED","payload":{"reason":"The gateway is shutting down."}}`
+)
+
+// startScript starts a server that sends these messages to its first client, the next ones to the second, and so on, and then closes
+// the connection of all but the last.
+func startScript(t *testing.T, scripts ...[]string) (url string) {
+	t.Helper()
+	var clients atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int(clients.Add(1))
+		ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+		if err != nil || n > len(scripts) {
+			return
+		}
+		defer ws.Close()
+		_, _, err = ws.ReadMessage()
+		for _, m := range scripts[n-1] {
+			if err == nil {
+				err = ws.WriteMessage(websocket.TextMessage, []byte(m))
+			}
+		}
+		for err == nil && n == len(scripts) {
+			_, _, err = ws.ReadMessage()
+		}
+	}))
+	t.Cleanup(server.Close)
+	return strings.Replace(server.URL, "http", "ws", 1)
+}
+
+func TestSetupThatFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script        []string
+		code, message string
+	}{
+		"refused":              {[]string{busy}, "busy", "All lines are busy."},
+		"an error and the end": {[]string{failure, disconnected}, "audio_stream_error", "Part of it was lost."},
+		"the end":              {[]string{disconnected}, "", "The gateway is shutting down."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := client.Dial(t.Context(), client.Options{URL: startScript(t, test.script)})
+			var refusal *client.Error
+			if !errors.As(err, &refusal) || refusal.Code != test.code || err.Error() != test.message {
+				t.Errorf("%#v", err)
+			}
+		})
+	}
+}
+
+func TestErrorBeforeSetupCompleteIsAnEvent(t *testing.T) {
+	t.Parallel()
+	c := dial(t, client.Options{URL: startScript(t, []string{failure, setupComplete})})
+	if e := awaitEvent[client.Failure](t, c, nil); e.Err.Code != "audio_stream_error" {
+		t.Errorf("%+v", e.Err)
+	}
+}
+
+func TestBusyGatewaysAreDialledAgain(t *testing.T) {
+	t.Parallel()
+	c := dial(t, client.Options{
+		URL: startScript(t, []string{setupComplete}, []string{busy}, []string{disconnected}, []string{setupComplete}),
+	})
+	if e := awaitEvent[client.Resumed](t, c, nil); !e.IsNew {
+		t.Error("the conversation of another setup is taken for a resumed one")
+	}
+}
+
+func TestRefusedResumeEndsTheConversation(t *testing.T) {
+	t.Parallel()
+	c := dial(t, client.Options{URL: startScript(t, []string{setupComplete}, []string{unauthorized})})
+	for range c.Events() { // until the end
+	}
+	if err := c.Err(); err == nil || err.Error() != "Invalid token." {
+		t.Error(err)
+	}
+}
