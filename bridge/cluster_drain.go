@@ -119,7 +119,7 @@ func (s *Session) askToMove() {
 	}
 	m.callerAsked = true
 	s.clock.Set(alarmMove, moveRetry)
-	if s.host.fleet.IsAlone() {
+	if s.host.cluster.IsAlone() {
 		return
 	}
 	s.log.Info("caller asked to move to another gateway")
@@ -128,7 +128,7 @@ func (s *Session) askToMove() {
 
 // releaseIfMoving ends the conversation here if its caller has moved to another gateway, or will come back to one.
 func (s *Session) releaseIfMoving() bool {
-	if !s.cluster.moveWanted || !s.isMovable() || s.host.fleet.IsAlone() {
+	if !s.cluster.moveWanted || !s.isMovable() || s.host.cluster.IsAlone() {
 		return false
 	}
 	s.endWith(ErrMoved)

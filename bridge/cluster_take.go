@@ -37,7 +37,7 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 // the caller may continue.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
-	generation, err := h.fleet.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
+	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
 	}, func(generation uint64) bool {

@@ -57,7 +57,7 @@ func NewHost(o Options) *Host {
 		sessions: map[string]*hostedSession{}, resuming: map[string]chan struct{}{}, work: map[*workItem]struct{}{},
 	}
 	h.breakers.Default = api.DefaultModel
-	h.fleet = cluster.New(cluster.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
+	h.cluster = cluster.New(cluster.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
 	h.checkTools()
 	return h
 }
@@ -229,7 +229,7 @@ func (h *Host) startSession(s *Session, generation uint64) {
 	running, stop := context.WithCancelCause(context.Background())
 	session := &hostedSession{session: s, stop: stop, removed: make(chan struct{})}
 	h.sessions[s.id] = session
-	s.cluster.entry = h.fleet.AddEntry(s.id, generation, func() {
+	s.cluster.entry = h.cluster.AddEntry(s.id, generation, func() {
 		s.log.Info("taken by another gateway")
 		_ = s.Do(takenCommand{}) // fails if it has just ended
 	})
@@ -282,7 +282,7 @@ func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
 	h.mu.Unlock()
-	h.fleet.StopAccepting()
+	h.cluster.StopAccepting()
 	for _, s := range h.activeSessions() {
 		_ = s.Do(drainCommand{within}) // fails if it has just ended
 	}
@@ -363,7 +363,7 @@ func (h *Host) Shutdown(ctx context.Context) error {
 		h.wg.Wait()
 		h.closing.Do(func() {
 			h.ticker.Close()
-			h.fleet.Close()
+			h.cluster.Close()
 		})
 		close(done)
 	}()
@@ -443,11 +443,11 @@ func (h *Host) removeSession(s *Session) {
 }
 
 // FindNode returns the gateway that has a conversation; empty if unknown.
-func (h *Host) FindNode(ctx context.Context, id string) string { return h.fleet.FindOwner(ctx, id) }
+func (h *Host) FindNode(ctx context.Context, id string) string { return h.cluster.FindOwner(ctx, id) }
 
 // OtherNodes returns the other gateways that have or accept conversations, with the number of conversations of each.
 func (h *Host) OtherNodes(ctx context.Context) (map[string]int, error) {
-	return h.fleet.OtherGateways(ctx)
+	return h.cluster.OtherGateways(ctx)
 }
 
 // NodeName returns the name of this gateway in the cluster, without its URL; empty without a cluster.

@@ -58,7 +58,7 @@ func (h *hostState) PriceOf(model string) (m pricing.ModelPrices, ok bool) {
 // hostState is shared by the conversations of a host.
 type hostState struct {
 	options Options
-	fleet   *cluster.Cluster // nil without a cluster
+	cluster *cluster.Cluster // nil without a cluster
 	tokens  *resumeTokens
 	writing sync.WaitGroup // recordings being finished
 }

@@ -168,7 +168,7 @@ func newHealth(ctx context.Context, host *bridge.Host, shared store.Store, page 
 }
 
 // openStore opens the store that gateways share, and registers this one as a node. Without Redis the store is in memory and node is "".
-func openStore(s settings, fleet access.ClusterKey, addr *net.TCPAddr, log *slog.Logger) (
+func openStore(s settings, clusterKey access.ClusterKey, addr *net.TCPAddr, log *slog.Logger) (
 	shared store.Store, node string, stop func(), err error,
 ) {
 	if s.redis == "" {
@@ -182,7 +182,7 @@ func openStore(s settings, fleet access.ClusterKey, addr *net.TCPAddr, log *slog
 	}
 	name := rand.Text()[:10]
 	log.Info("conversations are shared with other gateways", "node", name, "at", s.nodeURL)
-	node = fleet.SignNode(name, s.nodeURL)
+	node = clusterKey.SignNode(name, s.nodeURL)
 	return shared, node, func() { shared.Close() }, nil
 }
 
@@ -204,16 +204,16 @@ func openBackend(s settings, log *slog.Logger) (client *api.Client, name string,
 func openGate(s settings, at *net.TCPAddr, stopping *shutdown, log *slog.Logger) (
 	gate *access.Gate, shared store.Store, node string, err error,
 ) {
-	fleet, err := access.NewClusterKey(s.redisSecret)
+	clusterKey, err := access.NewClusterKey(s.redisSecret)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	shared, node, closeStore, err := openStore(s, fleet, at, log)
+	shared, node, closeStore, err := openStore(s, clusterKey, at, log)
 	if err != nil {
 		return nil, nil, "", err
 	}
 	stopping.onCloseFunc("store", closeStore)
-	s.access.Logger, s.access.Store, s.access.Node, s.access.ClusterKey = log, shared, node, fleet
+	s.access.Logger, s.access.Store, s.access.Node, s.access.ClusterKey = log, shared, node, clusterKey
 	if gate, err = access.New(s.access); err != nil {
 		return nil, nil, "", err
 	}
