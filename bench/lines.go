@@ -162,9 +162,9 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			return nil, err
 		}
 	}
-	gone := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(closed)
 		for {
 			_, message, err := conn.ReadMessage()
 			if err != nil {
@@ -173,7 +173,7 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			read(message)
 		}
 	}()
-	return &line{rate, say, func() { conn.Close(); <-gone }, gone}, nil
+	return &line{rate, say, func() { conn.Close(); <-closed }, closed}, nil
 }
 
 func dialSocket(ctx context.Context, s *stage, path string, header http.Header) (*websocket.Conn, error) {

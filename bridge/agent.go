@@ -106,8 +106,8 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges one config over another, field by field. A value that is not an object wins as it is, and is
-// rejected by the parser.
+// mergeConfig merges one config over another, field by field. A config that is not an object replaces the other,
+// so that the parser rejects it.
 func mergeConfig(over, under json.RawMessage) json.RawMessage {
 	top, ok := parseObject(over)
 	switch {

@@ -33,8 +33,8 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 	return s, done, err
 }
 
-// takeOverSession takes over a conversation from its current or former gateway. It returns nil if there is none that
-// the caller may continue.
+// takeOverSession takes over a conversation from its current or former gateway. It returns nil if the caller
+// may not continue it, or it does not exist.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
 	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {

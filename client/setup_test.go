@@ -19,7 +19,7 @@ const (
 	failure       = `{"type":"GEMINI_ERROR","payload":{"message":"Part of it was lost.","details":{"code":"audio_stream_error"}}}`
 	unauthorized  = `{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"message":"Invalid token.",` +
 		`"details":{"code":"unauthorized"}}}}`
-	disconnected  = `{"type":"GEMINI_DISCONNECTED","payload":{"reason":"The gateway is shutting down."}}`
+	disconnected = `{"type":"GEMINI_DISCONNECTED","payload":{"reason":"The gateway is shutting down."}}`
 )
 
 // startScript starts a server that sends these messages to its first client, the next ones to the second, and so on, and then closes

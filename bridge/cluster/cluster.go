@@ -25,7 +25,7 @@ const (
 	leaseEvery = 5 * time.Second
 	leaseTime  = 15 * time.Second
 
-	// noticeEvery is how often a gateway looks for notices that others have taken over its conversations. Until it sees
+	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Until it sees
 	// a notice, it keeps its connection to Gemini, which therefore rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
@@ -37,8 +37,7 @@ const (
 	// time.
 	writers = 16
 
-	// releaseTime is how long TakeOver waits for a gateway that is about to release a conversation. It polls every
-	// releaseEvery.
+	// releaseTime limits how long TakeOver waits for a gateway to release a conversation. It polls every releaseEvery.
 	releaseTime  = time.Second
 	releaseEvery = 10 * time.Millisecond
 

@@ -22,7 +22,7 @@ import (
 // Requests and responses are bounded: on a gateway without a key, the emulator serves anyone.
 const (
 	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
-	maxValues  = 100_000  // in a request's JSON: 20 MB can hold ten million, each of which takes about 100 bytes when decoded
+	maxValues  = 100_000  // in a request's JSON: 20 MB can hold ten million, and a decoded value takes about 100 bytes
 	maxAnswer  = 32 << 10 // bytes of text
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )

@@ -90,7 +90,7 @@ func (i *instance) build(schema map[string]any, depth int) any {
 // object returns the required properties, or all if none is required.
 func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
-	made := map[string]any{}
+	object := map[string]any{}
 	required, ok := schema["required"].([]any)
 	if !ok {
 		for name := range properties {
@@ -100,10 +100,10 @@ func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	for _, name := range required {
 		if name, ok := name.(string); ok {
 			property, _ := properties[name].(map[string]any)
-			made[name] = i.build(property, depth+1)
+			object[name] = i.build(property, depth+1)
 		}
 	}
-	return made
+	return object
 }
 
 // resolve returns the schema at "#", "#/$defs/name" and the like.

@@ -22,8 +22,8 @@ const (
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace is how long a resumed session waits for its last connection to end: the client may have closed it just before
-	// dialling, and the close may still be in flight.
+	// closeGrace limits the wait of a resumed session for the end of its last connection. The client may have closed that just
+	// before dialling, and the close may still be in flight.
 	closeGrace = 200 * time.Millisecond
 )
 

@@ -36,7 +36,7 @@ type Scenario struct {
 	// ConnectionAge is the lifetime of a connection after its setup; 0 means no limit. Google's is about 10 minutes.
 	ConnectionAge time.Duration `json:"connectionAge"`
 
-	// GoAwayLead is how long before that goAway is sent; 0 sends none, which also happens with Google.
+	// GoAwayLead is the time from goAway to the end of the connection. If 0 no goAway is sent, which also happens with Google.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
 	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
