@@ -49,7 +49,7 @@ func newSession(
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.uplink, Tools: append(slices.Clone(own), newStepTool(s.Do)),
 		Env: tools.Env{
-			Who: tools.Who{
+			SessionInfo: tools.SessionInfo{
 				Session: id, Protocol: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },

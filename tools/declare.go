@@ -27,15 +27,15 @@ const (
 
 // Declaration describes a tool to a model, and how the gateway runs it.
 type Declaration struct {
-	Name        string
-	Title       string // the activity, for users: "Taking photo…"
-	Description string
-	Parameters  json.RawMessage // JSON Schema of the arguments (nil: no arguments)
-	Behavior    Behavior
-	Scheduling  Scheduling
-	Timeout     time.Duration // 0: the default
-	Repeats     bool          // allow a call identical to one that runs or was not reported yet
-	Explains    bool          // the tool validates its arguments itself
+	Name            string
+	Title           string // the activity, for users: "Taking photo…"
+	Description     string
+	Parameters      json.RawMessage // JSON Schema of the arguments (nil: no arguments)
+	Behavior        Behavior
+	Scheduling      Scheduling
+	Timeout         time.Duration // 0: the default
+	Repeats         bool          // allow a call identical to one that runs or was not reported yet
+	ValidatesItself bool          // the tool validates its arguments itself
 }
 
 // MaxTimeout bounds the timeout of a declaration: the time that a user has to answer.

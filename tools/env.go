@@ -17,7 +17,7 @@ var ErrNobody = errors.New("no user with a screen can be asked")
 // Env gives a running call access to its conversation.
 type Env struct {
 	Call string // the ID of the call
-	Who
+	SessionInfo
 
 	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It waits at most PersonTimeout. It is nil if no
 	// user can be asked.
@@ -30,8 +30,8 @@ type Env struct {
 	SendPartial func(partial json.RawMessage)
 }
 
-// Who describes the conversation to a tool outside the gateway.
-type Who struct {
+// SessionInfo describes the conversation to a tool outside the gateway.
+type SessionInfo struct {
 	Session  string          `json:"id"`               // ID of the conversation
 	Protocol string          `json:"door"`             // protocol of the caller: "web", "sip", …
 	Caller   string          `json:"caller,omitempty"` // the caller's identity, if known

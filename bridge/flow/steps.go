@@ -195,7 +195,7 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 		Description: "Goes on to the next step of the conversation, with what was found out in this one. Call it as soon as this step is done, " +
 			"and never invent what the person has not said.",
 		Parameters: json.RawMessage(toJSON(parameters)),
-		Behavior:   tools.Blocking, Repeats: true, Explains: true,
+		Behavior:   tools.Blocking, Repeats: true, ValidatesItself: true,
 	}
 }
 

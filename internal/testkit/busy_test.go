@@ -180,8 +180,8 @@ func TestOneDataChannel(t *testing.T) {
 			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
 			return p, func() {
 				p.Send("PING", "")
-				if m := c.AwaitEvent("PONG"); m.Way != "channel" {
-					t.Errorf("answered by %s", m.Way)
+				if m := c.AwaitEvent("PONG"); m.Connection != "channel" {
+					t.Errorf("answered by %s", m.Connection)
 				}
 			}
 		}},

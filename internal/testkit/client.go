@@ -44,10 +44,10 @@ func CheckWords(t testing.TB, message string) {
 
 // Message is one message of the gateway, and the connection that it arrived by.
 type Message struct {
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload"`
-	Seq     uint64          `json:"seq"`
-	Way     string
+	Type       string          `json:"type"`
+	Payload    json.RawMessage `json:"payload"`
+	Seq        uint64          `json:"seq"`
+	Connection string
 }
 
 func (m Message) String() string {
@@ -202,7 +202,7 @@ func DialWebSocket(t testing.TB, url string) *Client {
 func DialWebSocketWith(t testing.TB, url string, header http.Header) *Client {
 	t.Helper()
 	return DialProtocol(t, url, header, func(_ int, raw []byte) Message {
-		m := Message{Way: "socket"}
+		m := Message{Connection: "socket"}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Errorf("not JSON: %s", raw)
 		}

@@ -409,7 +409,7 @@ const picture = "\x89PNG\r\n\x1a\n"
 func runTool(t *testing.T, tool tools.Tool) error {
 	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
 	defer cancel()
-	result, err := tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "1", Who: tools.Who{Session: "s"}}), nil)
+	result, err := tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "1", SessionInfo: tools.SessionInfo{Session: "s"}}), nil)
 	if err == nil && !json.Valid(result) {
 		err = fmt.Errorf("the model gets %.50q", result)
 	}

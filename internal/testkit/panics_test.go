@@ -70,7 +70,7 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		{"data channel", func(t *testing.T, g *testkit.Gateway, arm func()) *testkit.Client {
 			c, p := call(t, g)
 			c.Send("SEND_MESSAGE", testkit.TextPayload("Hello."))
-			c.AwaitMatch(0, "an event by the channel", func(m testkit.Message) bool { return m.Way == "channel" })
+			c.AwaitMatch(0, "an event by the channel", func(m testkit.Message) bool { return m.Connection == "channel" })
 			arm()
 			p.Send("PING", "")
 			return c

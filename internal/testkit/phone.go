@@ -116,7 +116,7 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 			if err := json.Unmarshal(raw, &got); err != nil {
 				t.Errorf("not JSON: %s", raw)
 			}
-			got.Way = "channel"
+			got.Connection = "channel"
 			c.addMessage(got)
 		},
 	}

@@ -299,7 +299,7 @@ func (c *RTVI) PostOffer(g *Gateway, path, token, more string) (status int, text
 		if err := json.Unmarshal(m.Data, &got); err != nil {
 			c.T.Errorf("not JSON: %s", m.Data)
 		}
-		c.addMessage(Message{Type: got.Type, Payload: got.Data, Way: string(m.Data)})
+		c.addMessage(Message{Type: got.Type, Payload: got.Data, Connection: string(m.Data)})
 	})
 	opened := make(chan struct{})
 	channel.OnOpen(func() { close(opened) })

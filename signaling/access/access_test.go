@@ -327,13 +327,13 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 // A tool of the operator runs only for callers with a grant for it, and receives their identity.
 func TestAGrantHasTools(t *testing.T) {
 	t.Parallel()
-	who := make(chan tools.Who, 4)
+	who := make(chan tools.SessionInfo, 4)
 	l := testkit.StartLockedGateway(t, nil, func(_ *testkit.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
 				Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-					who <- tools.EnvOf(ctx).Who
+					who <- tools.EnvOf(ctx).SessionInfo
 					return json.RawMessage(`{"found":true}`), nil
 				},
 			}}

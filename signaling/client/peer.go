@@ -103,8 +103,9 @@ func (c *webClient) onOffer(w route, sdp string) error {
 		return offerError("payload.sdp", err)
 	}
 	c.router.sendMessage(w, protocol.AnswerMessage(answer))
-	if o.Unseen != "" {
-		c.warnOnce("video", "Video is looked at only as VP8, and the offer has "+o.Unseen+": its video section is refused. Sound goes on.")
+	if o.UnsupportedVideo != "" {
+		c.warnOnce("video", "Only VP8 video is supported, and the offer has "+o.UnsupportedVideo+
+			": its video section is rejected. Audio continues.")
 	}
 	if fresh {
 		c.installPeer(p)

@@ -38,8 +38,8 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 			if n := c.CountMessages("ASSISTANT_SPEAKING"); n != 1 {
 				t.Errorf("%d times ASSISTANT_SPEAKING", n)
 			}
-			if o.Channel && turn.Way != "channel" {
-				t.Errorf("TURN_COMPLETE came by %s", turn.Way)
+			if o.Channel && turn.Connection != "channel" {
+				t.Errorf("TURN_COMPLETE came by %s", turn.Connection)
 			}
 			checkSeq(t, c.Messages())
 			p.Send("DISCONNECT_GEMINI", "")
@@ -161,7 +161,7 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	testkit.Eventually(t, "the peer is given up", func() bool {
 		c.SendAudio(testkit.MakeSilence(20*time.Millisecond, 16000), 16000)
 		return slices.ContainsFunc(c.Messages(), func(m testkit.Message) bool {
-			return m.Way == "socket" &&
+			return m.Connection == "socket" &&
 				(m.Type == "GEMINI_ERROR" || m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "WebRTC is given up"))
 		})
 	})
@@ -357,41 +357,41 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 	testkit.Eventually(p.T, "spoken answer", func() bool { return len(testkit.TrimSilence(p.ReceivedVoice())) > 2400 })
 	c.AwaitEvent("TURN_COMPLETE")
 	p.Send("SEND_MESSAGE", `{}`)
-	if m := c.AwaitError("bad_message", "payload.parts"); m.Way != "channel" {
-		t.Errorf("an error went by %s, its request by channel", m.Way)
+	if m := c.AwaitError("bad_message", "payload.parts"); m.Connection != "channel" {
+		t.Errorf("an error went by %s, its request by channel", m.Connection)
 	}
 	c.Send("SEND_MESSAGE", `{}`)
-	if m := c.AwaitError("bad_message", "payload.parts"); m.Way != "socket" {
-		t.Errorf("an error went by %s, its request by socket", m.Way)
+	if m := c.AwaitError("bad_message", "payload.parts"); m.Connection != "socket" {
+		t.Errorf("an error went by %s, its request by socket", m.Connection)
 	}
 	p.Send("UPDATE_CONFIG", testkit.WeatherTool)
-	if m := c.AwaitEvent("SETUP_COMPLETE"); m.Way != "channel" {
-		t.Errorf("the answer to UPDATE_CONFIG went by %s", m.Way)
+	if m := c.AwaitEvent("SETUP_COMPLETE"); m.Connection != "channel" {
+		t.Errorf("the answer to UPDATE_CONFIG went by %s", m.Connection)
 	}
 	for _, ask := range []struct {
 		send func(kind, payload string)
 		way  string
 	}{{p.Send, "channel"}, {c.Send, "socket"}} {
 		ask.send("GET_CONTEXT", "")
-		if m := c.AwaitEvent("CONTEXT"); m.Way != ask.way || !strings.Contains(string(m.Payload), "London") {
-			t.Errorf("asked by %s, got by %s: %v", ask.way, m.Way, m)
+		if m := c.AwaitEvent("CONTEXT"); m.Connection != ask.way || !strings.Contains(string(m.Payload), "London") {
+			t.Errorf("asked by %s, got by %s: %v", ask.way, m.Connection, m)
 		}
 		ask.send("PING", "")
-		if m := c.AwaitEvent("PONG"); m.Way != ask.way || m.Seq != 0 {
-			t.Errorf("PING by %s, PONG by %s: %v", ask.way, m.Way, m)
+		if m := c.AwaitEvent("PONG"); m.Connection != ask.way || m.Seq != 0 {
+			t.Errorf("PING by %s, PONG by %s: %v", ask.way, m.Connection, m)
 		}
 	}
 	for _, m := range c.Messages()[at:] {
-		if m.Seq > 0 && m.Way != "channel" {
-			t.Errorf("event by %s: %v", m.Way, m)
+		if m.Seq > 0 && m.Connection != "channel" {
+			t.Errorf("event by %s: %v", m.Connection, m)
 		}
 	}
 	checkSeq(t, c.Messages())
 	p.Channel.Close() // the events return to the socket
 	testkit.Eventually(t, "end of the channel", func() bool { return p.Channel.ReadyState() == webrtc.DataChannelStateClosed })
 	c.Send("SEND_MESSAGE", testkit.TextPayload("hello"))
-	if m := c.AwaitEvent("ASSISTANT_SPEAKING"); m.Way != "socket" {
-		t.Errorf("an event went by %s", m.Way)
+	if m := c.AwaitEvent("ASSISTANT_SPEAKING"); m.Connection != "socket" {
+		t.Errorf("an event went by %s", m.Connection)
 	}
 	checkSeq(t, c.Messages())
 }
@@ -500,7 +500,7 @@ func TestALongMessageGoesByTheSocketWhileThatIsOpen(t *testing.T) {
 	t.Parallel()
 	c, _ := testkit.DialPhone(t, testkit.StartGateway(t), testkit.WeatherTool, testkit.PhoneOptions{Channel: true})
 	c.Send("SEND_MESSAGE", testkit.TextPayload(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
-	if m := c.AwaitEvent("TOOL_CALL"); m.Way != "socket" || len(m.Payload) < 256<<10 {
-		t.Errorf("%d bytes came by %s", len(m.Payload), m.Way)
+	if m := c.AwaitEvent("TOOL_CALL"); m.Connection != "socket" || len(m.Payload) < 256<<10 {
+		t.Errorf("%d bytes came by %s", len(m.Payload), m.Connection)
 	}
 }

@@ -18,10 +18,10 @@ const acceptPause = 50 * time.Millisecond
 // do not end it.
 type Acceptor struct {
 	net.Listener
-	IsKnown   func(from netip.Addr) bool // reports whether connections from an address are not limited; if nil, all are limited
-	Slots     chan struct{}              // holds one value per unverified connection; its capacity is the limit of those
-	OnRefused func(from net.Addr)        // gets the address of a connection that was closed because the limit was reached
-	OnError   func(why error)            // gets accept errors
+	IsKnown    func(from netip.Addr) bool // reports whether connections from an address are not limited; if nil, all are limited
+	Unverified chan struct{}              // holds one value per unverified connection; its capacity is the limit of those
+	OnRefused  func(from net.Addr)        // gets the address of a connection that was closed because the limit was reached
+	OnError    func(why error)            // gets accept errors
 }
 
 // Next blocks until a connection arrives, and returns it. Call verified once the peer is verified or the connection is
@@ -41,8 +41,8 @@ func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
 			return conn, nil, nil
 		}
 		select {
-		case a.Slots <- struct{}{}:
-			return conn, sync.OnceFunc(func() { <-a.Slots }), nil
+		case a.Unverified <- struct{}{}:
+			return conn, sync.OnceFunc(func() { <-a.Unverified }), nil
 		default:
 			a.OnRefused(conn.RemoteAddr())
 			_ = conn.Close()

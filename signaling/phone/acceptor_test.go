@@ -48,8 +48,9 @@ func TestAcceptor(t *testing.T) {
 		var refused []string
 		failures := 0
 		a := &phone.Acceptor{
-			Listener: list, IsKnown: func(from netip.Addr) bool { return from == netip.MustParseAddr("192.0.2.9") }, Slots: make(chan struct{}, 2),
-			OnRefused: func(from net.Addr) { refused = append(refused, from.String()) },
+			Listener: list, IsKnown: func(from netip.Addr) bool { return from == netip.MustParseAddr("192.0.2.9") },
+			Unverified: make(chan struct{}, 2),
+			OnRefused:  func(from net.Addr) { refused = append(refused, from.String()) },
 			OnError: func(why error) {
 				if failures++; !errors.Is(why, syscall.EMFILE) {
 					t.Error(why)

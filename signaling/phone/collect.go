@@ -232,7 +232,7 @@ func (c *Collection) postDigits(ctx context.Context, number string) (valid bool,
 	defer cancel()
 	env := tools.EnvOf(ctx)
 	status, answer, err := c.endpoint.Post(ctx, env.Session+"-"+env.Call, map[string]any{
-		"type": "digits.collected", "id": env.Call, "name": c.Name, "digits": number, "session": env.Who,
+		"type": "digits.collected", "id": env.Call, "name": c.Name, "digits": number, "session": env.SessionInfo,
 	})
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("the webhook answered %d", status)

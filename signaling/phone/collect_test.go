@@ -106,7 +106,8 @@ func (s *keypadHarness) enterKeys(keys string) (string, error) {
 }
 
 func (s *keypadHarness) runCollection(ctx context.Context) (string, error) {
-	result, err := s.tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "c", Who: tools.Who{Session: "s"}}), json.RawMessage(`{"what":"number"}`))
+	ctx = tools.WithEnv(ctx, &tools.Env{Call: "c", SessionInfo: tools.SessionInfo{Session: "s"}})
+	result, err := s.tool.Run(ctx, json.RawMessage(`{"what":"number"}`))
 	return string(result), err
 }
 

@@ -120,7 +120,7 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 		}
 		var muxes []ice.UDPMux
 		for _, conn := range conns {
-			muxes = append(muxes, ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: sifted{conn}, Logger: logger}))
+			muxes = append(muxes, ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: filteredUDPConn{conn}, Logger: logger}))
 		}
 		mux := ice.NewMultiUDPMuxDefault(muxes...)
 		settings.SetICEUDPMux(mux)

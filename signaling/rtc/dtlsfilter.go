@@ -5,12 +5,12 @@ import (
 	"net"
 )
 
-// sifted is a UDP socket that drops forged datagrams that would end a DTLS connection. Anyone who knows the addresses
+// filteredUDPConn is a UDP socket that drops forged datagrams that would end a DTLS connection. Anyone who knows the addresses
 // of both sides can send them. pion/dtls ends a connection on a plaintext record with application data, of unknown
 // type, or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
-type sifted struct{ *net.UDPConn }
+type filteredUDPConn struct{ *net.UDPConn }
 
-func (s sifted) ReadFrom(p []byte) (n int, from net.Addr, err error) {
+func (s filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 	for {
 		n, from, err = s.UDPConn.ReadFrom(p)
 		if err != nil || isHarmlessDTLS(p[:n]) {

@@ -45,8 +45,8 @@ func (e *RefusedError) Error() string { return e.Problem }
 // Offer is an SDP offer and the decision how to answer it: which of its sections are accepted, with which formats. The
 // rest of the package and Pion use only this; they never read the client's text.
 type Offer struct {
-	// Unseen lists the codecs of an offered video section if none of them is supported; else it is "".
-	Unseen string
+	// UnsupportedVideo lists the codecs of an offered video section if none of them is supported; else it is "".
+	UnsupportedVideo string
 
 	from       description
 	sections   []section
@@ -337,7 +337,7 @@ func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 		}
 		if s.kind == "video" && s.offered && s.client.sends {
 			if _, ok := s.videoFormat(); !ok {
-				o.Unseen = cmp.Or(strings.Join(unsupportedVideo(s.encodings), ", "), "nothing that has a name")
+				o.UnsupportedVideo = cmp.Or(strings.Join(unsupportedVideo(s.encodings), ", "), "nothing that has a name")
 			}
 		}
 	}

@@ -173,7 +173,9 @@ func TestLateQuestion(t *testing.T) {
 	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		ada, hangUp := context.WithCancelCause(t.Context())
-		ada = tools.WithEnv(ada, &tools.Env{Who: tools.Who{Session: "ada"}, SendPartial: func(json.RawMessage) { hangUp(tools.ErrCancelled) }})
+		ada = tools.WithEnv(ada, &tools.Env{
+			SessionInfo: tools.SessionInfo{Session: "ada"}, SendPartial: func(json.RawMessage) { hangUp(tools.ErrCancelled) },
+		})
 		if _, err := run(t, ada, s, "late", `{}`); !errors.Is(err, tools.ErrCancelled) {
 			t.Error(err)
 		}

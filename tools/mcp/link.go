@@ -256,7 +256,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	go func() { // in its own goroutine: the SDK's write to a pipe ignores the context
 		defer l.work.Done()
 		result, err := l.session.CallTool(context.WithValue(limited, askingKey{}, &sync.Mutex{}), &mcp.CallToolParams{
-			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who}, Name: name, Arguments: args,
+			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).SessionInfo}, Name: name, Arguments: args,
 		})
 		done <- returned{result, err}
 	}()

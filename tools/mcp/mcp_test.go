@@ -138,7 +138,7 @@ func TestOnlyListedTools(t *testing.T) {
 func TestResults(t *testing.T) {
 	everyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
-		env := &tools.Env{Who: tools.Who{Session: "s1", Protocol: "web", Caller: "ada", Grant: json.RawMessage(`{"n":1}`)}}
+		env := &tools.Env{SessionInfo: tools.SessionInfo{Session: "s1", Protocol: "web", Caller: "ada", Grant: json.RawMessage(`{"n":1}`)}}
 		const session = `{"caller":"ada","door":"web","grant":{"n":1},"id":"s1"}`
 		for _, test := range []struct{ name, args, want, err string }{
 			{"echo", `{"n":9007199254740993}`, `{"args":{"n":9007199254740993},"session":` + session + `}`, ""},

@@ -44,7 +44,7 @@ func FuzzAnswer(f *testing.F) {
 		next.Store(&reply{status, lines, body})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		result, err := tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "1", Who: tools.Who{Session: "s"}}), nil)
+		result, err := tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "1", SessionInfo: tools.SessionInfo{Session: "s"}}), nil)
 		if err == nil && len(result) > 0 && !json.Valid(result) {
 			t.Errorf("the model gets %q", result)
 		}

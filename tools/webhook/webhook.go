@@ -126,17 +126,17 @@ type webhook struct {
 
 // request is the body of a POST.
 type request struct {
-	ID      string          `json:"id"`
-	Name    string          `json:"name"`
-	Args    json.RawMessage `json:"args"`
-	Session tools.Who       `json:"session"`
-	Input   json.RawMessage `json:"input,omitempty"`
+	ID      string            `json:"id"`
+	Name    string            `json:"name"`
+	Args    json.RawMessage   `json:"args"`
+	Session tools.SessionInfo `json:"session"`
+	Input   json.RawMessage   `json:"input,omitempty"`
 }
 
 func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 	env := tools.EnvOf(ctx)
 	r := request{
-		ID: env.Call, Name: w.name, Args: args, Session: env.Who,
+		ID: env.Call, Name: w.name, Args: args, Session: env.SessionInfo,
 	}
 	if len(args) == 0 {
 		r.Args = json.RawMessage("{}")

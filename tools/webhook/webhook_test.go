@@ -69,7 +69,7 @@ func TestRequest(t *testing.T) {
 		_, _ = io.WriteString(w, ` {"id":9007199254740993} `)
 	}, func(o *webhook.Options) { o.Headers = map[string]string{"authorization": "Bearer x"} })
 	ctx := tools.WithEnv(t.Context(), &tools.Env{
-		Call: "call.1", Who: tools.Who{Session: "s1", Protocol: "sip", Caller: "+41", Grant: json.RawMessage(`{"orders":true}`)},
+		Call: "call.1", SessionInfo: tools.SessionInfo{Session: "s1", Protocol: "sip", Caller: "+41", Grant: json.RawMessage(`{"orders":true}`)},
 	})
 	result, err := tool.Run(ctx, json.RawMessage(`{"n":9007199254740993,"text":"a<b"}`))
 	if err != nil || string(result) != `{"id":9007199254740993}` {
@@ -100,7 +100,7 @@ func TestMessageIDs(t *testing.T) {
 	tool := endpoint(t, func(_ http.ResponseWriter, r *http.Request) { ids = append(ids, r.Header.Get("webhook-id")) }, nil)
 	calls := []string{"a.b", "a_b", "a", "a", "ü\n"}
 	for _, call := range calls {
-		if _, err := tool.Run(tools.WithEnv(t.Context(), &tools.Env{Call: call, Who: tools.Who{Session: "s"}}), nil); err != nil {
+		if _, err := tool.Run(tools.WithEnv(t.Context(), &tools.Env{Call: call, SessionInfo: tools.SessionInfo{Session: "s"}}), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestQuestions(t *testing.T) {
 	var canvases []string
 	answers := []string{`{"action":"submit"}`, `{"dismissed":true}`, `{"n":9007199254740993,"action":"submit"}`}
 	ctx := tools.WithEnv(t.Context(), &tools.Env{
-		Call: "c", Who: tools.Who{Session: "s"},
+		Call: "c", SessionInfo: tools.SessionInfo{Session: "s"},
 		AskPerson: func(_ context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 			canvases = append(canvases, string(canvas))
 			return json.RawMessage(answers[len(canvases)-1]), nil

@@ -203,9 +203,9 @@ func property(name, description string, words ...string) string {
 	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, tools.Encode(description), maxText)
 }
 
-// wish holds the arguments of recommend_tools, and choice those of add_tool.
+// recommendArguments holds the arguments of recommend_tools, and choice those of add_tool.
 type (
-	wish struct {
+	recommendArguments struct {
 		Summary string `json:"project_summary"`
 	}
 	choice struct {
@@ -213,7 +213,7 @@ type (
 	}
 )
 
-func (d *Desk) recommend(ctx context.Context, a wish) (json.RawMessage, error) {
+func (d *Desk) recommend(ctx context.Context, a recommendArguments) (json.RawMessage, error) {
 	s := d.Project.Status()
 	best := recommend(a.Summary, s, maxRecommended)
 	if chosen := d.choose(ctx, a.Summary, candidates(a.Summary, s)); len(best) > 0 && chosen != nil {

@@ -122,7 +122,7 @@ func (p *parser) declareOwn(t tools.Declaration, where Where) map[string]any {
 		p.warnf("%s was left out: %v.", at, err)
 	}
 	if i := slices.IndexFunc(p.Functions, func(f Function) bool { return f.Name == t.Name }); i >= 0 {
-		p.Functions[i].Explains = t.Explains
+		p.Functions[i].ValidatesItself = t.ValidatesItself
 	}
 	return declared
 }

@@ -32,7 +32,7 @@ func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.pla
 
 // Check validates a call's arguments by the original declaration, not by the one that the model got.
 func (f Function) Check(args json.RawMessage) error {
-	if f.Explains {
+	if f.ValidatesItself {
 		return nil
 	}
 	return f.args.Check(args)

@@ -15,11 +15,12 @@ func emptyObject(v any) bool {
 	return v == nil || ok && len(m) == 0
 }
 
-// schema translates a JSON Schema without references to the OpenAPI subset of the API (https://ai.google.dev/api/caching#Schema):
-// types in capitals, one type with nullable for a list of types, enum for const, anyOf for oneOf. Keywords without an equivalent
-// are dropped with a warning, here or by fit: the model gets less, and the arguments are validated against the original. An object
-// of unknown properties, which Google accepts in no form, becomes a string with JSON in it.
-func (p *parser) schema(in map[string]any, at string) map[string]any {
+// translateSchema translates a JSON Schema without references to the OpenAPI subset of the API
+// (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for
+// const, anyOf for oneOf. Keywords without an equivalent are dropped with a warning, here or by fit: the model gets
+// less, and the arguments are validated against the original. An object of unknown properties, which Google accepts in
+// no form, becomes a string with JSON in it.
+func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
 	s := p.objectSchema(in, at)
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
 		return p.textSchema(in, s, "A JSON object", at)
@@ -53,7 +54,7 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
 			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: the property is not allowed
-				out[name] = p.schema(property, at+".properties."+name)
+				out[name] = p.translateSchema(property, at+".properties."+name)
 			}
 		}
 		s["properties"] = out
@@ -82,7 +83,7 @@ func (p *parser) schemaItems(s map[string]any, at string) {
 	delete(s, "items")
 	switch {
 	case ok && (s["type"] == "ARRAY" || s["type"] == nil):
-		s["items"] = p.schema(items, at+".items")
+		s["items"] = p.translateSchema(items, at+".items")
 	case s["type"] == "ARRAY":
 		s["items"] = p.textSchema(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
 	}
@@ -207,7 +208,7 @@ func (p *parser) alternatives(s map[string]any, at string) {
 		if s["type"] != nil && option["type"] == nil { // such as {"required": …} next to properties
 			return
 		}
-		one := p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
+		one := p.translateSchema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
 		if one["nullable"] == true {
 			s["nullable"] = true
 		}

@@ -75,16 +75,16 @@ func TestRTVIConversation(t *testing.T) {
 	} {
 		c.Send(test.send)
 		if m := c.AwaitEvent(test.kind); !strings.Contains(string(m.Payload), test.has) || test.send != "{" &&
-			!strings.Contains(m.Way, `"id":"7"`) {
-			t.Errorf("%s: %s", test.send, m.Way)
+			!strings.Contains(m.Connection, `"id":"7"`) {
+			t.Errorf("%s: %s", test.send, m.Connection)
 		}
 	}
 	c.Send(`{"label":"rtvi-ai","type":"dtmf","id":"8","data":{"buttons":["1","#"]}}`)
 	expectOutput(c, "1#")
 	c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 	c.Send(`{"label":"rtvi-ai","type":"disconnect-bot","id":"9","data":{}}`)
-	if m := c.AwaitEvent("signalling"); m.Way != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
-		t.Errorf("%s", m.Way)
+	if m := c.AwaitEvent("signalling"); m.Connection != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
+		t.Errorf("%s", m.Connection)
 	}
 	testkit.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
 	if status, text := testkit.NewRTVI(t).PostOffer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {

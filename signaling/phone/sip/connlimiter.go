@@ -23,7 +23,7 @@ func (d *Server) limitConns(l net.Listener) connLimiter {
 		rule, places = ruleCrowd, phone.MaxUnverifiedConns
 	}
 	return connLimiter{&phone.Acceptor{
-		Listener: l, IsKnown: d.gate.isTrunkAddress, Slots: make(chan struct{}, places),
+		Listener: l, IsKnown: d.gate.isTrunkAddress, Unverified: make(chan struct{}, places),
 		OnRefused: func(from net.Addr) { d.countRefusal("connection closed", rule, from.String()) },
 		OnError: func(why error) {
 			if d.strangers.Allow() {

@@ -543,7 +543,7 @@ func TestConnectionWithoutCallTimeout(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			places := make(chan struct{}, 1)
-			conn, err := connLimiter{&phone.Acceptor{Listener: &once{conn: ours}, Slots: places}}.Accept()
+			conn, err := connLimiter{&phone.Acceptor{Listener: &once{conn: ours}, Unverified: places}}.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
