@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"voxgate/agents"
+	"voxgate/gateway/telemetry"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
 	"voxgate/signaling/phone/mediastream"
@@ -87,13 +88,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 		return err
 	})
 	check("workspace", s.workspace, func() error { return desk.CheckWorkspace(s.workspace) })
-	check("session-webhook", s.sessionWebhook, func() error {
-		hooks, err := newSessionWebhook(s.sessionWebhook, s.webhookSecret, answers, log)
-		if err == nil {
-			hooks.endpoint.Close()
-		}
-		return err
-	})
+	check("session-webhook", s.sessionWebhook, func() error { return telemetry.CheckWebhook(s.sessionWebhook, s.webhookSecret) })
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}

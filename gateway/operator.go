@@ -13,9 +13,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"voxgate/bridge"
+	"voxgate/gateway/telemetry"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/backend"
@@ -27,11 +26,10 @@ import (
 // callers.
 type operatorPage struct {
 	settings    settings
-	registry    *prometheus.Registry
+	telemetry   *telemetry.Telemetry
 	host        *bridge.Host
 	health      health
 	started     time.Time
-	today       *dailyCounter
 	requiresKey bool // conversations are shown only with a server key
 }
 
@@ -103,7 +101,7 @@ type agentStatus struct {
 }
 
 func (o *operatorPage) serveStatus(w http.ResponseWriter, _ *http.Request) {
-	families, err := o.registry.Gather()
+	families, err := o.telemetry.Metrics().Gather()
 	if err != nil {
 		http.Error(w, "The metrics cannot be read: "+err.Error(), http.StatusInternalServerError)
 		return
@@ -127,7 +125,7 @@ func (o *operatorPage) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"],
 		RecordingFailures: sumCounts(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
 	}
-	s.Today.SessionsBegun, s.Today.Dollars = o.today.readCounts()
+	s.Today.SessionsBegun, s.Today.Dollars = o.telemetry.CountToday()
 	for _, folder := range []string{o.settings.recordings, o.settings.calls} {
 		if free, total, ok := diskSpace(folder); ok {
 			s.Disks = append(s.Disks, diskStatus{folder, free, total})

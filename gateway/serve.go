@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,12 +14,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/gateway/telemetry"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/compat/geminirest"
 	"voxgate/store"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -45,11 +50,8 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	stopping.onCloseFunc("port", func() { listener.Close() })
 	stopping.onClose("WebRTC", func(context.Context) error { return webrtc.Close() })
-	measured, seen, stopTraces, err := openObservers(ctx, &s, webrtc, log)
-	if err != nil {
-		return err
-	}
-	stopping.onCloseFunc("traces", stopTraces)
+	var monitoring *telemetry.Telemetry // opened later, but before the first client can be refused
+	s.access.OnRefused = func(rule string) { monitoring.CountRefusal(rule) }
 	gate, shared, node, err := openGate(s, listener.Addr().(*net.TCPAddr), stopping, log)
 	if err != nil {
 		return err
@@ -59,9 +61,17 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
-	ends, seen, err := openReports(s, measured, seen, stopping, log)
-	if err != nil {
+	var generate *geminirest.Server // opened before the first conversation ends
+	if monitoring, err = openTelemetry(ctx, s, func(
+		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+	) (bridge.Cost, error) {
+		return generate.GenerateContent(ctx, account, model, request, piece)
+	}, log); err != nil {
 		return err
+	}
+	stopping.onClose("telemetry", monitoring.Close)
+	if monitoring.Metrics() != nil {
+		webrtc.OnQuality(monitoring.ObserveQuality)
 	}
 	admission := signaling.Options{
 		Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate,
@@ -70,29 +80,25 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
 		Tools: operatorTools, SignPicture: fetcher.Sign, SuggestionsPage: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.merge(), Logger: log,
+		Recordings: s.recordings, RecordAll: s.recordAll, Node: node,
+		Observe: monitoring.Observer(), Admit: monitoring.Admission(), Logger: log,
 	}
 	if node != "" {
 		options.Store = shared
 	}
-	if ends.hooks != nil {
-		options.Admit = measured.countRejections(ends.hooks.admitSession)
-	}
 	host := bridge.NewHost(options)
 	stopping.closeFirst("conversations", host.Shutdown) // the callers get their goodbye, then leave
-	generate, err := openREST(s, host, gemini, admission, stopping, log)
+	generate, err = openREST(s, host, gemini, admission, stopping, log)
 	if err != nil {
 		return err
 	}
-	ends.write = generate.GenerateContent
 	state := newHealth(ctx, host, shared, s.pageURL(listener.Addr().(*net.TCPAddr)))
-	stopPrivate, err := measured.servePrivate(s, admission, host, state, log)
+	stopPrivate, err := openPrivate(s, monitoring, admission, host, state, log)
 	if err != nil {
 		return err
 	}
 	stopping.onClose("private address", stopPrivate)
-	reportCall := measured.countCallEnds(ends.hooks.reportCallStatus)
-	conversations, err := openEndpoints(s, host, webrtc, generate, gate, shared, reportCall, stopping, log)
+	conversations, err := openEndpoints(s, host, webrtc, generate, gate, shared, monitoring.ReportCall, stopping, log)
 	if err != nil {
 		return err
 	}
@@ -232,33 +238,38 @@ func drainHost(ctx context.Context, host *bridge.Host, most time.Duration, log *
 	host.Drain(ctx)
 }
 
-// openReports opens the receivers of ended conversations (session webhook, call files), and the deletion of expired files.
-func openReports(s settings, m *metrics, seen observers, stopping *shutdown, log *slog.Logger) (*endReporter, observers, error) {
-	hooks, err := newSessionWebhook(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
+// openTelemetry opens what observes the conversations. Metrics need the private address.
+func openTelemetry(ctx context.Context, s settings, generate telemetry.TextGenerator, log *slog.Logger) (*telemetry.Telemetry, error) {
+	return telemetry.New(ctx, telemetry.Options{
+		Metrics: s.privateAddr != "", BuildLabels: buildLabels(),
+		WebhookURL: s.sessionWebhook, WebhookSecret: s.webhookSecret, Agents: s.access.Agents,
+		CallFolder: s.calls, RecordingFolder: s.recordings, KeepDays: s.keep,
+		OutcomeModel: s.appModel, Generate: generate, Logger: log,
+	})
+}
+
+// openPrivate serves the operator's private address until stop is called. Without the address it serves nothing.
+func openPrivate(s settings, monitoring *telemetry.Telemetry, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
+	stop func(context.Context) error, err error,
+) {
+	if s.privateAddr == "" {
+		return func(context.Context) error { return nil }, nil
+	}
+	monitoring.WatchHost(host, h.degraded)
+	o := &operatorPage{settings: s, telemetry: monitoring, host: host, health: h, started: time.Now()}
+	page, leave, err := o.newHandler(admission, log)
 	if err != nil {
-		return nil, nil, fmt.Errorf("session-webhook: %w", err)
+		return nil, err
 	}
-	ends := &endReporter{
-		hooks: hooks, model: s.appModel, log: log, slots: make(chan struct{}, maxParallelOutcomes), stopped: make(chan struct{}),
+	url, end, err := servePrivate(s.privateAddr, admission.Hosts, promhttp.HandlerFor(monitoring.Metrics(), promhttp.HandlerOpts{}), page, h)
+	if err != nil {
+		return nil, err
 	}
-	if hooks != nil {
-		ends.receivers = append(ends.receivers, hooks.reportSessionEnd)
-		stopping.onClose("session webhook", hooks.close)
-	}
-	if s.calls != "" {
-		files := newCallFileWriter(s.calls, m.countCallFileFailure, log)
-		ends.receivers = append(ends.receivers, files.enqueue)
-		stopping.onClose("files of calls", files.close)
-	}
-	if ends.receivers != nil {
-		ends.spent = seen.merge()
-		seen = append(seen, ends.observe)
-		stopping.onClose("outcomes", ends.close)
-	}
-	if folders := slices.DeleteFunc([]string{s.recordings, s.calls}, func(f string) bool { return f == "" }); s.keep > 0 {
-		stopping.onCloseFunc("old files", deleteExpiredFiles(s.keep, slices.Compact(folders), log))
-	}
-	return ends, seen, nil
+	log.Info("private", "at", url)
+	return func(ctx context.Context) error {
+		defer end()
+		return leave(ctx)
+	}, nil
 }
 
 // openTools opens the operator's tools, which every conversation has. It returns nil without a tools file. It logs a warning about agents

@@ -48,7 +48,7 @@ var arrows = map[string][]string{
 		"bridge/pricing",
 		"internal/environment",
 		"gateway/check",
-		"gateway/tracing",
+		"gateway/telemetry",
 		"media/opus",
 		"media/record",
 		"internal/filewatch",
@@ -57,11 +57,15 @@ var arrows = map[string][]string{
 		"tools/*",
 		"web",
 	},
-	"gateway/check":    {}, // stands where users are, and knows the protocol alone
-	"gateway/tracing":  {"bridge", "tools"},
-	"client":           {},                     // for other people's programs
-	"deploy":           {},                     // files, and what checks them
-	"examples/minimal": {"media/opus/libopus"}, // a client's program, which needs an encoder
+	"gateway/check": {}, // stands where users are, and knows the protocol alone
+	"gateway/telemetry": {
+		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",
+		"tools/webhook",
+	},
+	"gateway/telemetry/tracing": {"bridge", "tools"},
+	"client":                    {},                     // for other people's programs
+	"deploy":                    {},                     // files, and what checks them
+	"examples/minimal":          {"media/opus/libopus"}, // a client's program, which needs an encoder
 	"bench": {
 		"media",
 		"media/g711",
@@ -226,7 +230,7 @@ var owners = map[string][]string{
 	"github.com/gotranspile/g722":              {"media/g722"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
-	"go.opentelemetry.io/otel":                 {"gateway/tracing"},
+	"go.opentelemetry.io/otel":                 {"gateway/telemetry/tracing"},
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},

@@ -39,7 +39,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
-	"voxgate/gateway/tracing"
+	"voxgate/gateway/telemetry/tracing"
 	"voxgate/internal/testkit"
 	"voxgate/signaling"
 	"voxgate/signaling/access"

@@ -1,4 +1,4 @@
-package main
+package telemetry
 
 import (
 	"bytes"
@@ -31,8 +31,8 @@ const (
 	maxOutcomeTokens = 8192
 )
 
-// textGenerator sends a request to a text model and passes on its answer piece by piece: see geminirest.Server.GenerateContent.
-type textGenerator func(
+// TextGenerator sends a request to a text model and passes on its answer piece by piece: see geminirest.Server.GenerateContent.
+type TextGenerator func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (
 	bridge.Cost, error)
@@ -48,15 +48,21 @@ type endReport struct {
 // endReporter reports conversations that have ended. If the agent asks for an outcome, a model writes it first.
 type endReporter struct {
 	receivers []func(endReport) // must not block
-	hooks     *sessionWebhook   // or nil
 	model     string
-	write     textGenerator                         // set before the first conversation
+	write     TextGenerator
 	spent     func(id string, o bridge.Observation) // counts the cost, or nil
 	log       *slog.Logger
 
 	writing sync.WaitGroup
 	slots   chan struct{}
 	stopped chan struct{}
+}
+
+func newEndReporter(model string, write TextGenerator, spent func(string, bridge.Observation), log *slog.Logger) *endReporter {
+	return &endReporter{
+		model: model, write: write, spent: spent, log: log,
+		slots: make(chan struct{}, maxParallelOutcomes), stopped: make(chan struct{}),
+	}
 }
 
 // observe reports the end of a conversation, unless it moved to another gateway.
@@ -185,12 +191,12 @@ func outcomeRequest(e bridge.SessionEnded) (request json.RawMessage, schema *too
 	return request, schema, err
 }
 
-// close waits up to outcomeShutdownTimeout for outcomes. Conversations without one by then are reported without it.
-func (r *endReporter) close(context.Context) error {
-	timer := time.AfterFunc(outcomeShutdownTimeout, func() { close(r.stopped) })
+// close waits for outcomes, up to outcomeShutdownTimeout or until ctx is done. Conversations without one by then are reported without it.
+func (r *endReporter) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, outcomeShutdownTimeout)
+	defer cancel()
+	stop := sync.OnceFunc(func() { close(r.stopped) })
+	defer context.AfterFunc(ctx, stop)()
 	r.writing.Wait()
-	if timer.Stop() {
-		close(r.stopped)
-	}
-	return nil
+	stop()
 }

@@ -1,19 +1,15 @@
-package main
+package telemetry
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/bridge"
 	"voxgate/internal/crash"
-	"voxgate/signaling"
 	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
 )
@@ -54,7 +50,8 @@ type metrics struct {
 // answerBuckets are in seconds: from the delay that the gateway adds (ms) to the time that a thinking model takes (10 s).
 var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
 
-func newMetrics() *metrics {
+// newMetrics registers all metrics but those of the host. buildLabels are the versions of this build.
+func newMetrics(buildLabels map[string]string) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "voxgate_" + name, Help: help}, labels)
@@ -115,7 +112,7 @@ func newMetrics() *metrics {
 		"Turns of the model that ended without the answer that was due, by reason: none, text_only, or Google's turnCompleteReason.", "reason")
 	m.registerMedia(counter, histogram)
 	built := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels(),
+		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels,
 	})
 	built.Set(1)
 	m.registry.MustRegister(built)
@@ -178,8 +175,16 @@ func (m *metrics) createSeries() {
 	}
 }
 
-// registerHost registers the metrics that are read from the host on each scrape.
-func (m *metrics) registerHost(host *bridge.Host) {
+// registerHost registers the metrics that are read on each scrape: from the host, and the state of the shared store.
+func (m *metrics) registerHost(host *bridge.Host, isStoreDown func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "voxgate_store_down", Help: "1 while the Redis that gateways share does not answer.",
+	}, func() float64 {
+		if isStoreDown() {
+			return 1
+		}
+		return 0
+	}))
 	m.registry.MustRegister(sessionCollector{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "voxgate_playout_late_frames_total",
 		Help: "Frames that were sent 20 ms or more after their time, because this machine was busy.",
@@ -220,71 +225,16 @@ func (m *metrics) countCallFileFailure() {
 	}
 }
 
-// countRefusal counts a rejected client by the rule that rejected it.
-func (m *metrics) countRefusal(rule string) { m.refusals.WithLabelValues(rule).Inc() }
-
-// servePrivate serves the operator's private address until stop is called. A nil m serves nothing.
-func (m *metrics) servePrivate(s settings, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
-	stop func(context.Context) error, err error,
-) {
-	if m == nil {
-		return func(context.Context) error { return nil }, nil
+// countCallEnd counts an outgoing call that has ended.
+func (m *metrics) countCallEnd(c sip.CallStatus) {
+	if c.EndedAt == nil {
+		return
 	}
-	m.registerHost(host)
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "voxgate_store_down", Help: "1 while the Redis that gateways share does not answer.",
-	}, func() float64 {
-		if h.degraded() {
-			return 1
-		}
-		return 0
-	}))
-	o := &operatorPage{settings: s, registry: m.registry, host: host, health: h, today: &m.dayCounter, started: time.Now()}
-	page, leave, err := o.newHandler(admission, log)
-	if err != nil {
-		return nil, err
+	outcome := c.State
+	if outcome == sip.StateEnded {
+		outcome = sip.StateAnswered
 	}
-	url, end, err := servePrivate(s.privateAddr, admission.Hosts, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), page, h)
-	if err != nil {
-		return nil, err
-	}
-	log.Info("private", "at", url)
-	return func(ctx context.Context) error {
-		defer end()
-		return leave(ctx)
-	}, nil
-}
-
-// countRejections wraps admit to count the conversations that it rejects. A nil m returns admit.
-func (m *metrics) countRejections(admit func(context.Context, string, *bridge.SessionRequest) error) func(context.Context, string,
-	*bridge.SessionRequest) error {
-	if m == nil {
-		return admit
-	}
-	return func(ctx context.Context, id string, o *bridge.SessionRequest) error {
-		err := admit(ctx, id, o)
-		if err != nil {
-			m.countRefusal("session webhook")
-		}
-		return err
-	}
-}
-
-// countCallEnds wraps tell, which gets the status of outgoing calls, to count the calls that have ended. A nil m returns tell.
-func (m *metrics) countCallEnds(tell func(sip.CallStatus)) func(sip.CallStatus) {
-	if m == nil {
-		return tell
-	}
-	return func(c sip.CallStatus) {
-		if c.EndedAt != nil {
-			outcome := c.State
-			if outcome == sip.StateEnded {
-				outcome = sip.StateAnswered
-			}
-			m.callsOut.WithLabelValues(outcome).Inc()
-		}
-		tell(c)
-	}
+	m.callsOut.WithLabelValues(outcome).Inc()
 }
 
 // observe counts an observation of a conversation.

@@ -1,4 +1,4 @@
-package main
+package telemetry
 
 import (
 	"context"
@@ -44,6 +44,15 @@ func newSessionWebhook(url, secret string, folder *agents.Folder, log *slog.Logg
 		return nil, err
 	}
 	return &sessionWebhook{endpoint: endpoint, agents: folder, log: log, stopped: make(chan struct{})}, nil
+}
+
+// CheckWebhook returns an error if the session webhook cannot have this URL and secret. It does not connect.
+func CheckWebhook(url, secret string) error {
+	endpoint, err := webhook.NewEndpoint(url, secret)
+	if err == nil {
+		endpoint.Close()
+	}
+	return err
 }
 
 // webhookSession describes a conversation to the endpoint.
@@ -103,9 +112,7 @@ func (h *sessionWebhook) reportSessionEnd(e endReport) {
 
 // reportCallStatus sends a change in the status of an outgoing call in the background.
 func (h *sessionWebhook) reportCallStatus(c sip.CallStatus) {
-	if h != nil {
-		h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
-	}
+	h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
 }
 
 // sendReport sends a report in the background, and tries again until the endpoint accepts it or webhookTries is reached. Reports may
@@ -149,11 +156,10 @@ func (h *sessionWebhook) post(id string, body any) (status int, err error) {
 }
 
 // close waits until all reports are sent, or until ctx is done.
-func (h *sessionWebhook) close(ctx context.Context) error {
+func (h *sessionWebhook) close(ctx context.Context) {
 	stop := sync.OnceFunc(func() { close(h.stopped) })
 	defer context.AfterFunc(ctx, stop)()
 	h.running.Wait()
 	stop()
 	h.endpoint.Close()
-	return nil
 }

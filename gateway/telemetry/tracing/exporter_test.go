@@ -16,7 +16,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"voxgate/bridge"
-	"voxgate/gateway/tracing"
+	"voxgate/gateway/telemetry/tracing"
 )
 
 // What the standard's variables say of the exporter holds, and a collector that is busy is asked again.

@@ -23,7 +23,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/gateway/tracing"
+	"voxgate/gateway/telemetry/tracing"
 	"voxgate/media"
 	"voxgate/tools"
 )

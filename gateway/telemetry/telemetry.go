@@ -1,0 +1,197 @@
+// Package telemetry observes the conversations of a gateway: metrics, traces, and reports of ended conversations by the session webhook and
+// in call files, with an outcome that a model writes.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/gateway/telemetry/tracing"
+	"voxgate/signaling/phone/sip"
+	"voxgate/signaling/rtc"
+)
+
+// tracesTimeout bounds the sending of the last traces.
+const tracesTimeout = 5 * time.Second
+
+// Options configures a Telemetry. Traces have settings of their own: the variables of OpenTelemetry's exporters.
+type Options struct {
+	Metrics     bool              // counts for Prometheus
+	BuildLabels map[string]string // labels of voxgate_build_info
+
+	WebhookURL    string // the operator's endpoint; "": no session webhook
+	WebhookSecret string
+	Agents        *agents.Folder // from which the endpoint may choose
+
+	CallFolder      string // for call files; "": none
+	RecordingFolder string // "": no recordings
+	KeepDays        int    // age in days at which call files and recordings are deleted, or 0
+
+	OutcomeModel string
+	Generate     TextGenerator // asks that model
+
+	Logger *slog.Logger
+}
+
+// Telemetry holds everything that observes conversations. What is not configured is nil.
+type Telemetry struct {
+	metrics   *metrics
+	traces    *tracing.Tracer
+	webhook   *sessionWebhook
+	files     *callFileWriter
+	reports   *endReporter
+	observers []func(id string, o bridge.Observation)
+	deleter   func() // stops the deletion of expired files
+	log       *slog.Logger
+}
+
+// New returns the telemetry that the options ask for. The caller must close it.
+func New(ctx context.Context, o Options) (*Telemetry, error) {
+	t := &Telemetry{log: o.Logger, deleter: func() {}}
+	var err error
+	if t.webhook, err = newSessionWebhook(o.WebhookURL, o.WebhookSecret, o.Agents, o.Logger); err != nil {
+		return nil, fmt.Errorf("session-webhook: %w", err)
+	}
+	if t.traces, err = tracing.New(ctx, o.Logger); err != nil {
+		return nil, err
+	}
+	if o.Metrics {
+		t.metrics = newMetrics(o.BuildLabels)
+		t.observers = append(t.observers, t.metrics.observe)
+	}
+	if t.traces != nil {
+		t.observers = append(t.observers, t.traces.Observe)
+	}
+	t.openReports(o)
+	folders := slices.DeleteFunc([]string{o.RecordingFolder, o.CallFolder}, func(f string) bool { return f == "" })
+	if o.KeepDays > 0 {
+		t.deleter = deleteExpiredFiles(o.KeepDays, slices.Compact(folders), o.Logger)
+	}
+	return t, nil
+}
+
+// openReports opens the receivers of ended conversations.
+func (t *Telemetry) openReports(o Options) {
+	t.reports = newEndReporter(o.OutcomeModel, o.Generate, t.Observer(), o.Logger)
+	if t.webhook != nil {
+		t.reports.receivers = append(t.reports.receivers, t.webhook.reportSessionEnd)
+	}
+	if o.CallFolder != "" {
+		t.files = newCallFileWriter(o.CallFolder, t.metrics.countCallFileFailure, o.Logger)
+		t.reports.receivers = append(t.reports.receivers, t.files.enqueue)
+	}
+	if t.reports.receivers != nil {
+		t.observers = append(t.observers, t.reports.observe)
+	}
+}
+
+// Close sends and writes what is pending, until ctx is done. The conversations must have ended.
+func (t *Telemetry) Close(ctx context.Context) error {
+	var errs []error
+	t.reports.close(ctx)
+	if t.files != nil {
+		if err := t.files.close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("files of calls: %w", err))
+		}
+	}
+	if t.webhook != nil {
+		t.webhook.close(ctx)
+	}
+	if t.traces != nil {
+		ctx, cancel := context.WithTimeout(ctx, tracesTimeout)
+		defer cancel()
+		if err := t.traces.Close(ctx); err != nil {
+			t.log.Warn("traces not sent", "err", err)
+		}
+	}
+	t.deleter()
+	return errors.Join(errs...)
+}
+
+// Observer returns a function that receives the observations of all conversations. It is nil if nothing is observed, so that observations
+// need not be created.
+func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
+	switch len(t.observers) {
+	case 0:
+		return nil
+	case 1:
+		return t.observers[0]
+	}
+	list := slices.Clone(t.observers)
+	return func(id string, o bridge.Observation) {
+		for _, observe := range list {
+			observe(id, o)
+		}
+	}
+}
+
+// Admission returns the function that asks the session webhook whether a conversation may begin, and counts those that it rejects. It is
+// nil without a session webhook.
+func (t *Telemetry) Admission() func(ctx context.Context, id string, o *bridge.SessionRequest) error {
+	if t.webhook == nil {
+		return nil
+	}
+	return func(ctx context.Context, id string, o *bridge.SessionRequest) error {
+		err := t.webhook.admitSession(ctx, id, o)
+		if err != nil {
+			t.CountRefusal("session webhook")
+		}
+		return err
+	}
+}
+
+// ReportCall counts an outgoing call that has ended, and sends each change in its status to the session webhook in the background.
+func (t *Telemetry) ReportCall(c sip.CallStatus) {
+	if t.metrics != nil {
+		t.metrics.countCallEnd(c)
+	}
+	if t.webhook != nil {
+		t.webhook.reportCallStatus(c)
+	}
+}
+
+// CountRefusal counts a rejected client by the rule that rejected it.
+func (t *Telemetry) CountRefusal(rule string) {
+	if t.metrics != nil {
+		t.metrics.refusals.WithLabelValues(rule).Inc()
+	}
+}
+
+// ObserveQuality adds the packet counts, losses and jitter of an RTP stream.
+func (t *Telemetry) ObserveQuality(q rtc.Quality) {
+	if t.metrics != nil {
+		t.metrics.observeQuality(q)
+	}
+}
+
+// WatchHost registers the metrics that are read on each scrape: from the host, and whether the shared store is down.
+func (t *Telemetry) WatchHost(host *bridge.Host, isStoreDown func() bool) {
+	if t.metrics != nil {
+		t.metrics.registerHost(host, isStoreDown)
+	}
+}
+
+// Metrics returns the metrics, or nil if there are none.
+func (t *Telemetry) Metrics() prometheus.Gatherer {
+	if t.metrics == nil {
+		return nil
+	}
+	return t.metrics.registry
+}
+
+// CountToday returns the conversations that began since midnight (UTC) or since the start, and the cost in that time. Without metrics both
+// are 0.
+func (t *Telemetry) CountToday() (begun int, dollars float64) {
+	if t.metrics == nil {
+		return 0, 0
+	}
+	return t.metrics.dayCounter.readCounts()
+}
