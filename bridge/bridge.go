@@ -15,9 +15,10 @@ import (
 	"encoding/json"
 	"time"
 
+	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/gemini/writer"
+	"voxgate/bridge/upstream"
 	"voxgate/tools"
 )
 
@@ -56,8 +57,9 @@ type SessionRequest struct {
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Generate is used for models outside the Live API; nil means they are not available to this conversation.
-	Generate writer.Generate
+	// Dial connects to models outside the Live API, as package textmodel does; nil means they are not available to this
+	// conversation. One connection at a time is open.
+	Dial func(context.Context, gemini.Setup) (upstream.Conn, error)
 
 	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms: for clients that configure after
 	// connecting.

@@ -11,7 +11,6 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
 	"voxgate/bridge/upstream"
@@ -136,9 +135,6 @@ func AsError(err error) *Error {
 	}
 	if errors.Is(err, api.ErrCredentials) {
 		return &Error{Code: CodeAuthenticationFailed, Message: "Google does not accept the gateway's credentials.", Err: err}
-	}
-	if errors.Is(err, writer.ErrRounds) {
-		return &Error{Code: CodeRefused, Message: "The model called tools repeatedly without an answer; it was stopped.", Err: err}
 	}
 	if e := (*wire.UnfinishedError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeRefused, Message: "The model did not finish its answer: " + e.Reason + "."}

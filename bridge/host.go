@@ -254,7 +254,7 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	scope := liveconfig.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.HasScreen, MaxPreRoll: o.MaxPreRoll,
 		Hides:      flow.HidesTool,
-		TextModels: o.Generate != nil, Findings: h.options.Findings,
+		TextModels: o.Dial != nil, Findings: h.options.Findings,
 	}
 	if next := flow.FunctionDeclaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)

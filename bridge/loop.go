@@ -8,10 +8,8 @@ import (
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/cluster"
 	"voxgate/bridge/gemini"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
@@ -32,14 +30,14 @@ func newSession(
 			voice:  &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), playedSignal: make(chan struct{}, 1)},
 			uplink: uplink.New(),
 		},
-		textModel: writer.New(o.Generate), transcript: &transcript.Transcript{},
-		commands: make(chan commandRequest), callerConns: make(chan *callerConn), done: make(chan struct{}), crashes: make(chan error, 1),
+		transcript: &transcript.Transcript{},
+		commands:   make(chan commandRequest), callerConns: make(chan *callerConn), done: make(chan struct{}), crashes: make(chan error, 1),
 	}
 	s.voice.OnCrash, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.agentName = alarm.New(numAlarms), *newSteering(o), o.Origin.Agent
 	s.transcript.LoadHistory(historyEntries(config.Options.History))
 	s.keeper = upstream.New(upstream.Options{
-		Dial: newDialer(h.options.Client, s.textModel), Breakers: &h.breakers, Caller: o.callerID(), IsProbe: probe,
+		Dial: s.dialModel, Breakers: &h.breakers, Caller: o.callerID(), IsProbe: probe,
 		StallTimeout: h.options.Stall, Uplink: s.uplink, Logger: log, OnCrash: s.Crash,
 		Notify:       s.onKeeperEvent,
 		IsIdle:       func() bool { return s.output.isIdle() && !s.user.isSpeaking && !s.calls.HasRunningCall() },
@@ -77,18 +75,17 @@ func newSession(
 	return s
 }
 
-// newDialer returns a function that opens connections to the model.
-func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (upstream.Conn, error) {
-	return func(ctx context.Context, o gemini.Setup) (upstream.Conn, error) {
-		if o.IsTextModel {
-			return w.Dial(o)
-		}
-		c, err := gemini.Dial(ctx, client, o)
-		if err != nil {
-			return nil, err // avoid a non-nil interface with a nil pointer
-		}
-		return c, nil
+// dialModel opens a connection to the model.
+func (s *Session) dialModel(ctx context.Context, o gemini.Setup) (upstream.Conn, error) {
+	if o.IsTextModel {
+		o.OnLateTokens = func(t wire.Tokens) { s.lateTokens = s.lateTokens.Plus(t) }
+		return s.request.Dial(ctx, o)
 	}
+	c, err := gemini.Dial(ctx, s.host.options.Client, o)
+	if err != nil {
+		return nil, err // avoid a non-nil interface with a nil pointer
+	}
+	return c, nil
 }
 
 // historyEntries converts the history from before the conversation to transcript entries.
@@ -200,9 +197,9 @@ func (s *Session) close(cancel context.CancelFunc) {
 		s.output.close,
 		s.recording.close,
 		func() {
-			if owed := s.textModel.UnreportedTokens(); owed.Total > 0 {
+			if s.lateTokens.Total > 0 {
 				s.costs.settleTurn()
-				s.costs.addUsage(owed)
+				s.costs.addUsage(s.lateTokens)
 			}
 		},
 		s.costs.close, // before the end is reported: a returning caller finds room

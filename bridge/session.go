@@ -11,7 +11,6 @@ import (
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
@@ -44,7 +43,7 @@ type Session struct {
 	gatewayTools []tools.Tool   // tools that run in the gateway
 	transcript   *transcript.Transcript
 	keeper       *upstream.Keeper
-	textModel    *writer.Writer // for text models
+	lateTokens   wire.Tokens // that a connection could not report by a message
 	calls        *toolcalls.Calls
 	output       *modelOutput
 	status       *callerStatus

@@ -95,7 +95,7 @@ var arrows = map[string][]string{
 	"signaling/backend":           {"bridge", "signaling", "signaling/access", "signaling/client/protocol"},
 	"signaling/phone/mediastream": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
 	"vox": {
-		"bridge", "bridge/gemini/wire", "media", "signaling", "signaling/access", "tools", "tools/canvas", "vox/assistant",
+		"bridge", "bridge/gemini/wire", "bridge/textmodel", "media", "signaling", "signaling/access", "tools", "tools/canvas", "vox/assistant",
 	},
 	"signaling/client": {
 		"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/client/protocol", "signaling/rtc",
@@ -161,7 +161,6 @@ var arrows = map[string][]string{
 		"bridge/gemini",
 		"bridge/gemini/api",
 		"bridge/gemini/wire",
-		"bridge/gemini/writer",
 		"bridge/gemini/liveconfig",
 	},
 	"bridge/alarm":      {},
@@ -178,6 +177,7 @@ var arrows = map[string][]string{
 	},
 	"bridge/pricing":       {"bridge/gemini/wire", "tools"},
 	"bridge/flow":          {"tools", "tools/digits"},
+	"bridge/textmodel":     {"bridge/gemini", "bridge/gemini/wire", "bridge/upstream"},
 	"bridge/toolcalls":     {"bridge/uplink", "bridge/gemini/liveconfig", "bridge/gemini/wire", "tools", "tools/canvas"},
 	"bridge/transcript":    {"bridge/gemini/wire"},
 	"bridge/uplink":        {"media", "media/vad", "bridge/gemini/wire"},
@@ -185,7 +185,6 @@ var arrows = map[string][]string{
 	"bridge/gemini/api":    {"bridge/gemini/wire", "tools"},
 	"bridge/gemini/wire":   {"tools"},
 	"bridge/gemini/traces": {},
-	"bridge/gemini/writer": {"bridge/gemini", "bridge/gemini/wire"},
 	"bridge/gemini/probe": {
 		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/liveconfig", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/pricing",
 		"media/g711",

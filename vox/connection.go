@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/bridge/textmodel"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 )
@@ -178,10 +179,11 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 			return err
 		}
 	}
-	open.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
-		cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation itself pays, with the returned tokens
-		return cost.Tokens, err
-	}
+	open.Dial = textmodel.NewDialer(
+		func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
+			cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation itself pays, with the returned tokens
+			return cost.Tokens, err
+		}).Dial
 	a := v.server.newAssistant(v, theme, start, open)
 	defer a.detachClient(v)
 	return v.runSession(ctx, open, a)

@@ -42,8 +42,10 @@ type Setup struct {
 	// it as an incomplete turn, as LiveKit and pydantic-ai send it.
 	AnnounceHistory bool
 
-	// IsTextModel is set if the model is not a Live model. Dial does not support it.
-	IsTextModel bool
+	// IsTextModel is set if the model is not a Live model. Dial does not support it. Such a connection calls OnLateTokens, before its
+	// Close returns, with the tokens that it could not report by a message.
+	IsTextModel  bool
+	OnLateTokens func(wire.Tokens)
 
 	// OnUpgrade, if not nil, is called when the WebSocket is open, before the setup is sent.
 	OnUpgrade func()

@@ -53,7 +53,7 @@ type Profile struct {
 	// Slow models think for many seconds before they answer. They are finished at interactionStatus IDLE, not at turnComplete.
 	Slow bool
 
-	// IsTextModel is set for a model that is not a Live model: package writer adapts it.
+	// IsTextModel is set for a model that is not a Live model: package textmodel adapts it.
 	IsTextModel bool
 }
 

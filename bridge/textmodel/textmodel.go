@@ -1,6 +1,6 @@
-// Package writer adapts a text model to the interface of a Live connection. It collects typed input and tool results, and calls
+// Package textmodel adapts a text model to the interface of a Live connection. It collects typed input and tool results, and calls
 // generateContent each time with the whole conversation. The model's text and calls are delivered like those of a Live model.
-package writer
+package textmodel
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/upstream"
 )
 
 const (
@@ -25,25 +26,18 @@ const (
 	maxHistory = 400 << 10
 )
 
-// ErrRounds means that a model calls tools again and again.
-var ErrRounds = fmt.Errorf("the model has called tools %d times without an answer", maxRounds)
-
 // Generate calls a model with a GenerateContentRequest, and passes each GenerateContentResponse of its stream to piece. It blocks
 // until the response has ended, piece fails or ctx is done. tokens counts the whole call, estimated if no response reports it.
 type Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (tokens int, err error)
 
-// Writer holds the text models' state of one conversation. Only one of its connections may be open at a time.
-type Writer struct {
-	generate   Generate
-	saved      []content   // conversation of the newest handle
-	unreported wire.Tokens // tokens that no connection has reported
+// Dialer opens the connections of one conversation, one at a time.
+type Dialer struct {
+	generate Generate
+	saved    []content // conversation of the newest handle
 }
 
-// New returns a writer without a conversation.
-func New(generate Generate) *Writer { return &Writer{generate: generate} }
-
-// UnreportedTokens returns the tokens of answers that were aborted with their connection. No connection may be open.
-func (w *Writer) UnreportedTokens() wire.Tokens { return w.unreported }
+// NewDialer returns a dialer for a conversation that begins.
+func NewDialer(generate Generate) *Dialer { return &Dialer{generate: generate} }
 
 // content is a Content of Google's API.
 type content struct {
@@ -53,21 +47,21 @@ type content struct {
 	isQuestion bool // typed by the user, not a result of a tool
 }
 
-// handle is the resumption handle of what a [Writer] has saved.
+// handle is the resumption handle of what a [Dialer] has saved.
 const handle = "saved"
 
-// Dial opens a connection. It does not block.
-func (w *Writer) Dial(s gemini.Setup) (*Conn, error) {
+// Dial opens a connection, and does not block. Like [gemini.Dial] it serves as [upstream.Options].Dial.
+func (d *Dialer) Dial(_ context.Context, s gemini.Setup) (upstream.Conn, error) {
 	var fields struct {
 		Model            string
 		GenerationConfig map[string]json.RawMessage
 	}
 	head := map[string]json.RawMessage{}
 	if err := errors.Join(json.Unmarshal(s.Object, &fields), json.Unmarshal(s.Object, &head)); err != nil {
-		return nil, fmt.Errorf("writer: setup: %w", err)
+		return nil, fmt.Errorf("textmodel: setup: %w", err)
 	}
-	c := &Conn{
-		writer: w, model: strings.TrimPrefix(fields.Model, "models/"), request: map[string]any{},
+	c := &conn{
+		dialer: d, onLateTokens: s.OnLateTokens, model: strings.TrimPrefix(fields.Model, "models/"), request: map[string]any{},
 		input: make(chan wire.ClientMessage), output: make(chan *wire.ServerMessage), done: make(chan struct{}),
 	}
 	for _, name := range []string{"systemInstruction", "tools"} {
@@ -81,7 +75,7 @@ func (w *Writer) Dial(s gemini.Setup) (*Conn, error) {
 		c.request["generationConfig"] = fields.GenerationConfig
 	}
 	if s.Handle != "" {
-		c.history = slices.Clone(w.saved)
+		c.history = slices.Clone(d.saved)
 	}
 	for _, t := range s.History {
 		c.history = append(c.history, content{t.Role, t.Parts, t.Role != "model"})

@@ -1,4 +1,4 @@
-package writer_test
+package textmodel_test
 
 import (
 	"testing"

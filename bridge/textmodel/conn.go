@@ -1,4 +1,4 @@
-package writer
+package textmodel
 
 import (
 	"cmp"
@@ -12,9 +12,11 @@ import (
 	"voxgate/internal/crash"
 )
 
-// Conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.
-type Conn struct {
-	writer  *Writer
+// conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.
+type conn struct {
+	dialer       *Dialer
+	onLateTokens func(wire.Tokens) // gemini.Setup.OnLateTokens
+
 	model   string
 	request map[string]any // fields common to all requests
 	input   chan wire.ClientMessage
@@ -48,7 +50,7 @@ type answer struct {
 }
 
 // Recv returns the next message. The error is ctx's, or net.ErrClosed.
-func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
+func (c *conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	select {
 	case m := <-c.output:
 		return m, nil
@@ -60,7 +62,7 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 }
 
 // Send sends one message. It blocks while the previous one is processed.
-func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
+func (c *conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	select {
 	case c.input <- m:
 		return nil
@@ -72,20 +74,20 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 }
 
 // SendAudio does nothing: a text model takes no audio.
-func (c *Conn) SendAudio(context.Context, []int16, int) error { return nil }
+func (c *conn) SendAudio(context.Context, []int16, int) error { return nil }
 
 // LastSentIndex returns 0: no messages are lost in transit.
-func (c *Conn) LastSentIndex() int64 { return 0 }
+func (c *conn) LastSentIndex() int64 { return 0 }
 
 // Close aborts the current answer, and waits for that.
-func (c *Conn) Close() error {
+func (c *conn) Close() error {
 	c.stop()
 	<-c.done
 	return nil
 }
 
 // run handles messages until the connection is closed.
-func (c *Conn) run(ctx context.Context) {
+func (c *conn) run(ctx context.Context) {
 	defer close(c.done)
 	defer crash.Recover(nil, "model connection", nil) // the reader sees a lost connection
 	for {
@@ -106,7 +108,7 @@ func (c *Conn) run(ctx context.Context) {
 
 // handleMessage handles a message. A complete turn or content without turns stops the current answer; at the Live API any content
 // does. Real-time text waits for the end of the answer.
-func (c *Conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
+func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
 		content := m.ClientContent
@@ -138,7 +140,7 @@ func (c *Conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 }
 
 // addContent adds parts to the conversation.
-func (c *Conn) addContent(role string, parts any, asked bool) {
+func (c *conn) addContent(role string, parts any, asked bool) {
 	raw, err := json.Marshal(parts)
 	if err == nil { // they were JSON before
 		c.history = append(c.history, content{role, raw, asked})
@@ -146,14 +148,14 @@ func (c *Conn) addContent(role string, parts any, asked bool) {
 }
 
 // startAnswer starts an answer to everything said so far.
-func (c *Conn) startAnswer(ctx context.Context) {
+func (c *conn) startAnswer(ctx context.Context) {
 	c.history = truncate(append(c.history, c.queued...))
 	c.queued, c.rounds = nil, 0
 	c.startRequest(ctx)
 }
 
 // startRequest sends a request.
-func (c *Conn) startRequest(ctx context.Context) {
+func (c *conn) startRequest(ctx context.Context) {
 	c.rounds++
 	c.request["contents"] = c.history
 	request, err := json.Marshal(c.request)
@@ -172,9 +174,9 @@ func (c *Conn) startRequest(ctx context.Context) {
 }
 
 // generate requests a response of the model and emits its text as it arrives.
-func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer) {
+func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer) {
 	var reply wire.Reply
-	tokens, err := c.writer.generate(ctx, c.model, request, func(raw json.RawMessage) error {
+	tokens, err := c.dialer.generate(ctx, c.model, request, func(raw json.RawMessage) error {
 		parts, err := reply.Add(raw)
 		for _, raw := range parts {
 			p := wire.ReadPart(raw)
@@ -205,7 +207,7 @@ func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 }
 
 // handleAnswer handles the end of a request: it ends the answer, or requests tool calls.
-func (c *Conn) handleAnswer(ctx context.Context, a answer) {
+func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.saveAnswer(ctx, a)
 	switch {
 	case a.err == nil && len(a.calls) > 0 && c.rounds < maxRounds:
@@ -219,7 +221,7 @@ func (c *Conn) handleAnswer(ctx context.Context, a answer) {
 	case len(a.calls) > 0:
 		c.setPendingCalls(a.calls)
 		c.addResults()
-		a.err = cmp.Or(a.err, ErrRounds)
+		a.err = cmp.Or(a.err, error(&wire.UnfinishedError{Reason: "TOO_MANY_TOOL_CALLS"})) // the API's own finish reason for this
 	}
 	if a.err != nil {
 		c.emit(ctx, wire.ServerMessage{Failed: a.err})
@@ -229,17 +231,17 @@ func (c *Conn) handleAnswer(ctx context.Context, a answer) {
 
 // saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first: it tells that the
 // count restarts with this request.
-func (c *Conn) saveAnswer(ctx context.Context, a answer) {
+func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)
 	}
 	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx, wire.ServerMessage{Tokens: &a.tokens})) {
-		c.writer.unreported = c.writer.unreported.Plus(a.tokens)
+		c.onLateTokens(a.tokens)
 	}
 }
 
 // setPendingCalls stores calls that need a result.
-func (c *Conn) setPendingCalls(calls []call) {
+func (c *conn) setPendingCalls(calls []call) {
 	c.pendingCalls, c.results = calls, make([]json.RawMessage, len(calls))
 }
 
@@ -247,7 +249,7 @@ func (c *Conn) setPendingCalls(calls []call) {
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
 // addResults adds the results of the pending calls to the conversation.
-func (c *Conn) addResults() {
+func (c *conn) addResults() {
 	var parts []any
 	for i, o := range c.pendingCalls {
 		response := map[string]any{"name": o.Name, "response": cancelled}
@@ -264,7 +266,7 @@ func (c *Conn) addResults() {
 }
 
 // interrupt stops the current answer, since the user continues.
-func (c *Conn) interrupt(ctx context.Context) {
+func (c *conn) interrupt(ctx context.Context) {
 	switch {
 	case c.answer != nil:
 		c.cancel()
@@ -291,8 +293,8 @@ func (c *Conn) interrupt(ctx context.Context) {
 }
 
 // endTurn ends the model's turn, saves the conversation, and continues with input that arrived meanwhile.
-func (c *Conn) endTurn(ctx context.Context, how wire.ServerContent) {
-	c.writer.saved = slices.Clone(c.history)
+func (c *conn) endTurn(ctx context.Context, how wire.ServerContent) {
+	c.dialer.saved = slices.Clone(c.history)
 	c.emit(ctx, wire.ServerMessage{Content: &how})
 	c.emit(ctx, wire.ServerMessage{Resumption: &wire.Resumption{Handle: handle, Resumable: true}})
 	if c.queued != nil && !how.Interrupted {
@@ -301,7 +303,7 @@ func (c *Conn) endTurn(ctx context.Context, how wire.ServerContent) {
 }
 
 // emit sends a message, unless the connection is closed or ctx is done.
-func (c *Conn) emit(ctx context.Context, m wire.ServerMessage) bool {
+func (c *conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	select {
 	case c.output <- &m:
 		return true

@@ -1,4 +1,4 @@
-package writer_test
+package textmodel_test
 
 import (
 	"context"
@@ -13,15 +13,17 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/gemini/writer"
+	"voxgate/bridge/textmodel"
+	"voxgate/bridge/upstream"
 )
 
 // model is a model that answers each request by a script.
 type model struct {
 	*testing.T
-	*writer.Writer
-	conn     *writer.Conn
+	*textmodel.Dialer
+	conn     upstream.Conn
 	requests []string
+	late     wire.Tokens // reported after their connection
 }
 
 // script returns the pieces of an answer, and how it ends. It may wait for ctx.
@@ -29,7 +31,7 @@ type script func(ctx context.Context, request string) (pieces []string, tokens i
 
 func newModel(t *testing.T, answer script) *model {
 	m := &model{T: t}
-	m.Writer = writer.New(func(ctx context.Context, name string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
+	generate := func(ctx context.Context, name string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
 		if name != "a-model" {
 			t.Errorf("asked %s", name)
 		}
@@ -41,7 +43,8 @@ func newModel(t *testing.T, answer script) *model {
 			}
 		}
 		return tokens, err
-	})
+	}
+	m.Dialer = textmodel.NewDialer(generate)
 	m.dial(gemini.Setup{})
 	return m
 }
@@ -50,8 +53,9 @@ func (m *model) dial(s gemini.Setup) {
 	m.Helper()
 	s.Object = json.RawMessage(`{"model":"models/a-model","systemInstruction":{"parts":[{"text":"Be brief."}]},
 		"generationConfig":{"responseModalities":["TEXT"],"temperature":0},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
+	s.OnLateTokens = func(t wire.Tokens) { m.late = m.late.Plus(t) }
 	var err error
-	if m.conn, err = m.Dial(s); err != nil {
+	if m.conn, err = m.Dial(m.Context(), s); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -169,7 +173,7 @@ func TestConversation(t *testing.T) {
 			t.Errorf("a fresh one got\n%s", got)
 		}
 		m.conn.Close()
-		if owed := m.UnreportedTokens(); owed.Total != 0 {
+		if owed := m.late; owed.Total != 0 {
 			t.Errorf("%+v are owed", owed)
 		}
 	})
@@ -219,7 +223,7 @@ func TestInterruptedAnswersAreBilled(t *testing.T) {
 		if _, err := m.conn.Recv(t.Context()); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a closed connection: %v", err)
 		}
-		if owed := m.UnreportedTokens(); owed.Total != 7 {
+		if owed := m.late; owed.Total != 7 {
 			t.Errorf("%+v are owed", owed)
 		}
 	})
@@ -260,7 +264,7 @@ func TestFailures(t *testing.T) {
 		"blocked":           {[]string{`{"promptFeedback":{"blockReason":"SAFETY"}}`}, nil, "the answer is not finished: SAFETY"},
 		"cut off":           {[]string{calls + `,"finishReason":"MAX_TOKENS"}]}`}, nil, "the answer is not finished: MAX_TOKENS"},
 		"nonsense":          {[]string{`[]`}, nil, "malformed"},
-		"calls for ever":    {[]string{calls + `}]}`}, nil, "8 times"},
+		"calls for ever":    {[]string{calls + `}]}`}, nil, "TOO_MANY_TOOL_CALLS"},
 		"calls and refuses": {[]string{calls + `}]}`}, errors.New("broken"), "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
