@@ -31,9 +31,8 @@ import (
 
 // The embedded files are parsed once per process, because tests start a gateway a hundred times.
 var (
-	npmPackage   = sync.OnceValues(func() ([]byte, error) { return client.BuildPackage(files.LibraryFiles(), packageVersion()) })
-	pageSite     = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(files.ScriptBundles(), files.SiteFolders()...) })
-	operatorSite = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(nil, files.OperatorFolders()...) })
+	npmPackage = sync.OnceValues(func() ([]byte, error) { return client.BuildPackage(files.LibraryFiles(), packageVersion()) })
+	pageSite   = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(files.ScriptBundles(), files.SiteFolders()...) })
 )
 
 // openEndpoints opens the endpoints that start conversations.

@@ -12,14 +12,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/gateway/console"
 	"voxgate/gateway/telemetry"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -92,8 +92,10 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	state := newHealth(ctx, host, shared, s.pageURL(listener.Addr().(*net.TCPAddr)))
-	stopPrivate, err := openPrivate(s, monitoring, admission, host, state, log)
+	stopPrivate, err := openPrivate(s, console.Options{
+		Host: host, Admission: admission, PageURL: s.pageURL(listener.Addr().(*net.TCPAddr)), Logger: log,
+		IsReady: func() bool { return ctx.Err() == nil && host.IsReady() }, IsStoreDown: shared.IsDown,
+	}, monitoring)
 	if err != nil {
 		return err
 	}
@@ -160,16 +162,6 @@ func warnOfMissingTools(folder *agents.Folder, list func() []tools.Tool, log *sl
 	}
 	if err := folder.CheckTools(names); err != nil {
 		log.Warn("tool of an agent does not exist", "err", err)
-	}
-}
-
-// newHealth returns the health of a host, for the private address.
-func newHealth(ctx context.Context, host *bridge.Host, shared store.Store, page string) health {
-	return health{
-		page:     page,
-		ready:    func() bool { return ctx.Err() == nil && host.IsReady() },
-		degraded: shared.IsDown,
-		leave:    host.BeginDrain, running: func() int { return len(host.Sessions()) },
 	}
 }
 
@@ -249,26 +241,32 @@ func openTelemetry(ctx context.Context, s settings, generate telemetry.TextGener
 }
 
 // openPrivate serves the operator's private address until stop is called. Without the address it serves nothing.
-func openPrivate(s settings, monitoring *telemetry.Telemetry, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
-	stop func(context.Context) error, err error,
-) {
+func openPrivate(s settings, o console.Options, monitoring *telemetry.Telemetry) (stop func(context.Context) error, err error) {
 	if s.privateAddr == "" {
 		return func(context.Context) error { return nil }, nil
 	}
-	monitoring.WatchHost(host, h.degraded)
-	o := &operatorPage{settings: s, telemetry: monitoring, host: host, health: h, started: time.Now()}
-	page, leave, err := o.newHandler(admission, log)
+	monitoring.WatchHost(o.Host, o.IsStoreDown)
+	o.Metrics, o.CountToday = monitoring.Metrics(), monitoring.CountToday
+	o.Agents, o.RecordingFolder, o.CallFolder, o.HasStore = s.access.Agents, s.recordings, s.calls, s.redis != ""
+	at, _, err := net.SplitHostPort(s.privateAddr)
+	o.RequiresKey = err != nil || !isLoopback(at) || s.access.Keys != "" // else only this machine reaches the page, and there are no keys
+	page, err := console.New(o)
 	if err != nil {
 		return nil, err
 	}
-	url, end, err := servePrivate(s.privateAddr, admission.Hosts, promhttp.HandlerFor(monitoring.Metrics(), promhttp.HandlerOpts{}), page, h)
+	listener, err := net.Listen("tcp", s.privateAddr)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listen for the operator at VOXGATE_PRIVATE_ADDR: %w", err)
 	}
-	log.Info("private", "at", url)
+	server := newServer(page, o.Logger)
+	server.WriteTimeout = console.ResponseTimeout
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(listener) })
+	o.Logger.Info("private", "at", "http://"+listener.Addr().String())
 	return func(ctx context.Context) error {
-		defer end()
-		return leave(ctx)
+		defer serving.Wait()
+		defer server.Close()
+		return page.Close(ctx)
 	}, nil
 }
 

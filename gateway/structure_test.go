@@ -48,6 +48,7 @@ var arrows = map[string][]string{
 		"bridge/pricing",
 		"internal/environment",
 		"gateway/check",
+		"gateway/console",
 		"gateway/telemetry",
 		"media/opus",
 		"media/record",
@@ -57,7 +58,8 @@ var arrows = map[string][]string{
 		"tools/*",
 		"web",
 	},
-	"gateway/check": {}, // stands where users are, and knows the protocol alone
+	"gateway/check":   {}, // stands where users are, and knows the protocol alone
+	"gateway/console": {"agents", "bridge", "signaling", "signaling/access", "signaling/backend", "signaling/client", "web"},
 	"gateway/telemetry": {
 		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",
 		"tools/webhook",
@@ -253,6 +255,7 @@ var owners = map[string][]string{
 		"bench",
 		"examples/minimal",
 		"gateway/check",
+		"gateway/console",
 		"client",
 	},
 }

@@ -1,5 +1,5 @@
 //go:build !linux
 
-package main
+package console
 
 func diskSpace(string) (free, total uint64, ok bool) { return 0, 0, false }

@@ -1,0 +1,164 @@
+// Package console serves the operator of a gateway at its private address: a page that shows and controls conversations, metrics, health,
+// the drain and Go's profiler. Whoever reaches the address is accepted, but no page of another origin.
+package console
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/backend"
+	"voxgate/signaling/client"
+	"voxgate/web"
+)
+
+// ResponseTimeout bounds a response of the console, which may be a profile of a minute.
+const ResponseTimeout = 2 * time.Minute
+
+// Options configures a Console.
+type Options struct {
+	Host        *bridge.Host
+	Admission   signaling.Options // as for the gateway's other endpoints; Origins has no effect
+	RequiresKey bool              // shows conversations only to a server key
+
+	IsReady     func() bool // reports whether new calls are taken
+	HasStore    bool        // several gateways share a Redis
+	IsStoreDown func() bool // reports that it does not answer
+
+	Metrics    prometheus.Gatherer
+	CountToday func() (begun int, dollars float64) // since midnight (UTC), or since the start
+
+	Agents          *agents.Folder
+	RecordingFolder string // "": no recordings
+	CallFolder      string // "": no call files
+	PageURL         string // of the gateway's own page
+
+	Logger *slog.Logger
+}
+
+// Console is an http.Handler for the private address.
+type Console struct {
+	Options
+	http.Handler
+	server  *signaling.Server
+	started time.Time
+}
+
+// site holds the files of the page. It is parsed once per process, because tests start a gateway a hundred times.
+var site = sync.OnceValues(func() (*client.Site, error) { return client.ReadSite(nil, web.OperatorFolders()...) })
+
+// New returns a console. The caller must close it.
+func New(o Options) (*Console, error) {
+	c := &Console{Options: o, started: time.Now()}
+	page, err := c.newPage()
+	if err != nil {
+		return nil, err
+	}
+	c.Handler = c.newHandler(page)
+	return c, nil
+}
+
+// Close ends the requests in progress.
+func (c *Console) Close(ctx context.Context) error { return c.server.Close(ctx) }
+
+// newPage returns the handler of the page and of its endpoints: those of signaling/backend, the status, and sound by a ticket.
+func (c *Console) newPage() (http.Handler, error) {
+	files, err := site()
+	if err != nil {
+		return nil, err
+	}
+	tickets, err := newListenTickets()
+	if err != nil {
+		return nil, err
+	}
+	admission := c.Admission
+	admission.Origins = nil
+	if !c.RequiresKey {
+		admission.Access = nil
+	}
+	conversations := backend.Server{Host: c.Host, Logger: c.Logger}
+	c.server = signaling.NewServer(admission, append(conversations.Endpoints(),
+		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(c.serveStatus)},
+		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
+		signaling.Endpoint{Pattern: "/", Handler: files.Handler(client.Status{}, nil)})...)
+	mux := http.NewServeMux()
+	mux.Handle("/", c.server)
+	mux.Handle("GET /listen/{ticket}", tickets.redeemTicket(c.server))
+	return mux, nil
+}
+
+// newHandler returns the handler of the private address: /metrics, /healthz (the process runs), /readyz (it takes calls), POST /v1/drain,
+// Go's profiler at /debug/pprof/ (without the command line, which may hold a secret), and page for everything else. Pages in a browser
+// cannot POST, and pages of other origins can only link to it, see isForeignRequest.
+func (c *Console) newHandler(page http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", c.serveReadiness)
+	mux.HandleFunc("POST /v1/drain", func(w http.ResponseWriter, _ *http.Request) {
+		c.Host.BeginDrain()
+		access.WriteJSON(w, http.StatusOK, map[string]int{"sessions": len(c.Host.Sessions())})
+	})
+	mux.Handle("/", page)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case signaling.RejectUnknownHost(w, r, c.Admission.Hosts):
+		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
+			http.Error(w, "Web pages may not send POST requests to this address.", http.StatusForbidden)
+		case isForeignRequest(r):
+			http.Error(w, "Pages of other origins may not read this address.", http.StatusForbidden)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// serveReadiness serves GET /readyz.
+func (c *Console) serveReadiness(w http.ResponseWriter, _ *http.Request) {
+	switch {
+	case !c.IsReady():
+		http.Error(w, "not ready: no new calls are accepted", http.StatusServiceUnavailable)
+	case c.IsStoreDown():
+		io.WriteString(w, "degraded: Redis does not answer; calls are accepted, and limits count this gateway alone\n")
+	default:
+		io.WriteString(w, "ok\n")
+	}
+}
+
+// isForeignRequest reports whether a page of another origin sends a request that it may not send. It may link to pages, except to the
+// profiler's. It could not read any response, but could keep the profiler busy.
+func isForeignRequest(r *http.Request) bool {
+	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "none", "same-origin": // typed by a person, or a page of ours
+		return false
+	case "": // not a browser, or a browser that reaches a remote host without TLS, where it does not send the header
+		return profiles && (namesOtherHost(r, "Origin") || namesOtherHost(r, "Referer"))
+	}
+	leads := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return profiles || !leads
+}
+
+// namesOtherHost reports whether a header holds a URL with another host than that of the request.
+func namesOtherHost(r *http.Request, header string) bool {
+	text := r.Header.Get(header)
+	u, err := url.Parse(text)
+	return text != "" && (err != nil || !strings.EqualFold(u.Host, r.Host))
+}
