@@ -66,9 +66,10 @@ type (
 	// agent of the operator, of that name, answers from now on in place of SessionRequest.Agent, unless the backend has
 	// named the agent.
 	UpdateConfig struct {
-		Config json.RawMessage
-		Agent  *Agent `json:",omitempty"` // nil: keep the current one
-		Name   string `json:",omitempty"`
+		Config  json.RawMessage
+		Agent   *Agent `json:",omitempty"` // nil: keep the current one
+		Name    string `json:",omitempty"`
+		ReplyTo any    `json:"-"` // any value of the caller's; the answer has it as [Event.ReplyTo]
 	}
 
 	// BackendUpdate is a change by the operator's backend. It overrides the caller's configuration and grant. Empty
@@ -80,11 +81,11 @@ type (
 	}
 
 	// GetContext requests the [History].
-	GetContext struct{}
+	GetContext struct{ ReplyTo any } // see [UpdateConfig]
 
 	// ClearContext forgets the history and continues in a fresh session; answered by an empty [History] when that
 	// session serves.
-	ClearContext struct{}
+	ClearContext struct{ ReplyTo any } // see [UpdateConfig]
 
 	// Goodbye ends the conversation without parking it.
 	Goodbye struct{}

@@ -2,12 +2,9 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"voxgate/bridge/flow"
-	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -62,18 +59,11 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 	case EndAfterSpeaking:
 		s.endAfterSpeaking(ErrGoodbye)
 	case UpdateConfig:
-		s.updateConfig(ctx, c)
+		return s.updateConfig(ctx, c)
 	case BackendUpdate:
-		return s.applySteering(func(t *steering) error { return t.applyUpdate(c) }, func(config liveconfig.Config) {
-			s.keeper.UpdateConfig(ctx,
-				config, nil)
-		})
+		return s.updateFromBackend(ctx, c)
 	case advanceStep:
-		return s.applySteering(func(t *steering) error { return t.advanceStep(c) }, func(config liveconfig.Config) {
-			if s.keeper.AdjustConfig(ctx, config, s.steering.flow.Step) {
-				delete(*c.answer, flow.InstructionKey) // the model has it before the answer
-			}
-		})
+		return s.advanceStep(ctx, c)
 	case drainCommand:
 		s.onDrain(c.stopsIn)
 	case takenCommand:
@@ -87,9 +77,9 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 		}
 		s.addWatcher(c.watcher, first...)
 	case GetContext:
-		s.notify(History{s.transcript.Entries()})
+		s.answer(c.ReplyTo, History{s.transcript.Entries()})
 	case ClearContext:
-		s.clearContext(ctx)
+		return s.clearContext(ctx, c)
 	case Goodbye:
 		s.endWith(ErrGoodbye)
 	default:
@@ -253,108 +243,15 @@ func (s *Session) setHold(ctx context.Context, p Pause) {
 	}
 }
 
-// applySteering changes the agent, its functions or its step, and configures the model accordingly.
-func (s *Session) applySteering(change func(*steering) error, configure func(liveconfig.Config)) error {
-	before := s.steering
-	err := change(&s.steering)
-	if errors.Is(err, errSameStep) {
-		return nil
-	}
-	var config liveconfig.Config
-	if err == nil {
-		config, err = s.parseConfig(before.callerConfig)
-	}
-	if err != nil {
-		s.steering = before
-		return err
-	}
-	s.pendingConfigs = append(s.pendingConfigs, configSnapshot{before, s.request.Agent, s.agentName})
-	configure(config)
-	s.reportStep(before.flow.Step)
-	return nil
-}
-
-// configSnapshot holds the parts of the model's configuration that a conversation can change.
-type configSnapshot struct {
-	steering  steering
-	agent     Agent  // [SessionRequest].Agent
-	agentName string // of agent
-}
-
-// rollBackConfig undoes a change that Gemini has rejected. It keeps the steps taken meanwhile if the plan is the same.
-func (s *Session) rollBackConfig(to configSnapshot) {
-	now := s.steering
-	s.steering, s.request.Agent, s.agentName = to.steering, to.agent, to.agentName
-	if now.flow.HasSamePlan(to.steering.flow) {
-		s.steering.flow, s.steering.appliedStep = now.flow, now.appliedStep
-	}
-	s.costs.setDollarLimit(s.request.MaxDollars())
-	s.reportStep(now.flow.Step)
-}
-
-// onStepResult records whether the model has accepted the configuration of a step. If not, the previous step goes on.
-func (s *Session) onStepResult(name string, err error) {
-	t := &s.steering
-	switch {
-	case err == nil:
-		t.appliedStep = name
-	case name == t.flow.Step: // else the conversation has gone on, and another result follows
-		s.warnDeveloper(fmt.Sprintf("Gemini rejected the instruction or the tools of the step %q: %s", name, updateError(err).Message))
-		t.flow.Step = t.appliedStep
-		s.reportStep(name)
-		_ = s.promptModel(fmt.Sprintf("The step %q cannot begin, because of a fault of the system: you are in the step %q again. "+
-			"Say briefly that this does not work just now, go on without it, and do not try it again.", name, t.appliedStep))
-	}
-}
-
-// reportStep reports the current step, if it differs from the one before.
-func (s *Session) reportStep(before string) (another bool) {
-	now := s.steering.flow
-	if now.Step == before {
-		return false
-	}
-	s.log.Info("step started", "step", now.Step)
-	s.notify(StepChange{now.Step, now.Fields})
-	s.observer.report(StepStarted{now.Step})
-	return true
-}
-
-// updateConfig queues a new configuration. If it is rejected, the current one stays in force.
-func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
-	before, step := configSnapshot{s.steering, s.request.Agent, s.agentName}, s.steering.flow.Step
-	if c.Agent != nil && !s.request.AgentNamed {
-		s.request.Agent, s.agentName = *c.Agent, c.Name
-		s.steering.flow = s.steering.flow.WithPlan(s.request.MergedAgent().Steps)
-	}
-	config, err := s.parseConfig(c.Config)
-	if err != nil {
-		s.steering, s.request.Agent, s.agentName = before.steering, before.agent, before.agentName
-	}
-	s.costs.setDollarLimit(s.request.MaxDollars())
-	s.pendingConfigs = append(s.pendingConfigs, before)
-	s.reportConfigWarnings(config)
-	s.keeper.UpdateConfig(ctx, config, err)
-	if s.reportStep(step) {
-		s.steering.appliedStep = s.steering.flow.Step
-	}
-}
-
-// reportConfigWarnings informs the client about dropped or changed parts of its config, and about functions that the
-// model does not have as declared.
-func (s *Session) reportConfigWarnings(config liveconfig.Config) {
-	for _, w := range config.Warnings {
-		s.warnDeveloper(w)
-	}
-	if len(config.Losses) > 0 {
-		s.notify(ToolLosses{config.Losses})
-	}
-}
-
 // clearContext forgets the conversation. The next session begins without history.
-func (s *Session) clearContext(ctx context.Context) {
+func (s *Session) clearContext(ctx context.Context, c ClearContext) error {
+	if s.keeper.PendingClears() >= maxPendingAnswers {
+		return errTooManyRequests
+	}
 	s.output.interrupt(ByClear, false)
 	s.transcript.Clear()
 	s.heldParts = wire.Parts{}
 	s.calls.CancelAll()
-	s.keeper.ClearContext(ctx)
+	s.keeper.ClearContext(ctx, c.ReplyTo)
+	return nil
 }

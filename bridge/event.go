@@ -18,6 +18,9 @@ type Event struct {
 	Number uint64
 	Time   time.Time
 	Body   EventBody
+	// ReplyTo is that of the command which the event answers: [UpdateConfig], [GetContext] or [ClearContext]. It is nil
+	// for other events, and for an answer that is sent again to a caller that comes back.
+	ReplyTo any `json:"-"`
 }
 
 // EventBody is one of the types below.

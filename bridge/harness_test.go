@@ -116,8 +116,9 @@ type logEntry struct {
 	event bridge.EventBody
 	tag   int16
 
-	number uint64 // of the event, and when it happened
-	time   time.Time
+	number  uint64 // of the event, and when it happened
+	time    time.Time
+	replyTo any
 }
 
 // startCaller starts a caller.
@@ -208,7 +209,7 @@ func (c *caller) Notify(e bridge.Event) {
 		c.resume = done.ResumeToken
 	}
 	if !c.lost {
-		c.diary = append(c.diary, logEntry{at: c.r.elapsed(), event: e.Body, number: e.Number, time: e.Time})
+		c.diary = append(c.diary, logEntry{at: c.r.elapsed(), event: e.Body, number: e.Number, time: e.Time, replyTo: e.ReplyTo})
 	}
 }
 

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -59,17 +58,17 @@ type Session struct {
 
 // loopState is the state that belongs to the session's loop.
 type loopState struct {
-	started        time.Time
-	agentName      string // of the agent
-	clock          *alarm.Clock[alarmKind]
-	isParked       bool
-	onHold         bool
-	steering       steering
-	pendingConfigs []configSnapshot // state before each unanswered change, in the order of the answers
-	cluster        clusterState
-	user           userSpeech
-	heldParts      wire.Parts // of an incomplete typed turn, for a model that accepts only complete turns
-	hasReassured   bool       // the person has heard oneMoment in this wait
+	started      time.Time
+	agentName    string // of the agent
+	clock        *alarm.Clock[alarmKind]
+	isParked     bool
+	onHold       bool
+	steering     steering
+	newestChange *configChange // newest change of the configuration, answered or not; nil before the first
+	cluster      clusterState
+	user         userSpeech
+	heldParts    wire.Parts // of an incomplete typed turn, for a model that accepts only complete turns
+	hasReassured bool       // the person has heard oneMoment in this wait
 	sessionEnd
 }
 
@@ -241,22 +240,6 @@ func (s *Session) setupComplete() SetupComplete {
 // isResumable reports whether the conversation waits for a lost caller.
 func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
-}
-
-// parseConfig parses a configuration of the caller, with the fixed settings.
-func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
-	config, err := liveconfig.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
-		s.steering.flow))
-	if err == nil {
-		err = s.request.Grant.checkModel(config, "payload")
-	}
-	if err == nil {
-		_, err = s.host.checkBudget(s.request, config, "payload")
-	}
-	if err == nil {
-		s.steering.callerConfig = raw
-	}
-	return config, err
 }
 
 // expectTextReply starts waiting for the answer to text that is sent now. The text interrupts the model, with by as the

@@ -39,10 +39,14 @@ type watchCommand struct{ watcher *watcher }
 func (watchCommand) command() {}
 
 // notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
-func (a *subscribers) notify(b EventBody) {
+func (a *subscribers) notify(b EventBody) { a.answer(nil, b) }
+
+// answer is notify for an event that answers a command with this ReplyTo. A replayed event does not have it.
+func (a *subscribers) answer(replyTo any, b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.replay.addEvent(b, a.keepMissed)
+	e.ReplyTo = replyTo
 	if a.receiver != nil {
 		a.receiver.Notify(e)
 	}

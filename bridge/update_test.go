@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,51 @@ func TestUpdateReconnects(t *testing.T) {
 		}
 		c.checkStillWorks(m)
 	})
+}
+
+// Each answer names the command that it answers, whatever the backend changes meanwhile and whatever Gemini rejects.
+func TestAnswersNameTheirRequest(t *testing.T) {
+	converse(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		c.clearLog()
+		for _, command := range []bridge.Command{
+			bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}},
+			bridge.UpdateConfig{Config: []byte(warm("0.2")), ReplyTo: "accepted"},
+			bridge.GetContext{ReplyTo: "context"},
+			bridge.UpdateConfig{Config: []byte(`[]`), ReplyTo: "invalid"},
+			bridge.UpdateConfig{Config: []byte(warm("0.3")), ReplyTo: "rejected"},
+		} {
+			c.doCommand(command)
+		}
+		r.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
+		r.up.NextConn().AssertDialledFor("0.2", "h").AcceptSetup()
+		r.up.NextConn().AssertDialledFor("0.3", "h").CloseWith(1007, "no")
+		r.up.NextConn().AssertDialledFor("0.2", "h").AcceptSetup()
+		synctest.Wait()
+		c.doCommand(bridge.ClearContext{ReplyTo: "clear"})
+		r.up.NextConn().AcceptSetup()
+		synctest.Wait()
+		want := []string{
+			"bridge.History context", "bridge.SetupComplete <nil>", "bridge.SetupComplete accepted", "bridge.SetupFailed invalid",
+			"bridge.SetupFailed rejected", "bridge.History clear",
+		}
+		if got := repliesOf(c); !slices.Equal(got, want) {
+			t.Errorf("the answers are %q,\nwant %q", got, want)
+		}
+	})
+}
+
+// repliesOf returns the type of each answer that the caller got, and what it answers.
+func repliesOf(c *caller) (replies []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.diary {
+		switch e.event.(type) {
+		case bridge.SetupComplete, bridge.SetupFailed, bridge.History:
+			replies = append(replies, fmt.Sprintf("%T %v", e.event, e.replyTo))
+		}
+	}
+	return replies
 }
 
 // What Gemini has refused is in no later change, and goes to no other gateway.

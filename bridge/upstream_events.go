@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,10 +57,10 @@ func (s *Session) onKeeperEvent(ctx context.Context, e upstream.Event) {
 		s.calls.CancelOrphans()
 	case upstream.ConfigChanged:
 		s.onConfigChanged()
-	case upstream.UpdateResult:
-		s.onUpdateResult(e)
+	case upstream.ConfigResult:
+		s.onConfigResult(e)
 	case upstream.ContextCleared:
-		s.notify(History{[]Entry{}})
+		s.answer(e.Origin, History{[]Entry{}})
 	case upstream.WaitNotice:
 		s.onWaitNotice(e)
 	case upstream.WaitOver:
@@ -356,46 +355,6 @@ func (s *Session) onTurnOverdue() {
 		s.log.Info("turn ended by the gateway: no more output", "turn", a.turn.number)
 		s.endTurn()
 	}
-}
-
-// onUpdateResult handles the result of a configuration change.
-func (s *Session) onUpdateResult(e upstream.UpdateResult) {
-	before := s.pendingConfigs[0]
-	s.pendingConfigs = s.pendingConfigs[1:]
-	switch {
-	case e.Err == nil:
-	case len(s.pendingConfigs) > 0: // the next change includes this one
-		s.pendingConfigs[0] = before
-	default:
-		s.rollBackConfig(before)
-	}
-	switch {
-	case e.Name != "":
-		s.onStepResult(e.Name, e.Err)
-		return
-	case e.Err != nil:
-		s.notify(SetupFailed{updateError(e.Err)})
-		return
-	}
-	record := s.keeper.Config().Options.Record
-	s.recording.applyConfig(record)
-	done := s.setupComplete()
-	done.Update = true
-	s.notify(done)
-	s.recording.announceState(record)
-}
-
-// updateError returns the error of a rejected configuration change.
-func updateError(err error) *Error {
-	switch {
-	case errors.Is(err, upstream.ErrTooManyUpdates):
-		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many configuration changes are queued for Gemini."}
-	case errors.Is(err, upstream.ErrTooManyMessages):
-		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages are queued for Gemini."}
-	}
-	e := *AsError(err)
-	e.Code = CodeConfigUpdateFailed
-	return &e
 }
 
 // toolClient adapts the caller for the tool calls.

@@ -44,9 +44,9 @@ func (k *Keeper) Phase() Phase {
 
 // nextConfig returns the configuration for the next dial, and whether it differs from the current one.
 func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
-	for _, u := range k.updates {
-		if u.rejection == nil {
-			return u.config, true
+	for _, change := range k.changes {
+		if change.Rejection == nil {
+			return change.Config, true
 		}
 	}
 	return k.config, false
@@ -55,7 +55,7 @@ func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
 // nextHandle returns the handle for a configuration, or "" if that needs a fresh session. A resume cannot change the
 // model.
 func (k *Keeper) nextHandle(config liveconfig.Config) string {
-	if config.Model != k.config.Model || !config.Options.Resumption || k.pendingClears > 0 || k.isHandleOutdated(config) {
+	if config.Model != k.config.Model || !config.Options.Resumption || len(k.pendingClears) > 0 || k.isHandleOutdated(config) {
 		return ""
 	}
 	return k.handle.value
@@ -83,7 +83,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 	k.clock.Clear(alarmFirstConfig)
 	l := &k.current
 	if l.hadSession { // otherwise SetupComplete comes first
-		k.answerRejectedUpdates(parent)
+		k.answerRejectedChanges(parent)
 	}
 	ctx, cancel := context.WithCancel(parent)
 	l.epoch++
@@ -99,7 +99,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 		d.kind = FreshConn
 	}
 	var history []wire.Content
-	if d.handle == "" && k.pendingClears == 0 && k.failures.step < stepBare {
+	if d.handle == "" && len(k.pendingClears) == 0 && k.failures.step < stepBare {
 		history = k.History(true, k.failures.step.historyLimit())
 		d.historyTurns = len(history)
 	}
@@ -161,9 +161,7 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	if !k.isParked {
 		k.clock.Clear(alarmStale) // without a connection, input waits as long as the person is willing to wait
 	}
-	if k.trial.previous != nil { // the next connection tries the change
-		k.rollBackTrial(ctx)
-	}
+	k.rollBackTrial(ctx) // the next connection tries the changes
 	k.Notify(ctx, Disconnected{})
 	if k.stall.trigger == forMore { // the rest of the answer will not come
 		k.stall.trigger, k.stall.stage = forNothing, 0

@@ -111,15 +111,15 @@ type (
 	// ConfigChanged reports that Config has changed.
 	ConfigChanged struct{}
 
-	// UpdateResult answers UpdateConfig, or AdjustConfig with its name. Err is the reason of a rejection, after which
-	// the old configuration stays in force.
-	UpdateResult struct {
-		Err  error
-		Name string
+	// ConfigResult brings back a change that [Keeper.ChangeConfig] has taken. Err is the reason of a rejection, after
+	// which the old configuration stays in force.
+	ConfigResult struct {
+		ConfigChange
+		Err error
 	}
 
-	// ContextCleared answers ClearContext.
-	ContextCleared struct{}
+	// ContextCleared answers ClearContext, and returns its origin.
+	ContextCleared struct{ Origin any }
 
 	// WaitNotice is repeated while the model cannot answer, first after 1 s. Long is set from 5 s on. Unsure is set if
 	// the person may not be waiting.
@@ -189,9 +189,9 @@ type Keeper struct {
 
 	config        liveconfig.Config // in force
 	setupConfig   liveconfig.Config // of the model's current session
-	updates       []pendingUpdate   // pending, in order
-	trial         trial             // of in-place changes that may still be rejected
-	pendingClears int               // unanswered calls of ClearContext
+	changes       []pendingChange   // not yet answered, in order; Gemini may still reject the first ones, see trialCount
+	trySingly     bool              // try each change separately, because one of several was rejected
+	pendingClears []any             // origins of the unanswered calls of ClearContext
 
 	current   connection
 	handle    handle
@@ -230,18 +230,10 @@ type handle struct {
 	isUsed bool // a connection was resumed with it
 }
 
-// trial tracks in-place changes that Gemini has not accepted yet. The zero value means that no trial is in progress.
-type trial struct {
-	previous *liveconfig.Config // configuration to restore on a rejection, or nil without a trial
-	count    int                // number of updates tried
-	single   bool               // try each update separately, because one of several was rejected
-}
-
-// pendingUpdate is a configuration change that has not been answered.
-type pendingUpdate struct {
-	config    liveconfig.Config
-	rejection error
-	name      string // from AdjustConfig
+// pendingChange is a change of the configuration that has not been answered.
+type pendingChange struct {
+	ConfigChange
+	previous *liveconfig.Config // the configuration before it, while Gemini may still reject it; else nil
 }
 
 // replacement is the plan to replace the connection, which stays in use until it is idle.
@@ -344,39 +336,8 @@ func (l *connection) stopAndWait() {
 
 func (r *replacement) isPlanned() bool { return !r.deadline.IsZero() }
 
-// Reasons for which the keeper itself rejects an update.
+// Reasons for which the keeper itself rejects a change of the configuration.
 var (
-	ErrTooManyUpdates  = errors.New("too many configuration changes are queued for Gemini")
+	ErrTooManyChanges  = errors.New("too many configuration changes are queued for Gemini")
 	ErrTooManyMessages = errors.New("too many messages are queued for Gemini")
 )
-
-// answerUpdate answers the oldest update.
-func (k *Keeper) answerUpdate(ctx context.Context, err error) {
-	name := k.updates[0].name
-	k.updates = k.updates[1:]
-	k.Notify(ctx, UpdateResult{err, name})
-}
-
-// answerRejectedUpdates answers the rejected updates at the front of the queue.
-func (k *Keeper) answerRejectedUpdates(ctx context.Context) {
-	for len(k.updates) > 0 && k.updates[0].rejection != nil {
-		k.answerUpdate(ctx, k.updates[0].rejection)
-	}
-}
-
-// onTrialRejected ends a trial because Gemini has closed the connection. If the trial had several changes, the next
-// connection tries each separately.
-func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
-	if k.trial.count == 1 {
-		defer k.answerUpdate(ctx, err)
-	}
-	k.rollBackTrial(ctx)
-}
-
-// rollBackTrial ends a trial and restores the configuration before it.
-func (k *Keeper) rollBackTrial(ctx context.Context) {
-	old := *k.trial.previous
-	k.clock.Clear(alarmTrialEnd)
-	k.trial = trial{single: k.trial.count > 1}
-	k.applyConfig(ctx, old)
-}

@@ -137,7 +137,7 @@ func (o *owner) seen(_ context.Context, e upstream.Event) {
 		is(e.Cleared, "cleared")
 	case upstream.Replayed:
 		word += fmt.Sprintf(" %v", e.Speech)
-	case upstream.UpdateResult:
+	case upstream.ConfigResult:
 		is(e.Err != nil, "refused")
 	case upstream.WaitNotice:
 		is(e.Long, "long")
@@ -223,7 +223,9 @@ func TestReplacement(t *testing.T) {
 		"age in silence":   {age, false, 9*time.Minute + 15*time.Second},
 		"age in an answer": {age, true, 9*time.Minute + 45*time.Second},
 		"update in an answer": {func(o *owner, _ *bridgetest.Conn) {
-			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
+			o.loops(func() {
+				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(`{"generationConfig":{"temperature":0.5}}`)})
+			})
 		}, true, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +245,7 @@ func TestReplacement(t *testing.T) {
 				m.AcceptSetup()
 				want := "Disconnected, WaitOver, Connected, ResendPending"
 				if strings.HasPrefix(name, "update") {
-					want += ", UpdateResult"
+					want += ", ConfigResult"
 				}
 				if test.busy {
 					o.loops(func() { o.busy = false })
@@ -341,30 +343,34 @@ func TestUpdate(t *testing.T) {
 			if got := l.InputLog(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
 				t.Errorf("came %q", got)
 			}
-		}, "UpdateResult", "short"},
+		}, "ConfigResult", "short"},
 		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.CloseWith(1007, "Request contains an invalid argument.")
 			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		}, "UpdateResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
+		}, "ConfigResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
 		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
 			o.gemini.NextConn().AcceptSetup()
 			time.Sleep(time.Second)
-		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "short"},
+		}, "Disconnected, WaitOver, Connected, ResendPending, ConfigResult", "short"},
 		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
 			o.gemini.NextConn().CloseWith(1007, "Request contains an invalid argument.")
 			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
+		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"two in place": {inPlace, func(o *owner, l *bridgetest.Conn) {
-			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			o.loops(func() {
+				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(`{"systemInstruction":"shorter"}`)})
+			})
 			if got := l.InputLog(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
 				t.Errorf("at once came %q", got)
 			}
 			time.Sleep(time.Second)
-		}, "UpdateResult, UpdateResult", "shorter"},
+		}, "ConfigResult, ConfigResult", "shorter"},
 		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
-			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			o.loops(func() {
+				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(`{"systemInstruction":"shorter"}`)})
+			})
 			l.CloseWith(1007, "Request contains an invalid argument.")
 			m := o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 			if got := m.InputLog(); !strings.Contains(got, `"shorter"`) {
@@ -372,27 +378,27 @@ func TestUpdate(t *testing.T) {
 			}
 			m.CloseWith(1007, "Request contains an invalid argument.")
 			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult, UpdateResult refused, " +
+		}, "Disconnected, WaitOver, Connected, ResendPending, ConfigResult, ConfigResult refused, " +
 			"Disconnected, WaitOver, Connected, ResendPending", "short"},
 		"another connection": {
 			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertDialledFor("0.5", "h").AcceptSetup() },
-			"Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "long",
+			"Disconnected, WaitOver, Connected, ResendPending, ConfigResult", "long",
 		},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Conn) {
 			o.gemini.NextConn().AssertDialledFor("0.5", "h").CloseWith(1007, "Request contains an invalid argument.")
 			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
+		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
 			o.gemini.NextConn().AssertDialledFor("", "").CloseWith(1008, "Requested entity was not found.")
 			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
+		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
 			o.gemini.NextConn().AssertDialledFor("", "").AcceptSetup()
-		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, UpdateResult", "long"},
+		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, ConfigResult", "long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Conn) {
-				o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(test.config), nil) })
+				o.loops(func() { o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(test.config)}) })
 				test.happen(o, l)
 				o.sees(test.seen)
 				if got := string(o.keeper.Config().Effective()); !strings.Contains(got, test.want) {

@@ -21,7 +21,9 @@ func shortLived() map[string]young {
 	}
 	update := func(form string, values ...string) young {
 		return func(o *owner, _ *bridgetest.Conn, n int) {
-			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(fmt.Sprintf(form, values[n%len(values)])), nil) })
+			o.loops(func() {
+				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(fmt.Sprintf(form, values[n%len(values)]))})
+			})
 		}
 	}
 	parked := func(end young) young {
@@ -63,7 +65,7 @@ func shortLived() map[string]young {
 		"another temperature":         update(`{"generationConfig":{"temperature":%s}}`, "0.5", "0.6"),
 		"another model":               update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"),
 		"another model and goAway":    both(update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"), goAway),
-		"history cleared":             func(o *owner, _ *bridgetest.Conn, _ int) { o.loops(func() { o.keeper.ClearContext(o.ctx) }) },
+		"history cleared":             func(o *owner, _ *bridgetest.Conn, _ int) { o.loops(func() { o.keeper.ClearContext(o.ctx, nil) }) },
 		"parked, goAway, and back":    parked(goAway),
 		"parked, cut, and back":       parked(cut),
 		"parked, closed, and back":    parked(end(1011, "Internal error encountered.")),

@@ -13,7 +13,7 @@ import (
 func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
 	young := time.Since(k.current.connectedAt) < calmTime
 	cause, _ := causeOf(err)
-	if k.trial.previous != nil && cause == wire.Fatal { // Gemini has rejected the change, not the conversation
+	if k.trialCount() > 0 && cause == wire.Fatal { // Gemini has rejected the change, not the conversation
 		k.onTrialRejected(ctx, err)
 		cause = wire.Lost
 	}
@@ -50,8 +50,8 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 	case cause == wire.StaleHandle && d.handle != "":
 		k.forgetHandle(ctx)
 	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxRejections):
-		k.answerRejectedUpdates(ctx)
-		k.answerUpdate(ctx, d.err) // the old configuration continues with the current handle
+		k.answerRejectedChanges(ctx)
+		k.answerChange(ctx, d.err) // the old configuration continues with the current handle
 		f.dials = 0
 	case cause == wire.Quota && k.current.hadSession: // Google may still count our last connection
 		k.openBreaker(d.config.Model, d.err)

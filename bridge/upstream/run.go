@@ -15,7 +15,7 @@ const (
 	firstConfigTime = 800 * time.Millisecond
 )
 
-// Start dials. With awaitConfig it first waits up to firstConfigTime for the first UpdateConfig.
+// Start dials. With awaitConfig it first waits up to firstConfigTime for the first ChangeConfig.
 func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 	if awaitConfig {
 		k.clock.Set(alarmFirstConfig, firstConfigTime)
@@ -61,7 +61,7 @@ func (k *Keeper) Unpark(ctx context.Context) {
 	k.clock.Clear(alarmIdle)
 	switch {
 	case k.current.conn != nil && wasParked:
-		k.applyUpdates(ctx)
+		k.applyChanges(ctx)
 		if k.stall.trigger != forNothing {
 			k.setStallAlarm(k.AnswerTimeout())
 		}

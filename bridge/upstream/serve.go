@@ -66,7 +66,7 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 		k.Notify(ctx, HandleChanged{})
 	}
 	k.Notify(ctx, Connected{
-		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.pendingClears > 0, Renewal: d.isRenewal,
+		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: len(k.pendingClears) > 0, Renewal: d.isRenewal,
 	})
 	k.applyConfig(ctx, d.config)
 	k.catchUpSession(ctx, fresh)
@@ -79,13 +79,14 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 		k.Notify(ctx, FieldsRejected{d.droppedFields})
 	}
 	if d.isUpdate {
-		k.answerRejectedUpdates(ctx)
-		k.answerUpdate(ctx, nil)
+		k.answerRejectedChanges(ctx)
+		k.answerChange(ctx, nil)
 	}
-	for ; k.pendingClears > 0; k.pendingClears-- {
-		k.Notify(ctx, ContextCleared{})
+	for _, origin := range k.pendingClears {
+		k.Notify(ctx, ContextCleared{origin})
 	}
-	k.applyUpdates(ctx)
+	k.pendingClears = nil
+	k.applyChanges(ctx)
 }
 
 // catchUpSession sends a new connection everything that its session lacks: turns since the handle, results of tools,

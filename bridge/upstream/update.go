@@ -8,91 +8,139 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// maxUpdates limits the updates that wait for a connection.
-const maxUpdates = 16
+// maxChanges limits the changes that wait for a connection.
+const maxChanges = 16
 
 // trialTime is the duration of the trial of an in-place change. Gemini does not acknowledge a change, but closes the
 // connection at once if it rejects it.
 const trialTime = 500 * time.Millisecond
 
-// UpdateConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
-// current one is idle. Each call is answered by [UpdateResult], in order. A rejection that is not nil becomes the
-// result of this update.
-func (k *Keeper) UpdateConfig(ctx context.Context, config liveconfig.Config, rejection error) {
-	k.queueUpdate(ctx, pendingUpdate{config: config, rejection: rejection})
+// ConfigChange is a change of the configuration on its way to Gemini and back: [ConfigResult] answers it.
+type ConfigChange struct {
+	Config liveconfig.Config
+	// Rejection is the reason why the owner itself rejects the change, or nil. It becomes the answer, after those of
+	// earlier changes.
+	Rejection error
+	Origin    any // the owner's; not used here
 }
 
-// AdjustConfig is UpdateConfig for a named change that the conversation itself causes. It reports whether the change is
-// sent now, before anything that is queued later; otherwise it waits for a new connection.
-func (k *Keeper) AdjustConfig(ctx context.Context, config liveconfig.Config, name string) (sent bool) {
-	k.queueUpdate(ctx, pendingUpdate{config: config, name: name})
-	return k.current.conn != nil && len(k.updates) == k.trial.count
-}
-
-func (k *Keeper) queueUpdate(ctx context.Context, next pendingUpdate) {
-	if len(k.updates) >= maxUpdates {
-		next.rejection = ErrTooManyUpdates
+// ChangeConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
+// current one is idle. Each call is answered by [ConfigResult], in order. It reports whether the change is sent now,
+// before anything that is queued later; otherwise it waits.
+func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (sent bool) {
+	if len(k.changes) >= maxChanges {
+		change.Rejection = ErrTooManyChanges
 	}
-	k.updates = append(k.updates, next)
-	if k.clock.IsSet(alarmFirstConfig) && next.rejection == nil {
+	k.changes = append(k.changes, pendingChange{ConfigChange: change})
+	if k.clock.IsSet(alarmFirstConfig) && change.Rejection == nil {
 		k.dialNext(ctx)
 	}
-	k.applyUpdates(ctx)
+	k.applyChanges(ctx)
+	return k.current.conn != nil && len(k.changes) == k.trialCount()
 }
 
-// applyUpdates processes pending updates while there is a connection.
-func (k *Keeper) applyUpdates(ctx context.Context) {
+// PendingChanges returns the number of calls of ChangeConfig without a result.
+func (k *Keeper) PendingChanges() int { return len(k.changes) }
+
+// PendingClears returns the number of unanswered calls of ClearContext.
+func (k *Keeper) PendingClears() int { return len(k.pendingClears) }
+
+// trialCount returns how many changes were sent and may still be rejected by Gemini: the first ones of k.changes.
+func (k *Keeper) trialCount() (n int) {
+	for n < len(k.changes) && k.changes[n].previous != nil {
+		n++
+	}
+	return n
+}
+
+// applyChanges processes pending changes while there is a connection.
+func (k *Keeper) applyChanges(ctx context.Context) {
 	for k.current.conn != nil {
-		if k.trial.previous == nil {
-			k.answerRejectedUpdates(ctx)
+		tried := k.trialCount()
+		if tried == 0 {
+			k.answerRejectedChanges(ctx)
 		}
-		if k.trial.single && (k.trial.previous != nil || len(k.updates) == 0) {
-			k.trial.single = len(k.updates) > 0
+		if k.trySingly && (tried > 0 || len(k.changes) == 0) {
+			k.trySingly = len(k.changes) > 0
 			return
 		}
-		if len(k.updates) == k.trial.count || k.updates[k.trial.count].rejection != nil { // the trial is answered first
+		if len(k.changes) == tried || k.changes[tried].Rejection != nil { // the trial is answered first
 			return
 		}
-		next := k.updates[k.trial.count].config
-		change, ok := k.config.InPlace(next)
+		next := &k.changes[tried]
+		update, ok := k.config.InPlace(next.Config)
 		switch {
-		case !ok && k.trial.previous == nil:
+		case !ok && tried == 0:
 			k.planReplacement(ctx, reasonUpdate, updateSpare)
 			return
 		case !ok:
 			return
-		case change != nil && !k.Uplink.QueueMessage(wire.ClientMessage{ContextUpdate: change}):
-			k.updates[k.trial.count].rejection = ErrTooManyMessages
+		case update != nil && !k.Uplink.QueueMessage(wire.ClientMessage{ContextUpdate: update}):
+			next.Rejection = ErrTooManyMessages
 			continue
-		case change == nil && k.trial.previous == nil:
-			k.applyConfig(ctx, next)
-			k.answerUpdate(ctx, nil)
+		case update == nil && tried == 0:
+			k.applyConfig(ctx, next.Config)
+			k.answerChange(ctx, nil)
 			continue
-		case k.trial.previous == nil:
-			old := k.config
-			k.trial.previous = &old
 		}
-		k.trial.count++
-		k.applyConfig(ctx, next)
+		previous := k.config
+		next.previous = &previous
+		k.applyConfig(ctx, next.Config)
 		k.clock.Set(alarmTrialEnd, trialTime)
+	}
+}
+
+// answerChange answers the oldest change.
+func (k *Keeper) answerChange(ctx context.Context, err error) {
+	change := k.changes[0].ConfigChange
+	k.changes = k.changes[1:]
+	k.Notify(ctx, ConfigResult{change, err})
+}
+
+// answerRejectedChanges answers the changes at the front of the queue that the gateway itself rejects.
+func (k *Keeper) answerRejectedChanges(ctx context.Context) {
+	for len(k.changes) > 0 && k.changes[0].Rejection != nil {
+		k.answerChange(ctx, k.changes[0].Rejection)
 	}
 }
 
 // onTrialAccepted ends a trial: Gemini has not rejected the changes.
 func (k *Keeper) onTrialAccepted(ctx context.Context) {
-	of := k.trial.count
-	k.trial.previous, k.trial.count = nil, 0
-	for range of {
-		k.answerUpdate(ctx, nil)
+	for range k.trialCount() {
+		k.answerChange(ctx, nil)
 	}
-	k.applyUpdates(ctx)
+	k.applyChanges(ctx)
+}
+
+// onTrialRejected ends a trial because Gemini has closed the connection. If the trial had several changes, the next
+// connection tries each separately.
+func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
+	if k.trialCount() == 1 {
+		defer k.answerChange(ctx, err)
+	}
+	k.rollBackTrial(ctx)
+}
+
+// rollBackTrial ends a trial, if there is one, and restores the configuration before it.
+func (k *Keeper) rollBackTrial(ctx context.Context) {
+	tried := k.trialCount()
+	if tried == 0 {
+		return
+	}
+	previous := *k.changes[0].previous
+	for i := range tried {
+		k.changes[i].previous = nil
+	}
+	k.clock.Clear(alarmTrialEnd)
+	k.trySingly = tried > 1
+	k.applyConfig(ctx, previous)
 }
 
 // ClearContext continues in a fresh session without history. [ContextCleared] reports the completion.
-func (k *Keeper) ClearContext(ctx context.Context) {
+func (k *Keeper) ClearContext(ctx context.Context, origin any) {
 	k.Uplink.DiscardAll()
 	k.DiscardReply(ctx)
-	k.pendingClears++
+	k.pendingClears = append(k.pendingClears, origin)
 	if k.current.hadSession { // otherwise the first session has nothing to forget
 		k.disconnect(ctx)
 		k.beginWait()

@@ -55,11 +55,11 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 		if err != nil {
 			return err
 		}
-		return c.requestAnswer(&c.setupRoutes, w, bridge.UpdateConfig{Config: config})
+		return c.session.Do(bridge.UpdateConfig{Config: config, ReplyTo: replyRoute{c, w}})
 	case protocol.TypeGetContext:
-		return c.requestAnswer(&c.contextRoutes, w, bridge.GetContext{})
+		return c.session.Do(bridge.GetContext{ReplyTo: replyRoute{c, w}})
 	case protocol.TypeClearContext:
-		return c.requestAnswer(&c.contextRoutes, w, bridge.ClearContext{})
+		return c.session.Do(bridge.ClearContext{ReplyTo: replyRoute{c, w}})
 	case protocol.TypeInterrupt:
 		return c.session.Do(bridge.Interrupt{})
 	case protocol.TypeRecording:
@@ -91,29 +91,10 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.ClipText(m.Type)))
 }
 
-// maxPendingAnswers limits the pending answers of one kind per client.
-const maxPendingAnswers = 64
-
-// requestAnswer sends the session a command that is answered by an event, and records where to send the answer: see answerRoute.
-func (c *webClient) requestAnswer(routes *[]route, w route, command bridge.Command) error {
-	c.mu.Lock()
-	full := len(*routes) >= maxPendingAnswers
-	if !full {
-		*routes = append(*routes, w) // before the answer can arrive
-	}
-	c.mu.Unlock()
-	if full {
-		return &bridge.Error{
-			Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
-		}
-	}
-	err := c.session.Do(command)
-	if err != nil { // no answer will follow
-		c.mu.Lock()
-		*routes = (*routes)[:max(0, len(*routes)-1)]
-		c.mu.Unlock()
-	}
-	return err
+// replyRoute is the [bridge.Event.ReplyTo] of a client's requests: the answer goes where the request came from.
+type replyRoute struct {
+	client *webClient
+	route  route
 }
 
 // onRealtimeInput forwards audio, a picture, text, or an activity mark.
@@ -201,35 +182,26 @@ func (c *webClient) Notify(e bridge.Event) {
 	if !ok {
 		return
 	}
-	switch e := e.Body.(type) {
+	w := routeEvents
+	if reply, ok := e.ReplyTo.(replyRoute); ok && reply.client == c {
+		w = reply.route
+	}
+	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
 		c.mu.Lock()
 		c.setupSent = true
 		c.mu.Unlock()
-		c.router.sendMessage(c.answerRoute(&c.setupRoutes), m)
-	case bridge.SetupFailed:
-		w := c.answerRoute(&c.setupRoutes)
+		if !b.Update { // answers CONNECT_GEMINI
+			w = routeSocket
+		}
 		c.router.sendMessage(w, m)
-		c.sendError(w, e.Err)
-	case bridge.History:
-		c.router.sendMessage(c.answerRoute(&c.contextRoutes), m)
+	case bridge.SetupFailed:
+		c.router.sendMessage(w, m)
+		c.sendError(w, b.Err)
 	case bridge.Move:
 		c.toldToMove.Store(true)
-		c.router.sendMessage(routeEvents, m)
+		c.router.sendMessage(w, m)
 	default:
-		c.router.sendMessage(routeEvents, m)
+		c.router.sendMessage(w, m)
 	}
-}
-
-// answerRoute removes and returns the route for the next answer, which is the route of its request. Answers that this
-// connection did not request are sent as events.
-func (c *webClient) answerRoute(routes *[]route) route {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(*routes) == 0 {
-		return routeEvents
-	}
-	w := (*routes)[0]
-	*routes = (*routes)[1:]
-	return w
 }

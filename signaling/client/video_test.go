@@ -306,7 +306,7 @@ func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
 	}
 	c.Send("PING", "")
 	c.AwaitEvent("PONG")
-	if n := c.CountWarnings("has H264: its video section is refused"); n != 1 {
+	if n := c.CountWarnings("has H264: its video section is rejected"); n != 1 {
 		t.Errorf("warned %d times", n)
 	}
 }

@@ -38,10 +38,8 @@ type webClient struct {
 	toldToMove atomic.Bool // the client was asked to change the gateway: if it closes its socket, it has left
 
 	// Guarded by mu.
-	mu            sync.Mutex
-	setupRoutes   []route // routes of the next SETUP_COMPLETE events, in order
-	setupSent     bool    // the first SETUP_COMPLETE was sent
-	contextRoutes []route // routes of the next CONTEXT events, in order
+	mu        sync.Mutex
+	setupSent bool // the first SETUP_COMPLETE was sent
 
 	// Used only by run and by what it calls in the same goroutine: awaitConnect, the loop (Serve) and sendGoodbye.
 	log             *slog.Logger
@@ -219,7 +217,6 @@ func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionReq
 		return bridge.SessionRequest{}, err
 	}
 	c.socket.MarkOpened()
-	c.setupRoutes = append(c.setupRoutes, routeSocket)
 	c.router.sendMessage(routeSocket, protocol.ConnectedMessage(signaling.ICEServersFor(c.server.ICEServers, c.server.TURNSecret, time.Now())))
 	return open, nil
 }

@@ -116,7 +116,7 @@ func (c *call) Notify(e bridge.Event) {
 			}
 			return
 		}
-		c.pendingCommands = append(c.pendingCommands, d.handleEngineEvent(e.Body)...)
+		c.pendingCommands = append(c.pendingCommands, d.handleEngineEvent(e)...)
 		if d.modelListening && !begun {
 			close(c.modelReady)
 		}

@@ -23,7 +23,8 @@ type dialogue struct {
 
 	selectAgent     func(prompt json.RawMessage) (bridge.SessionRequest, error) // selects the agent of a session's prompt
 	config          json.RawMessage                                             // the session's configuration, as the engine has it
-	pendingUpdates  []pendingUpdate                                             // session updates that the engine has not confirmed
+	pendingUpdates  int                                                         // session updates that the engine has not confirmed
+	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first
 	delayedCommands []bridge.Command                                            // wait until the engine has confirmed all updates; or nil
 	modelListening  bool                                                        // the model is listening
 	turnModeActive  bool                                                        // the model takes turns in the session's mode
@@ -35,10 +36,11 @@ type dialogue struct {
 	toolLosses []bridge.ToolLoss // not yet reported to the client
 }
 
-// pendingUpdate is a session update that the engine has not confirmed.
-type pendingUpdate struct {
-	event    string  // id of the client's event
-	previous session // before the update
+// sessionUpdate accompanies a session update to the engine and back.
+type sessionUpdate struct {
+	event    string         // id of the client's event
+	previous session        // to restore on a rejection
+	next     *sessionUpdate // the update after it, which includes it; nil for the newest
 }
 
 func newDialogue(model string, isCall bool, newID func(string) string) *dialogue {
@@ -50,16 +52,14 @@ func newDialogue(model string, isCall bool, newID func(string) string) *dialogue
 }
 
 // handleEngineEvent reports an event of the engine to the client, and returns commands for the engine.
-func (d *dialogue) handleEngineEvent(body bridge.EventBody) (commands []bridge.Command) {
-	switch b := body.(type) {
+func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command) {
+	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
-		if b.Update {
-			d.finishUpdate(nil)
-		}
-		d.modelListening = d.modelListening || len(d.pendingUpdates) == 0
+		d.finishUpdate(e.ReplyTo, nil)
+		d.modelListening = d.modelListening || d.pendingUpdates == 0
 		return d.releaseDelayedCommands()
 	case bridge.SetupFailed:
-		d.finishUpdate(b.Err)
+		d.finishUpdate(e.ReplyTo, b.Err)
 		return d.releaseDelayedCommands()
 	case bridge.UserSpeaking:
 		return d.onSpeech(b)
@@ -178,7 +178,7 @@ func (d *dialogue) ignoreOverlappingSpeech() {
 
 // releaseDelayedCommands returns the commands that were delayed by session updates, once the engine has confirmed all.
 func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
-	if len(d.pendingUpdates) == 0 {
+	if d.pendingUpdates == 0 {
 		if !d.turnModeActive { // speech until then does not wait for an answer
 			d.userSpeech.speechStart = d.userSpeech.received
 		}
@@ -188,22 +188,23 @@ func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	return commands
 }
 
-// finishUpdate handles the engine's response to the oldest session update.
-func (d *dialogue) finishUpdate(refused *bridge.Error) {
-	if len(d.pendingUpdates) == 0 {
+// finishUpdate handles the engine's response to a change of the configuration, if that was a session update of this
+// client: replyTo is then its *sessionUpdate.
+func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
+	update, ok := replyTo.(*sessionUpdate)
+	if !ok {
 		return
 	}
-	first := d.pendingUpdates[0]
-	d.pendingUpdates = d.pendingUpdates[1:]
+	d.pendingUpdates--
 	if refused == nil {
 		return
 	}
-	if len(d.pendingUpdates) > 0 { // later updates contain the rejected part
-		d.pendingUpdates[0].previous = first.previous
+	if update.next != nil {
+		update.next.previous = update.previous
 	} else {
-		d.session = first.previous
+		d.session = update.previous
 	}
-	d.emitError(first.event, newError("session_update_failed", "session", "%s", inSession.Replace(refused.Message)))
+	d.emitError(update.event, newError("session_update_failed", "session", "%s", inSession.Replace(refused.Message)))
 	d.emitEvent("session.updated", object{"session": d.session})
 	d.config = d.session.engineConfig()
 }
@@ -301,7 +302,7 @@ func (d *dialogue) updateSession(e clientEvent) ([]bridge.Command, error) {
 			return nil, clientError(err)
 		}
 	}
-	if len(d.pendingUpdates) >= maxUpdates {
+	if d.pendingUpdates >= maxUpdates {
 		return nil, newError("rate_limit_exceeded", "session", "Too many changes of the session wait for the model.")
 	}
 	old := d.session
@@ -322,12 +323,17 @@ func (d *dialogue) updateSession(e clientEvent) ([]bridge.Command, error) {
 		return nil, nil
 	}
 	d.config = config
-	d.pendingUpdates = append(d.pendingUpdates, pendingUpdate{e.EventID, old})
-	update := bridge.UpdateConfig{Config: config}
-	if changed {
-		update.Agent, update.Name = &agent.Agent, agent.Origin.Agent
+	update := &sessionUpdate{event: e.EventID, previous: old}
+	if d.newestUpdate != nil {
+		d.newestUpdate.next = update
 	}
-	return []bridge.Command{update}, nil
+	d.newestUpdate = update
+	d.pendingUpdates++
+	command := bridge.UpdateConfig{Config: config, ReplyTo: update}
+	if changed {
+		command.Agent, command.Name = &agent.Agent, agent.Origin.Agent
+	}
+	return []bridge.Command{command}, nil
 }
 
 // itemNotFound returns the error for an unknown item id.
@@ -466,7 +472,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 	commands := d.startResponse(asked.Instructions, asked.Metadata, asked.OutputModalities)
 	// What a client requests after a session update is delayed until the engine has confirmed the update. Results of
 	// functions are not delayed: a new connection would wait for them.
-	if len(d.pendingUpdates) > 0 && len(commands) > 0 && !sendsToolResults(commands) {
+	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {
 		d.delayedCommands, commands = commands, nil
 	}
 	return commands, nil

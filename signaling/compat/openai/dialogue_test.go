@@ -58,6 +58,7 @@ func newCountingIDs() func(string) string {
 // playSteps passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
 // a client event in JSON, an engine event, or [audioStep].
 func playSteps(b *strings.Builder, d *dialogue, steps ...any) {
+	var updates []any // ReplyTo of the changes that the engine has not answered
 	for _, step := range steps {
 		event := clientEvent{}
 		var commands []bridge.Command
@@ -90,20 +91,34 @@ func playSteps(b *strings.Builder, d *dialogue, steps ...any) {
 		case bridge.UserSpeaking:
 			fmt.Fprintf(b, "! %T\n", s)
 			s.At = cmp.Or(s.At, d.userSpeech.received)
-			commands = d.handleEngineEvent(s)
+			commands = d.handleEngineEvent(bridge.Event{Body: s})
 		default: // an event's body
 			fmt.Fprintf(b, "! %T\n", s)
-			commands = d.handleEngineEvent(s)
+			e := bridge.Event{Body: s}
+			if len(updates) > 0 && answersUpdate(s) {
+				e.ReplyTo, updates = updates[0], updates[1:]
+			}
+			commands = d.handleEngineEvent(e)
 		}
 		for _, m := range d.drainEvents() {
 			fmt.Fprintf(b, "%s\n", m.data)
 		}
 		for _, c := range commands {
+			if update, ok := c.(bridge.UpdateConfig); ok {
+				updates = append(updates, update.ReplyTo)
+			}
 			raw, _ := json.Marshal(c)
 			fmt.Fprintf(b, "  %T %s\n", c, raw)
 			d.onCommandDone(event.EventID, c, nil)
 		}
 	}
+}
+
+// answersUpdate reports whether an event answers a change of the configuration.
+func answersUpdate(body bridge.EventBody) bool {
+	done, ok := body.(bridge.SetupComplete)
+	_, failed := body.(bridge.SetupFailed)
+	return ok && done.Update || failed
 }
 
 // audioStep is audio of a client, at 16 kHz.
@@ -167,6 +182,28 @@ func TestDialogueEvents(t *testing.T) {
 			playSteps(&b, d, c.steps...)
 		}
 		compareGolden(t, file.name, b.String())
+	}
+}
+
+// A change by the operator's backend does not confirm the client's session update, and does not reject it.
+func TestSessionUpdateBesideBackendChange(t *testing.T) {
+	d := newDialogue("gpt-realtime", false, newCountingIDs())
+	event, err := readEvent([]byte(`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, err := d.handleClientEvent(event)
+	if err != nil || len(commands) != 1 {
+		t.Fatalf("%d commands, %v", len(commands), err)
+	}
+	d.handleEngineEvent(bridge.Event{Body: bridge.SetupComplete{Update: true}})
+	d.handleEngineEvent(bridge.Event{Body: bridge.SetupFailed{Err: &bridge.Error{Message: "no"}}})
+	if d.pendingUpdates != 1 || d.session.Instructions != "Be brief." {
+		t.Errorf("%d updates wait for an answer, with the instructions %q", d.pendingUpdates, d.session.Instructions)
+	}
+	d.handleEngineEvent(bridge.Event{Body: bridge.SetupComplete{Update: true}, ReplyTo: commands[0].(bridge.UpdateConfig).ReplyTo})
+	if d.pendingUpdates != 0 {
+		t.Errorf("%d updates wait for an answer", d.pendingUpdates)
 	}
 }
 

@@ -1,0 +1,225 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"voxgate/bridge/flow"
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/upstream"
+)
+
+// configChange accompanies a change of the configuration to Gemini and back, as its [upstream.ConfigChange.Origin].
+type configChange struct {
+	before  configSnapshot // to restore on a rejection
+	next    *configChange  // the change after it, which includes it; nil for the newest
+	step    string         // the step of the agent that needs the change; empty if somebody requested it
+	replyTo any            // see [UpdateConfig]
+}
+
+// configSnapshot holds the parts of the model's configuration that a conversation can change.
+type configSnapshot struct {
+	steering  steering
+	agent     Agent  // [SessionRequest].Agent
+	agentName string // of agent
+}
+
+func (s *Session) snapshotConfig() configSnapshot {
+	return configSnapshot{s.steering, s.request.Agent, s.agentName}
+}
+
+func (s *Session) restoreConfig(to configSnapshot) {
+	s.steering, s.request.Agent, s.agentName = to.steering, to.agent, to.agentName
+	s.costs.setDollarLimit(s.request.MaxDollars())
+}
+
+// maxPendingAnswers limits the requests of one kind that a conversation has not answered yet.
+const maxPendingAnswers = 64
+
+var errTooManyRequests = &Error{
+	Code: CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
+}
+
+// updateConfig changes the configuration at the caller's request. If it is rejected, the current one stays in force.
+func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) error {
+	if s.keeper.PendingChanges() >= maxPendingAnswers {
+		return errTooManyRequests
+	}
+	change := &configChange{before: s.snapshotConfig(), replyTo: c.ReplyTo}
+	if c.Agent != nil && !s.request.AgentNamed {
+		s.request.Agent, s.agentName = *c.Agent, c.Name
+		s.steering.flow = s.steering.flow.WithPlan(s.request.MergedAgent().Steps)
+	}
+	config, err := s.parseConfig(c.Config)
+	if err != nil {
+		s.restoreConfig(change.before)
+	}
+	s.costs.setDollarLimit(s.request.MaxDollars())
+	s.reportConfigWarnings(config)
+	s.sendConfigChange(ctx, change, config, err)
+	if s.reportStep(change.before.steering.flow.Step) {
+		s.steering.appliedStep = s.steering.flow.Step
+	}
+	return nil
+}
+
+// updateFromBackend changes the agent or its functions at the request of the operator's backend.
+func (s *Session) updateFromBackend(ctx context.Context, c BackendUpdate) error {
+	change, config, err := s.changeSteering(func() error { return s.steering.applyUpdate(c) })
+	if err != nil {
+		return err
+	}
+	s.sendConfigChange(ctx, change, config, nil)
+	s.reportStep(change.before.steering.flow.Step)
+	return nil
+}
+
+// advanceStep moves to the next step of the agent at the request of the model.
+func (s *Session) advanceStep(ctx context.Context, c advanceStep) error {
+	change, config, err := s.changeSteering(func() error { return s.steering.advanceStep(c) })
+	if errors.Is(err, errSameStep) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	change.step = s.steering.flow.Step
+	if s.sendConfigChange(ctx, change, config, nil) {
+		delete(*c.answer, flow.InstructionKey) // the model has it before the answer
+	}
+	s.reportStep(change.before.steering.flow.Step)
+	return nil
+}
+
+// changeSteering applies a change of the steering, and returns the configuration with it. After an error everything is
+// as before, except that errSameStep may have changed fields of the flow.
+func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
+	change := &configChange{before: s.snapshotConfig()}
+	err := apply()
+	if errors.Is(err, errSameStep) {
+		return nil, liveconfig.Config{}, err
+	}
+	var config liveconfig.Config
+	if err == nil {
+		config, err = s.parseConfig(change.before.steering.callerConfig)
+	}
+	if err != nil {
+		s.restoreConfig(change.before)
+	}
+	return change, config, err
+}
+
+// parseConfig parses a configuration of the caller, with the fixed settings.
+func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
+	config, err := liveconfig.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
+		s.steering.flow))
+	if err == nil {
+		err = s.request.Grant.checkModel(config, "payload")
+	}
+	if err == nil {
+		_, err = s.host.checkBudget(s.request, config, "payload")
+	}
+	if err == nil {
+		s.steering.callerConfig = raw
+	}
+	return config, err
+}
+
+// sendConfigChange sends a change to Gemini; [Session.onConfigResult] continues. It reports whether the model gets it
+// before anything that is sent later. A rejection that is not nil becomes the result, after those of earlier changes.
+func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
+	if s.newestChange != nil {
+		s.newestChange.next = change
+	}
+	s.newestChange = change
+	return s.keeper.ChangeConfig(ctx, upstream.ConfigChange{Config: config, Rejection: rejection, Origin: change})
+}
+
+// onConfigResult handles the result of a change of the configuration.
+func (s *Session) onConfigResult(result upstream.ConfigResult) {
+	change := result.Origin.(*configChange)
+	switch {
+	case result.Err == nil:
+	case change.next != nil: // it includes this one
+		change.next.before = change.before
+	default:
+		s.rollBackConfig(change.before)
+	}
+	switch {
+	case change.step != "":
+		s.onStepResult(change.step, result.Err)
+		return
+	case result.Err != nil:
+		s.answer(change.replyTo, SetupFailed{newConfigError(result.Err)})
+		return
+	}
+	record := s.keeper.Config().Options.Record
+	s.recording.applyConfig(record)
+	done := s.setupComplete()
+	done.Update = true
+	s.answer(change.replyTo, done)
+	s.recording.announceState(record)
+}
+
+// newConfigError returns the error of a rejected configuration change.
+func newConfigError(err error) *Error {
+	switch {
+	case errors.Is(err, upstream.ErrTooManyChanges):
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many configuration changes are queued for Gemini."}
+	case errors.Is(err, upstream.ErrTooManyMessages):
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages are queued for Gemini."}
+	}
+	e := *AsError(err)
+	e.Code = CodeConfigUpdateFailed
+	return &e
+}
+
+// rollBackConfig undoes a change that Gemini has rejected. It keeps the steps taken meanwhile if the plan is the same.
+func (s *Session) rollBackConfig(to configSnapshot) {
+	now := s.steering
+	s.restoreConfig(to)
+	if now.flow.HasSamePlan(to.steering.flow) {
+		s.steering.flow, s.steering.appliedStep = now.flow, now.appliedStep
+	}
+	s.reportStep(now.flow.Step)
+}
+
+// onStepResult records whether the model has accepted the configuration of a step. If not, the previous step goes on.
+func (s *Session) onStepResult(name string, err error) {
+	t := &s.steering
+	switch {
+	case err == nil:
+		t.appliedStep = name
+	case name == t.flow.Step: // else the conversation has gone on, and another result follows
+		s.warnDeveloper(fmt.Sprintf("Gemini rejected the instruction or the tools of the step %q: %s", name, newConfigError(err).Message))
+		t.flow.Step = t.appliedStep
+		s.reportStep(name)
+		_ = s.promptModel(fmt.Sprintf("The step %q cannot begin, because of a fault of the system: you are in the step %q again. "+
+			"Say briefly that this does not work just now, go on without it, and do not try it again.", name, t.appliedStep))
+	}
+}
+
+// reportStep reports the current step, if it differs from the one before.
+func (s *Session) reportStep(before string) (another bool) {
+	now := s.steering.flow
+	if now.Step == before {
+		return false
+	}
+	s.log.Info("step started", "step", now.Step)
+	s.notify(StepChange{now.Step, now.Fields})
+	s.observer.report(StepStarted{now.Step})
+	return true
+}
+
+// reportConfigWarnings informs the client about dropped or changed parts of its config, and about functions that the
+// model does not have as declared.
+func (s *Session) reportConfigWarnings(config liveconfig.Config) {
+	for _, w := range config.Warnings {
+		s.warnDeveloper(w)
+	}
+	if len(config.Losses) > 0 {
+		s.notify(ToolLosses{config.Losses})
+	}
+}
