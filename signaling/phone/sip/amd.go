@@ -162,19 +162,20 @@ func tonePitch(pcm []int16, rate int) float64 {
 // hear it earlier, to judge. The zero value does nothing.
 type callScreen struct {
 	say       string
-	ask       bool          // the model judges in doubt; until the result is known its voice is not sent
-	outcome   chan string   // receives who answered; room for one
-	ready     chan struct{} // signals that the message can be left now; room for one
-	doubt     chan struct{} // signals that the model is to judge; room for one
-	lastAudio atomic.Int64  // time of the last audio: Unix time in ns
-	hasVoice  atomic.Bool   // a voice was detected
-	askedAt   atomic.Int64  // since when the model hears the audio, to judge: Unix time in ns; 0 if it does not
-	open      atomic.Bool   // the audio goes to the model
-	decided   atomic.Bool   // the result is known
-	machine   atomic.Bool   // the result is a machine
-	failed    atomic.Bool   // the network announced a failure
-	leaving   atomic.Bool   // the message is being left
-	saying    atomic.Bool   // the model has begun to say it
+	ask       bool                         // the model judges in doubt; until the result is known its voice is not sent
+	outcome   chan string                  // receives who answered; room for one
+	ready     chan struct{}                // signals that the message can be left now; room for one
+	doubt     chan struct{}                // signals that the model is to judge; room for one
+	lastAudio atomic.Int64                 // time of the last audio: Unix time in ns
+	hasVoice  atomic.Bool                  // a voice was detected
+	askedAt   atomic.Int64                 // since when the model hears the audio, to judge: Unix time in ns; 0 if it does not
+	open      atomic.Bool                  // the audio goes to the model
+	decided   atomic.Bool                  // the result is known
+	machine   atomic.Bool                  // the result is a machine
+	failed    atomic.Bool                  // the network announced a failure
+	leaving   atomic.Bool                  // the message is being left
+	saying    atomic.Bool                  // the model has begun to say it
+	output    atomic.Pointer[media.Output] // plays the model's voice to the other side
 }
 
 func newCallScreen(m *Machine) *callScreen {
@@ -307,16 +308,21 @@ func (s *callScreen) answeredByTool() tools.Tool {
 	}
 }
 
-// screen returns the call screen of the call's audio. It does nothing for a call without answering-machine detection.
-func (c *call) screen() *callScreen { return c.media.screen }
+// attachOutput attaches the output of a conversation. If the model is to judge who answers, that waits for the result.
+func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
+	s.output.Store(&out)
+	if !s.ask || s.decided.Load() {
+		to.AttachOutput(out)
+	}
+}
 
 // handleAnsweredBy acts on the result of answering-machine detection.
 func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.log.Info("answered", "by", by)
 	c.server.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
-	screen := c.screen()
+	screen := c.screen
 	if screen.ask {
-		s.AttachOutput(c.media.stream.sender.Load().Sender)
+		s.AttachOutput(*screen.output.Load())
 	}
 	switch {
 	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues
@@ -338,13 +344,13 @@ const amdQuestion = "You hear how this call is answered. If you know by whom, ca
 
 // leaveMessage makes the model say the message, unless no message can be left.
 func (c *call) leaveMessage(s *bridge.Session) error {
-	switch screen := c.screen(); {
+	switch screen := c.screen; {
 	case screen.failed.Load():
 		return errMachine
 	case screen.leaving.Swap(true):
 		return nil
 	}
 	return s.Do(bridge.Prompt{
-		Instruction: "An answering machine records you. Say this message, word for word, and nothing else: " + c.screen().say,
+		Instruction: "An answering machine records you. Say this message, word for word, and nothing else: " + c.screen.say,
 	})
 }

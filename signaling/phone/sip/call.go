@@ -17,7 +17,9 @@ import (
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/internal/crash"
+	"voxgate/media"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/tools"
 )
 
@@ -33,7 +35,8 @@ type call struct {
 	log       *slog.Logger
 	dialog    *dialog
 	line      *currentCall
-	media     *callMedia
+	media     *sipmedia.Audio
+	screen    *callScreen // does nothing without answering-machine detection
 
 	release    func() // gives back what the call has reserved, such as its port and its share of the limits
 	keypad     *phone.Keypad
@@ -76,7 +79,7 @@ type liveness struct {
 func newCall(d *Server, agent *agents.Agent) *call {
 	newStage := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
-		server: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
+		server: d, agent: agent, log: d.log, line: &currentCall{}, screen: &callScreen{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
 		stages:        stages{newStage(), newStage(), newStage(), newStage(), newStage(), newStage()},
 		transferState: transferState{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
 		startedAt: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
@@ -88,7 +91,7 @@ func newCall(d *Server, agent *agents.Agent) *call {
 
 // logBegin logs both parties of a call, and the local port of its media.
 func (c *call) logBegin(from, to string) {
-	c.log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.media.stream.port)
+	c.log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.media.Port())
 }
 
 // endCall ends the call. The first reason counts.
@@ -136,7 +139,7 @@ func (c *call) runConversation() error {
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	took := c.attachSession(s)
-	stop, err := c.media.startConversation(s)
+	stop, err := c.media.StartConversation(conversationAudio{c, s})
 	defer stop()
 	if err != nil {
 		return err
@@ -153,9 +156,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	c.startTimer()
-	screen := c.screen()
-	if screen.isActive() {
-		screen.startClock()
+	if c.screen.isActive() {
+		c.screen.startClock()
 	} else if err := c.greetCaller(s, took); err != nil { // early media carries the greeting, too
 		return err
 	}
@@ -174,28 +176,52 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			c.consultation.handleKey(key)
 		case <-decisions.silence:
 			return errColleagueSilent
-		case by := <-screen.outcome:
+		case by := <-c.screen.outcome:
 			if err := c.handleAnsweredBy(s, by); err != nil {
 				return err
 			}
-		case <-screen.doubt:
+		case <-c.screen.doubt:
 			if err := s.Do(bridge.Prompt{Instruction: amdQuestion}); err != nil {
 				return err
 			}
-		case <-screen.ready:
+		case <-c.screen.ready:
 			if err := c.leaveMessage(s); err != nil {
 				return err
 			}
 		case <-c.fresh:
 			c.alive.refreshed = time.Now()
 		case now := <-tick.C:
-			screen.checkTimeouts(now)
-			if err := cmp.Or(c.media.checkSilence(now), c.keepAlive(timer, now)); err != nil {
+			c.screen.checkTimeouts(now)
+			if err := cmp.Or(c.media.CheckSilence(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}
 	}
 }
+
+// conversationAudio connects the audio of a call to its conversation.
+type conversationAudio struct {
+	call *call
+	*bridge.Session
+}
+
+// NewMicrophone implements [Conversation]. Secret keys are filtered, and answering-machine detection listens.
+func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
+	mic, err := a.Session.NewMicrophone(rate)
+	if err != nil {
+		return nil, err
+	}
+	return a.call.screen.wrapSink(a.call.keypad.FilterSecret(mic)), nil
+}
+
+// AttachOutput implements [Conversation].
+func (a conversationAudio) AttachOutput(out media.Output) { a.call.screen.attachOutput(a.Session, out) }
+
+// Pause implements [Conversation].
+func (a conversationAudio) Pause(on bool) error { return a.Do(bridge.Pause{On: on}) }
+
+// The audio of a call has the rate of the model's voice.
+var _ = [1]int{}[bridge.VoiceRate-sipmedia.VoiceRate]
 
 // startKeypad passes pressed keys to the model until stop is called.
 func (c *call) startKeypad(ctx context.Context) (stop func()) {
@@ -212,7 +238,7 @@ func (c *call) startKeypad(ctx context.Context) (stop func()) {
 
 // sendKeys passes pressed keys to the model, unless the caller is waiting for a transfer, or AMD has not decided yet.
 func (c *call) sendKeys(command bridge.Command) error {
-	if s := c.media; s.hasHoldMusic() || s.screen.isActive() && !s.screen.open.Load() {
+	if c.media.HasHoldMusic() || c.screen.isActive() && !c.screen.open.Load() {
 		return nil
 	}
 	return c.conversation().Do(command)
@@ -367,7 +393,7 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 		return nil, errChanging
 	}
 	req := c.dialog.newRequest(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
-	setBody(req, "application/sdp", c.media.localDescription())
+	setBody(req, "application/sdp", c.media.LocalDescription())
 	res, err := c.dialog.send(ctx, req)
 	if err != nil || !res.IsSuccess() {
 		return res, err
@@ -380,7 +406,7 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 	if answer == nil { // the agreement is unchanged
 		return res, nil
 	}
-	return res, c.media.applyAnswer(answer)
+	return res, c.media.ApplyAnswer(answer)
 }
 
 // withTimer adds the supported methods and extensions to a response, and the agreed session timer.
@@ -403,7 +429,7 @@ func (c *call) noteRefresh() { trySend(c.fresh, struct{}{}) }
 func (c *call) handleInfo(req *sip.Request) *sip.Response {
 	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
 	if part != nil {
-		digit, ok := readInfo(part.kind, string(part.data))
+		digit, ok := sipmedia.ParseInfoDigit(part.kind, string(part.data))
 		if ok {
 			c.keypad.PushKey(digit)
 		} else {
@@ -426,14 +452,14 @@ func (c *call) Notify(e bridge.Event) {
 	c.menu().HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
-		c.screen().noteSpeech()
+		c.screen.noteSpeech()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !isClosed(c.modelSpoke) {
 			close(c.modelSpoke)
 		}
 	case bridge.TurnComplete:
-		if c.screen().saying.Load() {
+		if c.screen.saying.Load() {
 			c.endCall(errMessage)
 		}
 	case bridge.Log:
@@ -446,7 +472,7 @@ func reasonHeader(err error) string {
 	cause := 16 // Q.850: normal call clearing
 	text := bridge.Reason(err)
 	switch {
-	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
+	case errors.Is(err, sipmedia.ErrSilence), errors.Is(err, errRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry
 	case errors.Is(err, errMachine), errors.Is(err, errMessage), errors.Is(err, errTransferred), errors.Is(err, errPartner),
 		errors.Is(err, errNotTaken), errors.Is(err, errSessionOver):

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"voxgate/agents"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/tools/webhook"
 )
 
@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Listen   []Listen          `json:"listen"`
 	External string            `json:"external"` // address or host name that peers use; default: the address that we listen at
-	RTP      RTP               `json:"rtp"`
+	RTP      sipmedia.RTP      `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
 	Calls    int               `json:"calls"` // concurrent calls of all trunks; 0 means 100
 	Webhook  *Webhook          `json:"webhook"`
@@ -51,28 +51,19 @@ type Listen struct {
 	ClientCA  string `json:"clientCA"` // file of an authority for client certificates; if empty, peers need none
 }
 
-// RTP holds the local address and ports for media.
-type RTP struct {
-	Address string `json:"address"` // default: all addresses
-	Ports   string `json:"ports"`   // "10000-20000"; default: any
-}
-
 // Trunk is a SIP trunk or phone system: a source and destination of calls.
 type Trunk struct {
+	sipmedia.Settings
 	Name           string    `json:"name"`
 	From           []string  `json:"from"`     // addresses and networks; if empty, any, and a password is required
 	Username       string    `json:"username"` // for digest; if empty, no password is required
 	Password       string    `json:"password"`
 	Digest         string    `json:"digest"`         // SHA-256 or MD5; if empty, either
-	SRTP           string    `json:"srtp"`           // required or off; if empty, used when the peer offers it
-	NAT            bool      `json:"nat"`            // the media source may differ from the SDP
 	EarlyMedia     bool      `json:"early"`          // dial the model while the call rings, and answer when it begins to speak
 	Calls          int       `json:"calls"`          // concurrent; 0 means 50
 	CallsPerCaller int       `json:"callsPerCaller"` // concurrent; 0 means 3
 	CallsPerSecond float64   `json:"callsPerSecond"` // 0 means 10
 	MaxSeconds     int       `json:"maxSeconds"`     // limit on the length of a call; 0 means 1800
-	SilenceSeconds int       `json:"silenceSeconds"` // time without packets after which a call ends; 0 means 30
-	Silence        string    `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
 	TransferTo     []string  `json:"transferTo"`     // allowed targets: patterns of numbers and URIs
 	Transfer       string    `json:"transfer"`       // "warm": call and ask a colleague first; if empty, send a REFER
 	Listen         bool      `json:"listen"`         // the agent keeps listening after a transfer
@@ -93,18 +84,6 @@ type Outbound struct {
 	Expires  int      `json:"expires"`  // seconds of a registration; 0 means 300
 }
 
-// The values of Trunk.SRTP.
-const (
-	srtpRequired = "required"
-	srtpOff      = "off"
-)
-
-// The values of Trunk.Silence, for trunks that give up calls without packets.
-const (
-	silenceSend    = "send"    // packets of silence
-	silenceComfort = "comfort" // comfort noise if negotiated, else packets of silence
-)
-
 // transferWarm is the value of Trunk.Transfer for transfers that are announced to a colleague first.
 const transferWarm = "warm"
 
@@ -115,7 +94,6 @@ const (
 	defaultCallsPerCaller = 3
 	defaultCallsPerSecond = 10
 	defaultMaxSeconds     = 1800
-	defaultSilenceSeconds = 30
 	defaultExpires        = 300
 )
 
@@ -172,7 +150,7 @@ func (c *Config) checkFields() error {
 		}
 		endpoint.Close()
 	}
-	if _, _, err := c.RTP.parsePorts(); err != nil {
+	if err := c.RTP.CheckFields(); err != nil {
 		return fmt.Errorf("rtp.%w", err)
 	}
 	names := map[string]bool{}
@@ -211,19 +189,6 @@ func (l *Listen) checkFields() error {
 	return nil
 }
 
-func (r *RTP) parsePorts() (first, last int, err error) {
-	if r.Ports == "" {
-		return 0, 0, nil
-	}
-	a, b, _ := strings.Cut(r.Ports, "-")
-	first, err1 := strconv.Atoi(a)
-	last, err2 := strconv.Atoi(b)
-	if err1 != nil || err2 != nil || first < 1024 || last > 65535 || last <= first {
-		return 0, 0, fmt.Errorf("ports: %q is not a range like 10000-20000", r.Ports)
-	}
-	return first, last, nil
-}
-
 func (t *Trunk) checkFields() error {
 	if t.Name == "" {
 		return errors.New("name: is missing")
@@ -248,11 +213,8 @@ func (t *Trunk) checkFields() error {
 	if len(t.From) == 0 && t.Username == "" {
 		return errors.New("from: a trunk needs addresses that calls come from, or a password")
 	}
-	if t.SRTP != "" && t.SRTP != srtpRequired && t.SRTP != srtpOff {
-		return fmt.Errorf("srtp: %q is neither required nor off", t.SRTP)
-	}
-	if t.Silence != "" && t.Silence != silenceSend && t.Silence != silenceComfort {
-		return fmt.Errorf("silence: %q is neither send nor comfort", t.Silence)
+	if err := t.Settings.CheckFields(); err != nil {
+		return err
 	}
 	if err := agents.CheckPatterns("transferTo", t.TransferTo); err != nil {
 		return err
@@ -276,7 +238,6 @@ func (t *Trunk) checkFields() error {
 		phone.Limit{Name: "calls", Value: &t.Calls, Default: defaultTrunkCalls},
 		phone.Limit{Name: "callsPerCaller", Value: &t.CallsPerCaller, Default: defaultCallsPerCaller},
 		phone.Limit{Name: "maxSeconds", Value: &t.MaxSeconds, Default: defaultMaxSeconds},
-		phone.Limit{Name: "silenceSeconds", Value: &t.SilenceSeconds, Default: defaultSilenceSeconds},
 	)
 	if err != nil || t.Outbound == nil {
 		return err
@@ -313,5 +274,4 @@ func (t *Trunk) hasAddress(a netip.Addr) bool {
 // isAsserting reports whether the trunk's caller identity is trusted. A phone that needs a password could assert any identity.
 func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
-func (t *Trunk) maxDuration() time.Duration    { return time.Duration(t.MaxSeconds) * time.Second }
-func (t *Trunk) silenceTimeout() time.Duration { return time.Duration(t.SilenceSeconds) * time.Second }
+func (t *Trunk) maxDuration() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }

@@ -25,6 +25,7 @@ import (
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/internal/crash"
+	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/signaling/rtc"
 	"voxgate/tools/webhook"
 )
@@ -38,7 +39,7 @@ type Server struct {
 	log           *slog.Logger
 	gate          *gate
 	endpoint      *webhook.Endpoint // the webhook for incoming calls; may be nil
-	ports         *portPool
+	ports         *sipmedia.PortPool
 	onQuality     func(rtc.Quality) // may be nil
 	outboundCalls callRegistry
 	agent         *sipgo.UserAgent
@@ -108,7 +109,7 @@ func init() {
 
 // New listens at the configured addresses and answers calls. Shut down the host before you close the Server.
 func New(o Options) (*Server, error) {
-	first, last, err := o.Config.RTP.parsePorts()
+	ports, err := sipmedia.NewPortPool(o.Config.RTP)
 	if err == nil {
 		err = o.Config.CheckFiles(o.Agents)
 	}
@@ -117,7 +118,7 @@ func New(o Options) (*Server, error) {
 	}
 	d := &Server{
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", protocolName),
-		gate: newGate(o.Config, time.Now), ports: newPortPool(o.Config.RTP.Address, first, last), onQuality: o.OnQuality,
+		gate: newGate(o.Config, time.Now), ports: ports, onQuality: o.OnQuality,
 		outboundCalls: callRegistry{tell: o.Tell},
 		calls:         map[string]*call{},
 		strangers:     rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),

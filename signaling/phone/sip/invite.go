@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/internal/crash"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 )
 
 const (
@@ -177,14 +177,14 @@ func (d *Server) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkS
 	}
 	s := d.newMedia(t, from, c)
 	if offer := sessionIn(req); offer != nil {
-		if err := s.applyOffer(offer); err != nil {
+		if err := s.ApplyOffer(offer); err != nil {
 			return notAcceptable(err)
 		}
 	}
 	if rule := d.gate.countCall(t, c.party.Number.Key()); rule != "" {
 		return &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	if err := s.openPort(); err != nil {
+	if err := s.OpenPort(); err != nil {
 		d.gate.releaseCall(t, c.party.Number.Key())
 		return &refusal{503, "Service Unavailable", "no port: " + err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
@@ -196,15 +196,15 @@ func (d *Server) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkS
 }
 
 // newMedia returns the media of a trunk's call with a peer, without a port yet.
-func (d *Server) newMedia(t *trunkState, peer netip.Addr, c *call) *callMedia {
-	return &callMedia{
-		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.onQuality, log: c.log,
-		local: local{address: d.localAddr.address(peer), id: rand.Uint64() >> 1, version: 1},
-	}
+func (d *Server) newMedia(t *trunkState, peer netip.Addr, c *call) *sipmedia.Audio {
+	return sipmedia.NewAudio(sipmedia.Options{
+		Settings: t.Settings, Ports: d.ports, Resolver: d.resolver, Local: d.localAddr.address(peer), OnKey: c.keypad.PushKey,
+		OnQuality: d.onQuality, Logger: c.log,
+	})
 }
 
 // assignTrunk assigns a call to a trunk. counted is the caller that it counts for, or "" for an outgoing call.
-func (c *call) assignTrunk(t *trunkState, s *callMedia, counted string) {
+func (c *call) assignTrunk(t *trunkState, s *sipmedia.Audio, counted string) {
 	c.trunk, c.media = t, s
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.SessionRequest{
@@ -216,7 +216,7 @@ func (c *call) assignTrunk(t *trunkState, s *callMedia, counted string) {
 		Account: c.server.account(protocolName+" "+t.Name, t.Calls),
 	}
 	c.release = func() {
-		s.closePort()
+		s.ClosePort()
 		c.server.gate.releaseCall(t, counted)
 	}
 }
@@ -267,7 +267,7 @@ func (c *call) sendRinging(req *sip.Request, tx sip.ServerTransaction) (talked <
 	default:
 		must = supportsOption(req, "100rel")
 		rings = c.dialog.buildResponse(req, 183, "Session Progress")
-		setBody(rings, "application/sdp", c.media.localDescription())
+		setBody(rings, "application/sdp", c.media.LocalDescription())
 	}
 	if err := c.sendReliable(req, rings, tx, must); err != nil {
 		return nil, err
@@ -308,13 +308,13 @@ func (c *call) sendAnswer(req *sip.Request, tx sip.ServerTransaction) error {
 		return why
 	}
 	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
-	setBody(res, "application/sdp", c.media.localDescription())
+	setBody(res, "application/sdp", c.media.LocalDescription())
 	body, err := c.sendUntilAcked(res, tx, c.acked)
 	if err != nil {
 		return err
 	}
 	if sessionIn(req) == nil { // the offer was ours
-		if err := c.media.applyAnswer(body); err != nil {
+		if err := c.media.ApplyAnswer(body); err != nil {
 			return err
 		}
 	}
@@ -385,7 +385,7 @@ func (c *call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, del
 	describes := offer != nil || req.Method == sip.INVITE
 	isOurOffer := describes && offer == nil // the offer is ours
 	if describes && !isOurOffer {
-		if err := c.media.applyOffer(offer); err != nil {
+		if err := c.media.ApplyOffer(offer); err != nil {
 			c.respond(tx, req, notAcceptable(err))
 			return
 		}
@@ -395,13 +395,13 @@ func (c *call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, del
 	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
 	switch {
 	case isOurOffer:
-		setBody(res, "application/sdp", c.media.buildReoffer())
+		setBody(res, "application/sdp", c.media.BuildReoffer())
 	case describes:
-		setBody(res, "application/sdp", c.media.localDescription())
+		setBody(res, "application/sdp", c.media.LocalDescription())
 	}
 	body, err := deliver(res)
 	if isOurOffer && err == nil && len(body) > 0 {
-		err = c.media.applyAnswer(body)
+		err = c.media.ApplyAnswer(body)
 	}
 	if err != nil {
 		c.endCall(err)

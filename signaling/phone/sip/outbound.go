@@ -151,8 +151,8 @@ func (d *Server) newOutbound(ctx context.Context, r *outboundCall, t *trunkState
 	c.dialog.log = c.log
 	c.party.Attributes.Add("call-id", c.dialog.callID)
 	s := d.newMedia(t, servers[0].Addr(), c)
-	s.screen = newCallScreen(what.Machine)
-	if err := s.openPort(); err != nil {
+	c.screen = newCallScreen(what.Machine)
+	if err := s.OpenPort(); err != nil {
 		d.gate.releaseCall(t, "")
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 		trySend(rings, cmp.Or(c.endReason(), err))
 		return err
 	}
-	c.media.stream.dropReceived() // early media, such as a ringback tone, is not the person's voice
+	c.media.DropReceived() // early media, such as a ringback tone, is not the person's voice
 	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		trySend(rings, err)
 		return c.hangUp(err)
@@ -263,7 +263,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.earlySDP.answerFor(res)
 	}
-	if err := c.media.applyAnswer(answer); err != nil {
+	if err := c.media.ApplyAnswer(answer); err != nil {
 		return c.hangUp(err)
 	}
 	c.mu.Lock()
@@ -329,7 +329,7 @@ func (c *call) sendInvites(rings chan<- error) (*sip.Response, error) {
 	var more []sip.Header
 	for { // each server, and the target of a redirection, may challenge
 		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
-		setBody(req, "application/sdp", c.media.localDescription())
+		setBody(req, "application/sdp", c.media.LocalDescription())
 		headers := auth.authHeaders(c.dialog.login, req)
 		for _, h := range headers {
 			req.AppendHeader(h)

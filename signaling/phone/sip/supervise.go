@@ -3,18 +3,14 @@ package sip
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"sync"
-	"time"
-
-	"github.com/pion/rtp"
 
 	"voxgate/bridge"
 	"voxgate/internal/crash"
-	"voxgate/media"
 	"voxgate/signaling/access"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 )
 
 // takeKey is the key that a supervisor presses to take over a call.
@@ -102,13 +98,13 @@ func (c *call) runSupervision() error {
 func (c *call) playSession(session *bridge.Session) error {
 	ctx, end := c.withCallContext(context.Background())
 	defer end(nil)
-	var both mixer
+	var both sipmedia.Mixer
 	leave, err := session.AddListener(&both)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	stop, err := c.media.startPlayback(both.mixInto)
+	stop, err := c.media.StartPlayback(both.MixInto)
 	defer stop()
 	if err != nil {
 		return err
@@ -117,99 +113,10 @@ func (c *call) playSession(session *bridge.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.media.stream.readKeys(ctx, c.keypad.PushKey) }) })
+	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.media.ReadKeys(ctx) }) })
 	return c.watchBridge(ctx, func(key byte) {
 		if key == takeKey && !c.consultation.monitoredCall.line.Load().isBridged() {
 			end(errTakeOver)
 		}
 	})
-}
-
-// readKeys passes pressed keys to press until ctx is done, and discards the audio.
-func (s *stream) readKeys(ctx context.Context, press func(digit byte)) {
-	defer s.stopReadsOnDone(ctx)()
-	var buf [2048]byte
-	var packet rtp.Packet
-	for {
-		n, err := s.Read(buf[:])
-		if err != nil {
-			return
-		}
-		if packet.Unmarshal(buf[:n]) == nil {
-			s.readKeyPacket(&packet, s.agreement(), press)
-		}
-	}
-}
-
-// mixer mixes both sides of a conversation in real time. It implements [bridge.Listener].
-type mixer struct {
-	mu            sync.Mutex
-	caller, model voice
-}
-
-// WriteCaller implements [bridge.Listener].
-func (m *mixer) WriteCaller(pcm []int16, rate int, _ time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.caller.addPCM(pcm, rate)
-}
-
-// WriteModel implements [bridge.Listener].
-func (m *mixer) WriteModel(pcm []int16, _ time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.model.addPCM(pcm, bridge.VoiceRate)
-}
-
-// TruncateModel implements [bridge.Listener]. A phone plays the voice in real time, so nothing can be withdrawn.
-func (*mixer) TruncateModel(time.Time) {}
-
-// AddMark implements [bridge.Listener].
-func (*mixer) AddMark(time.Time) {}
-
-// mixInto adds the next audio of both sides to frame.
-func (m *mixer) mixInto(frame []int16) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.caller.mixInto(frame)
-	m.model.mixInto(frame)
-}
-
-const (
-	// voicePrebuffer is the audio that is buffered before playout, because it does not arrive evenly.
-	voicePrebuffer = 60 * time.Millisecond
-	// maxVoiceBuffer bounds the buffer: more is dropped to limit the delay.
-	maxVoiceBuffer = 300 * time.Millisecond
-)
-
-// voice is one side of a mixer.
-type voice struct {
-	pcm       []int16 // at musicRate
-	rate      int     // expected by up
-	resampler *media.Resampler
-	isPlaying bool
-}
-
-func (v *voice) addPCM(pcm []int16, rate int) {
-	if rate != v.rate {
-		v.rate, v.resampler = rate, media.NewResampler(rate, musicRate)
-	}
-	v.pcm = append(v.pcm, v.resampler.Resample(pcm)...)
-	if over := len(v.pcm) - media.Samples(maxVoiceBuffer, musicRate); over > 0 {
-		v.pcm = v.pcm[:copy(v.pcm, v.pcm[over:])]
-	}
-}
-
-func (v *voice) mixInto(frame []int16) {
-	need := len(frame)
-	if !v.isPlaying {
-		need = media.Samples(voicePrebuffer, musicRate)
-	}
-	if v.isPlaying = len(v.pcm) >= need; !v.isPlaying {
-		return
-	}
-	for i := range frame {
-		frame[i] = int16(min(max(int(frame[i])+int(v.pcm[i]), math.MinInt16), math.MaxInt16))
-	}
-	v.pcm = v.pcm[:copy(v.pcm, v.pcm[len(frame):])]
 }

@@ -13,6 +13,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/tools"
 )
 
@@ -33,15 +34,16 @@ func (c *call) tools() []tools.Tool {
 			if now.isBridged() {
 				return errBridged
 			}
-			return now.media.stream.sendDigits(ctx, digits)
+			return now.media.SendDigits(ctx, digits)
 		},
 	))
-	if c.screen().ask {
-		list = append(list, c.screen().answeredByTool())
+	if c.screen.ask {
+		list = append(list, c.screen.answeredByTool())
 	}
 	if len(c.trunk.TransferTo) > 0 {
 		manner := phone.TransferMode{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
-		list = append(list, phone.TransferTool(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, manner, nil,
+		const timeout = transferTimeout + consultationTimeout + sipmedia.SpokenTimeout + byeTimeout
+		list = append(list, phone.TransferTool(c.trunk.TransferTo, timeout, manner, nil,
 			func(ctx context.Context, target, about string) error {
 				return c.line.Load().transferCall(ctx, target, about)
 			}))
@@ -88,7 +90,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 		c.referStatus = nil
 		c.mu.Unlock()
 	}()
-	if err := c.media.stream.waitSpoken(ctx); err != nil { // "I'll put you through"
+	if err := c.media.WaitSpoken(ctx); err != nil { // "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
@@ -162,7 +164,7 @@ func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) e
 	}
 	err = c.awaitTransfer(ctx, statuses)
 	if err != nil { // Asterisk moves the caller to the call to the target, but keeps the one with us
-		c.media.stream.mayBeGone.Store(true)
+		c.media.DistrustReports()
 	}
 	return err
 }

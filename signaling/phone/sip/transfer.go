@@ -15,6 +15,7 @@ import (
 	"voxgate/internal/crash"
 	"voxgate/media"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/tools"
 )
 
@@ -44,7 +45,7 @@ type transferState struct {
 
 // monitoredBridge is a bridge of two people to which the agent listens.
 type monitoredBridge struct {
-	both   mixer
+	both   sipmedia.Mixer
 	result chan error // receives why the bridge ended; room for one
 }
 
@@ -179,10 +180,10 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	sound := c.media
 	defer func() {
 		if err != nil {
-			_ = sound.setHoldMusic(false) // fails if the conversation is over
+			_ = sound.SetHoldMusic(false) // fails if the conversation is over
 		}
 	}()
-	if err := sound.setHoldMusic(true); err != nil {
+	if err := sound.SetHoldMusic(true); err != nil {
 		leg.release()
 		return err
 	}
@@ -253,7 +254,7 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.consultation.monitoredCall != nil {
 		return nil
 	}
-	mic, err := s.NewMicrophone(musicRate)
+	mic, err := s.NewMicrophone(sipmedia.PlaybackRate)
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	frame := make([]int16, media.Samples(media.FrameDuration, musicRate))
+	frame := make([]int16, media.Samples(media.FrameDuration, sipmedia.PlaybackRate))
 	for {
 		select {
 		case <-ctx.Done():
@@ -276,7 +277,7 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 			return err
 		case <-tick.C:
 			clear(frame)
-			o.both.mixInto(frame)
+			o.both.MixInto(frame)
 			_ = mic.WritePCM(frame) // never fails
 		}
 	}
@@ -301,16 +302,13 @@ func (c *call) bridgeCalls(leg *call) error {
 	defer done()
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
-		speaker, hearer := from.media, to.media
-		p := &mediaRelay{stream: speaker.stream, to: hearer.stream, fillsPauses: hearer.trunk.Silence != "", press: from.keypad.PushKey}
-		if len(tapes) > 0 {
-			p.recording = &recordingTap{to: tapes, caller: from == c}
-		}
-		running.Go(func() { crash.Run(c.log, "sip media", end, func() { end(cmp.Or(p.run(ctx), errPartner)) }) })
+		running.Go(func() {
+			crash.Run(c.log, "sip media", end, func() { end(cmp.Or(from.media.RelayTo(ctx, to.media, tapes, from == c), errPartner)) })
+		})
 		running.Go(func() {
 			defer crash.Recover(c.log, "sip call", end)
 			end(from.watchBridge(ctx, func(key byte) {
-				if err := hearer.stream.sendDigits(ctx, string(key)); err != nil {
+				if err := to.media.SendDigits(ctx, string(key)); err != nil {
 					from.log.Warn("DTMF digit not relayed", "err", err)
 				}
 			}))
@@ -326,7 +324,7 @@ func (c *call) bridgeCalls(leg *call) error {
 
 // startRecorders returns what receives the audio of a bridge: the agent, if it listens, and a recording, if the conversation before was
 // recorded. end finishes the recording.
-func (c *call) startRecorders(leg *call) (tapes []recorder, end func()) {
+func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
 	if c.monitored != nil {
 		tapes = append(tapes, &c.monitored.both)
 	}
@@ -360,7 +358,7 @@ func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 		case key := <-c.keypad.Keys():
 			press(key)
 		case now := <-tick.C:
-			if err := cmp.Or(c.media.checkSilence(now), c.keepAlive(timer, now)); err != nil {
+			if err := cmp.Or(c.media.CheckSilence(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}

@@ -1,30 +1,22 @@
 package sip
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
-	"github.com/pion/rtp"
 
-	"voxgate/media/rtpaudio"
 	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
 )
-
-const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n" +
-	"m=audio 4000 RTP/SAVP 8 0 101\r\na=rtpmap:101 telephone-event/8000\r\n" +
-	"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkw|2^20|1:4\r\n" +
-	"m=video 5000 RTP/AVP 31\r\n"
 
 // FuzzRequest parses the headers of trunks' requests. All results stay within their bounds.
 func FuzzRequest(f *testing.F) {
@@ -72,64 +64,6 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzSDP parses arbitrary descriptions. Each accepted one can be answered, and the answer can be parsed.
-func FuzzSDP(f *testing.F) {
-	f.Add([]byte(full), "")
-	f.Add([]byte(strings.Replace(full, "8 0 101", "96", 1)+"a=rtpmap:96 opus/48000/2\r\na=inactive\r\n"), srtpRequired)
-	f.Add([]byte("v=0\r\no=a 1 1 IN IP6 ::1\r\ns=-\r\nc=IN IP6 ::\r\nt=0 0\r\nm=audio 4000 RTP/AVP 9\r\n"), srtpOff)
-	f.Fuzz(func(t *testing.T, text []byte, rule string) {
-		d, err := parseSDP(text)
-		if err != nil {
-			return
-		}
-		s, err := d.negotiate(rule, nil)
-		if err != nil {
-			return
-		}
-		answer := d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s)
-		back, err := parseSDP(answer)
-		if err != nil {
-			t.Fatalf("%v\n%s\nfor\n%s", err, answer, text)
-		}
-		if len(back.payloads) != 1 || back.payloads[0] != s.payload || (s.out != nil) != (len(back.keys) == 1) ||
-			len(back.sections) != len(d.sections) {
-			t.Fatalf("%s\nfor\n%s", answer, text)
-		}
-	})
-}
-
-// Both sides of an agreement have each other's key.
-func TestSRTPKeyExchange(t *testing.T) {
-	d, err := parseSDP([]byte(full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := d.negotiate(srtpRequired, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.codec.name != "PCMA/8000" || s.event.number != 101 || string(s.in.key) != "123456789012345678901234567890" || s.out.tag != "3" ||
-		bytes.Equal(s.in.key, s.out.key) {
-		t.Errorf("%+v", s)
-	}
-	answer := string(d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s))
-	for _, want := range []string{
-		"m=audio 4002 RTP/SAVP 8 101\r\n",
-		"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:",
-		"m=video 0 RTP/AVP 31\r\n",
-	} {
-		if !strings.Contains(answer, want) {
-			t.Errorf("no %q in\n%s", want, answer)
-		}
-	}
-	if again, err := d.negotiate("", []crypto{*s.out}); err != nil || !bytes.Equal(again.out.key, s.out.key) {
-		t.Errorf("another key for the same call: %v", err)
-	}
-	if _, err := d.negotiate(srtpOff, nil); err == nil {
-		t.Error("a peer that must encrypt is answered in the clear")
-	}
-}
-
 // A session timer ends only calls whose other side is gone.
 func TestSessionTimer(t *testing.T) {
 	timer := sessionTimer{every: 90 * time.Second}
@@ -160,278 +94,28 @@ func TestSessionTimer(t *testing.T) {
 
 // A bridge continues the session timer of the conversation before it.
 func TestSessionTimerOfBridge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCall(&Server{}, nil)
-		c.media, c.timer = &callMedia{stream: &stream{}, trunk: &Trunk{SilenceSeconds: 60}}, sessionTimer{every: minSessionInterval}
-		c.media.stream.resetSilence()
-		begun := time.Now()
-		c.alive.refreshed = begun.Add(-c.timer.expiresAfter())
-		if err := c.watchBridge(t.Context(), nil); err != errRefresh || time.Since(begun) > time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), err)
-		}
-	})
-}
-
-// A digit counts once, even if its packets are duplicated, lost, late or have odd timestamps. Two digits count twice.
-func TestDigitReader(t *testing.T) {
-	type packet struct {
-		sequence  uint16
-		timestamp uint32
-		code      byte
-		duration  uint16
-		end       bool
-	}
-	// key returns the packets of a normal key: four, and three with the end bit.
-	key := func(code byte, sequence uint16, timestamp uint32) (list []packet) {
-		for i := range uint16(7) {
-			list = append(list, packet{sequence + i, timestamp, code, min(i+1, 5) * 160, i >= 4})
-		}
-		return list
-	}
-	// timed sets the timestamp of each packet.
-	timed := func(list []packet, at func(i int, p packet) uint32) []packet {
-		for i := range list {
-			list[i].timestamp = at(i, list[i])
-		}
-		return list
-	}
-	grows := func(i int, p packet) uint32 { return p.timestamp + uint32(160*i) }
-	join := func(lists ...[]packet) []packet { return slices.Concat(lists...) }
-	for name, c := range map[string]struct {
-		packets []packet
-		want    string
-	}{
-		"one":                               {key(1, 10, 100), "1"},
-		"twice the same":                    {join(key(1, 10, 100), key(1, 20, 1400)), "11"},
-		"two":                               {join(key(1, 10, 100), key(11, 20, 1400)), "1#"},
-		"only ends":                         {join(key(1, 10, 100)[5:], key(1, 20, 1400)[6:]), "11"},
-		"only the first packets":            {join(key(1, 10, 100)[:1], key(1, 20, 1400)[:2]), "11"},
-		"ends lost":                         {join(key(1, 10, 100)[:3], key(1, 20, 1400)[1:3]), "11"},
-		"once more, and late":               {join(key(1, 10, 100), key(2, 20, 1400), key(1, 10, 100)), "12"},
-		"turned around":                     {join(key(1, 10, 100)[4:], key(1, 10, 100)[:4]), "1"},
-		"over the end of sequence and time": {join(key(1, 65532, 0xffffff00), key(1, 4, 2000)), "11"},
-		"timestamps that grow":              {timed(key(5, 10, 100), grows), "5"},
-		"twice, timestamps that grow":       {join(timed(key(5, 10, 100), grows), timed(key(5, 20, 1700), grows)), "55"},
-		"timestamps that grow, ends lost":   {join(timed(key(5, 10, 100), grows)[:4], timed(key(5, 20, 1700), grows)), "55"},
-		"ends with new timestamps":          {timed(key(1, 10, 100), func(i int, p packet) uint32 { return 100 + 160*uint32(max(0, i-4)) }), "1"},
-		"an end with another timestamp":     {timed(key(1, 10, 100), func(i int, p packet) uint32 { return 100 + uint32(i/4*640) }), "1"},
-		"time jumps back":                   {join(key(1, 10, 900000), key(2, 20, 100), key(3, 30, 1400)), "123"},
-		"time jumps back, the same":         {join(key(1, 10, 900000), key(1, 20, 100), key(1, 30, 1400)), "111"},
-		"time and sequence jump back":       {join(key(1, 9000, 900000), key(2, 1000, 100), key(3, 1010, 1400)), "123"},
-		"three with one timestamp":          {join(key(1, 10, 100), key(2, 20, 100), key(3, 30, 100)), "123"},
-		"the same three with one timestamp": {join(key(1, 10, 100), key(1, 20, 100), key(1, 30, 100)), "111"},
-		"a long one in parts": {[]packet{
-			{10, 100, 1, 65000, false}, {11, 100, 1, 65535, false}, {12, 65635, 1, 160, false}, {13, 65635, 1, 320, true},
-		}, "1"},
-		"durations that say nothing": {
-			[]packet{{10, 100, 1, 0, false}, {11, 100, 1, 0, false}, {12, 100, 1, 0, true}, {13, 100, 1, 0, true}},
-			"1",
-		},
-		"no digits": {[]packet{{10, 100, 16, 160, false}, {11, 500, 200, 160, true}}, ""},
-	} {
-		var r digitReader
-		got := ""
-		for _, p := range c.packets {
-			payload := []byte{p.code, 10, byte(p.duration >> 8), byte(p.duration)}
-			if p.end {
-				payload[1] |= 0x80
-			}
-			r.readEvent(rtpaudio.Event{SSRC: 7, Sequence: p.sequence, Timestamp: p.timestamp, Payload: payload},
-				func(digit byte) { got += string(digit) })
-		}
-		if got != c.want {
-			t.Errorf("%s: read %q, not %q", name, got, c.want)
-		}
-	}
-	var r digitReader
-	read := ""
-	for _, ssrc := range []uint32{7, 8, 8} { // another stream has its own timestamps and sequence
-		e := rtpaudio.Event{SSRC: ssrc, Sequence: 5, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}
-		r.readEvent(e, func(digit byte) { read += string(digit) })
-	}
-	r.readEvent(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
-	if read != "22" {
-		t.Errorf("read %q of two streams", read)
-	}
-	for body, want := range map[string]byte{
-		"Signal=5\r\nDuration=160\r\n": '5',
-		"Signal= *":                    '*',
-		"Signal=\"5\"":                 '5',
-		"signal=11\n":                  '#',
-		"Signal=b":                     'B',
-		"Signal=":                      0,
-		"":                             0,
-		"Signal=17":                    0,
-	} {
-		if got, _ := readInfo("application/dtmf-relay; x=y", body); got != want {
-			t.Errorf("%q is %q", body, got)
-		}
-	}
-}
-
-// Sending and receiving packets does not allocate memory, with RTP and SRTP.
-func TestMediaAllocations(t *testing.T) {
-	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
+	t.Parallel()
+	ports, err := sipmedia.NewPortPool(sipmedia.RTP{Address: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.closePort()
-	peer, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
+	c := newCall(&Server{}, nil)
+	c.media = sipmedia.NewAudio(sipmedia.Options{Ports: ports, Settings: sipmedia.Settings{SilenceSeconds: 60}})
+	c.timer = sessionTimer{every: minSessionInterval}
+	if err := c.media.OpenPort(); err != nil {
 		t.Fatal(err)
 	}
-	defer peer.Close()
-	from := peer.LocalAddr().(*net.UDPAddr).AddrPort()
-	d, err := parseSDP([]byte(full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	agreed, err := d.negotiate(srtpRequired, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agreed.remote = from
-	theirs, err := newContext(agreed.in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, secret := range []bool{true, false} {
-		if !secret {
-			agreed = &agreement{payload: agreed.payload, remote: from}
-		}
-		if err := s.applyAgreement(agreed, false); err != nil {
-			t.Fatal(err)
-		}
-		out := &rtp.Packet{Header: rtp.Header{PayloadType: 8}, Payload: make([]byte, 160)}
-		if n := testing.AllocsPerRun(100, func() {
-			if err := s.WriteRTP(out); err != nil {
-				t.Fatal(err)
-			}
-		}); n > 0 {
-			t.Errorf("secret %v: a packet that is sent allocates %v times", secret, n)
-		}
-		in := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}, Payload: make([]byte, 160)}
-		var packets [][]byte
-		for range 102 {
-			in.SequenceNumber++
-			raw, err := in.Marshal()
-			if err == nil && secret {
-				raw, err = theirs.EncryptRTP(nil, raw, nil)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			packets = append(packets, raw)
-		}
-		if n := testing.AllocsPerRun(100, func() {
-			if _, ok := s.acceptPacket(packets[0], from); !ok {
-				t.Fatal("a packet was not taken")
-			}
-			packets = packets[1:]
-		}); n > 0 {
-			t.Errorf("secret %v: a packet that comes allocates %v times", secret, n)
-		}
-	}
-}
-
-// Missing packets count only while packets are expected: not while ringing, and not on hold.
-func TestSilenceTimeout(t *testing.T) {
-	s, err := newPortPool("127.0.0.1", 0, 0).openStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.closePort()
-	r := &callMedia{stream: s, trunk: &Trunk{SilenceSeconds: 30}}
-	offers := func(direction string) {
-		t.Helper()
-		const text = "v=0\r\no=a 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na="
-		if err := r.applyOffer([]byte(text + direction + "\r\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // sets the last packet to an hour ago
-	check := func(when string, want error) {
-		t.Helper()
-		if err := r.checkSilence(time.Now()); err != want {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	offers("sendrecv")
-	anHour()
-	stop, err := r.startPlayback(func([]int16) {})
+	defer c.media.ClosePort()
+	stop, err := c.media.StartPlayback(func([]int16) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	check("answered after an hour", nil)
-	anHour()
-	check("an hour later", errSilence)
-	for _, direction := range []string{"inactive", "sendonly", "recvonly"} {
-		offers(direction)
-		anHour()
-		check(direction+" for an hour", nil)
-		offers("sendrecv")
-		check("after "+direction, nil)
+	begun := time.Now()
+	c.alive.refreshed = begun.Add(-c.timer.expiresAfter())
+	if err := c.watchBridge(t.Context(), nil); err != errRefresh {
+		t.Errorf("after %v: %v", time.Since(begun), err)
 	}
-	anHour()
-	offers("sendrecv")
-	check("an hour later, when nothing has changed", errSilence)
-}
-
-// Late packets of a port's previous call do not reach the next one, and a peer is latched once.
-func TestMediaOfPreviousCall(t *testing.T) {
-	port := 0
-	for port == 0 {
-		probe, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := probe.LocalAddr().(*net.UDPAddr).Port; n%2 == 0 && n < 65534 {
-			port = n
-		}
-		probe.Close()
-	}
-	p := newPortPool("127.0.0.1", port, port+1)
-	agreed := &agreement{payload: payload{0, codecs[2]}, remote: netip.MustParseAddrPort("127.0.0.1:19")}
-	packet := func(ssrc uint32) []byte {
-		raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, SSRC: ssrc}, Payload: make([]byte, 160)}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return raw
-	}
-	takes := func(s *stream, ssrc uint32, address string, want bool) {
-		t.Helper()
-		if _, ok := s.acceptPacket(packet(ssrc), netip.MustParseAddrPort(address)); ok != want {
-			t.Errorf("%d of %s taken: %v", ssrc, address, ok)
-		}
-	}
-	first, err := p.openStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.openStream(); err == nil {
-		t.Error("a port was given twice")
-	}
-	if err := first.applyAgreement(agreed, false); err != nil {
-		t.Fatal(err)
-	}
-	takes(first, 6, "127.0.0.2:19", false) // another host
-	takes(first, 6, "127.0.0.1:20", true)
-	takes(first, 6, "127.0.0.1:21", false)
-	takes(first, 7, "127.0.0.1:19", true) // the described address
-	takes(first, 6, "127.0.0.1:20", false)
-	first.closePort()
-	second, err := p.openStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer second.closePort()
-	if err := second.applyAgreement(agreed, true); err != nil {
-		t.Fatal(err)
-	}
-	takes(second, 7, "127.0.0.1:19", false)
-	takes(second, 8, "127.0.0.2:19", true)
 }
 
 // A tool may run before the call has stored its session.
@@ -527,7 +211,7 @@ func TestBadConfigs(t *testing.T) {
 }
 
 func TestEndReasons(t *testing.T) {
-	for err, want := range map[error]string{nil: "cause=16", errSilence: "cause=102", errRefresh: "cause=102"} {
+	for err, want := range map[error]string{nil: "cause=16", sipmedia.ErrSilence: "cause=102", errRefresh: "cause=102"} {
 		if got := reasonHeader(err); !strings.Contains(got, want) {
 			t.Errorf("%v: %s", err, got)
 		}

@@ -1,4 +1,4 @@
-package sip
+package media
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
+// PortPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
 // Late packets of its last call are recognized by their SSRC, so a call never hears another one.
-type portPool struct {
+type PortPool struct {
 	address string
 	ranged  bool // if false, any port is used
 
@@ -37,8 +37,17 @@ type usedPort struct {
 	ssrc   uint32 // the peer's SSRC in the previous call on this port
 }
 
-func newPortPool(address string, first, last int) *portPool {
-	p := &portPool{address: address, ranged: last != 0}
+// NewPortPool returns the pool of the configured ports.
+func NewPortPool(c RTP) (*PortPool, error) {
+	first, last, err := c.parsePorts()
+	if err != nil {
+		return nil, err
+	}
+	return newPortPool(c.Address, first, last), nil
+}
+
+func newPortPool(address string, first, last int) *PortPool {
+	p := &PortPool{address: address, ranged: last != 0}
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
@@ -50,7 +59,7 @@ func newPortPool(address string, first, last int) *portPool {
 var errNoPort = errors.New("no RTP port is free")
 
 // openStream takes a port. If another process uses it, the next one is tried.
-func (p *portPool) openStream() (*stream, error) {
+func (p *PortPool) openStream() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ranged {
@@ -68,7 +77,7 @@ func (p *portPool) openStream() (*stream, error) {
 	return nil, errNoPort
 }
 
-func (p *portPool) listenPort(port usedPort) (*stream, error) {
+func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 	for range 16 { // where the system chooses, the next port may be in use
 		s := &stream{ports: p, previousSSRC: port.ssrc}
 		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
@@ -96,20 +105,19 @@ func (p *portPool) listenPort(port usedPort) (*stream, error) {
 // stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them,
 // as does sendDigits.
 type stream struct {
-	ports           *portPool
+	ports           *PortPool
 	conn, control   *net.UDPConn
 	port            int
-	previousSSRC    uint32                        // the peer's SSRC in the previous call on this port
-	ssrc            uint32                        // ours
-	sender          atomic.Pointer[sessionSender] // receives the packet loss that the peer reports; nil until set
+	previousSSRC    uint32                             // the peer's SSRC in the previous call on this port
+	ssrc            uint32                             // ours
+	onLoss          atomic.Pointer[func(lost, of int)] // receives the packet loss that the peer reports; nil until set
 	reading         sync.WaitGroup
 	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
 	keyReader       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
 
-	mu      sync.Mutex
-	terms   *agreement
-	nat     bool           // the peer's packets may come from another address than described
-	latched netip.AddrPort // the peer's actual source; invalid until a packet has come
+	mu    sync.Mutex
+	terms *agreement
+	nat   bool // the peer's packets may come from another address than described
 	sourceTracker
 	codecChange
 	in, out  *srtp.Context // nil without SRTP
@@ -201,7 +209,7 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 		return 0, false
 	}
 	now := time.Now()
-	if !s.acceptSource(from, now) {
+	if !s.acceptSource(from, now, h, s.terms, s.nat, s.remoteSSRC.Load()) {
 		return 0, false
 	}
 	n = len(packet)
@@ -217,6 +225,27 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 	s.remoteSSRC.Store(h.SSRC)
 	s.noteCodec(h.PayloadType)
 	return n, true
+}
+
+// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then
+// the old roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
+// an attacker cannot replay recorded packets. Needs mu.
+func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
+	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
+		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
+	}
+	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // a failed attempt overwrites what it decrypts in place
+	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
+		return clear, err
+	}
+	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
+	if err == nil {
+		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
+	}
+	if err == nil {
+		s.in = in
+	}
+	return clear, err
 }
 
 // changePackets is the number of consecutive packets in another agreed codec after which we switch to it.
@@ -363,12 +392,12 @@ func (s *stream) dropReceived() {
 // voiceEnd is the pause after which the voice has ended. Packets are sent every 20 ms, but a busy machine may delay some.
 const voiceEnd = 200 * time.Millisecond
 
-// spokenTimeout bounds the sentence that a model says before a transfer.
-const spokenTimeout = 15 * time.Second
+// SpokenTimeout bounds the sentence that a model says before a transfer.
+const SpokenTimeout = 15 * time.Second
 
 // waitSpoken blocks until the voice has ended. It fails if that takes longer than spokenTimeout.
 func (s *stream) waitSpoken(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SpokenTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()
@@ -430,9 +459,8 @@ func (s *stream) readControl() {
 				continue
 			}
 			s.outgoingQuality.AddReport(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
-			if v := s.sender.Load(); v != nil {
-				v.ReportLoss(lost, of)
-				v.session.RecordLoss(false, lost, of)
+			if onLoss := s.onLoss.Load(); onLoss != nil {
+				(*onLoss)(lost, of)
 			}
 		}
 	}

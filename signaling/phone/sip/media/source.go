@@ -1,10 +1,10 @@
-package sip
+package media
 
 import (
 	"net/netip"
 	"time"
 
-	"github.com/pion/srtp/v3"
+	"github.com/pion/rtp"
 )
 
 const (
@@ -19,9 +19,10 @@ const (
 // sourceTracker tracks the source address of a stream's peer. It may change during a call: a NAT has lost its binding, or the media server
 // has changed (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
-	latchedAt time.Time // time of the newest packet from the latched source
-	sequence  uint16    // its sequence number
-	candidate struct {  // a possible next source
+	latched   netip.AddrPort // the peer's actual source; invalid until a packet has come
+	latchedAt time.Time      // time of the newest packet from the latched source
+	sequence  uint16         // its sequence number
+	candidate struct {       // a possible next source
 		at       netip.AddrPort
 		ssrc     uint32
 		sequence uint16
@@ -37,25 +38,25 @@ type sourceTracker struct {
 // acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
 // accepted. Until a packet from it has arrived, the first other source is accepted, too; it must be on the same host
 // unless the peer is behind a NAT. While the current source sends, no other can replace it. After a silence another one
-// can, if the same rule allows its host, or it has the SRTP key, or it continues the SSRC and sequence. Needs mu.
-func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
-	near := s.nat || a.Addr() == s.terms.remote.Addr()
+// can, if the same rule allows its host, or it has the SRTP key, or it continues the SSRC (of the newest packet) and sequence. h is
+// the header of its packet. Needs mu.
+func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
+	near := nat || a.Addr() == terms.remote.Addr()
 	switch {
-	case a == s.terms.remote, a == s.latched:
+	case a == terms.remote, a == s.latched:
 		return true
 	case !s.latched.IsValid():
-		return near || s.noteForeign(a)
-	case now.Sub(s.latchedAt) < sourceSilence || s.terms.isSilent: // the source may be silent: the pause is short, or agreed on
+		return near || s.noteForeign(a, terms.remote)
+	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the source may be silent: the pause is short, or agreed on
 		s.candidate.packets = 0
 		return false
 	}
-	h := &s.incoming
-	goesOn := h.SSRC == s.remoteSSRC.Load() && h.SequenceNumber-s.sequence < maxSequenceGap
-	if s.in != nil {
+	goesOn := h.SSRC == ssrc && h.SequenceNumber-s.sequence < maxSequenceGap
+	if terms.in != nil {
 		return true
 	}
 	if !near && a.Addr() != s.latched.Addr() && !goesOn {
-		return s.noteForeign(a)
+		return s.noteForeign(a, terms.remote)
 	}
 	c := &s.candidate
 	if c.at != a || c.ssrc != h.SSRC || c.sequence+1 != h.SequenceNumber {
@@ -70,34 +71,13 @@ func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 const maxSequenceGap = 3000
 
 // noteForeign logs once that media comes from a rejected address. It always returns false. Needs mu.
-func (s *stream) noteForeign(a netip.AddrPort) bool {
+func (s *sourceTracker) noteForeign(a, described netip.AddrPort) bool {
 	if s.foreign.from != a.Addr() {
 		s.foreign.from, s.foreign.packets = a.Addr(), 0
 	}
 	if s.foreign.packets++; s.foreign.packets == foreignPackets && s.onForeign != nil {
-		s.onForeign(a, s.terms.remote)
+		s.onForeign(a, described)
 		s.onForeign = nil
 	}
 	return false
-}
-
-// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then
-// the old roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
-// an attacker cannot replay recorded packets. Needs mu.
-func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
-	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
-		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
-	}
-	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // a failed attempt overwrites what it decrypts in place
-	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
-		return clear, err
-	}
-	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
-	if err == nil {
-		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
-	}
-	if err == nil {
-		s.in = in
-	}
-	return clear, err
 }

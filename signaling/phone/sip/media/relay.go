@@ -1,16 +1,14 @@
-package sip
+package media
 
 import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"time"
 
 	"github.com/pion/rtp"
 
-	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/media/rtpaudio"
@@ -35,6 +33,16 @@ type mediaRelay struct {
 	pcm     []int16 // less than a frame
 	packet  rtp.Packet
 	payload [media.MaxPacketBytes]byte
+}
+
+// RelayTo sends the audio of a to another call, until ctx is done or a is closed. It blocks. recorders receive it too: as the user's audio
+// if isCaller is true, else as the model's.
+func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, isCaller bool) error {
+	p := &mediaRelay{stream: a.stream, to: to.stream, fillsPauses: to.settings.Silence != "", press: a.onKey}
+	if len(recorders) > 0 {
+		p.recording = &recordingTap{to: recorders, caller: isCaller}
+	}
+	return p.run(ctx)
 }
 
 // run relays audio until ctx is done or the source is closed. It blocks.
@@ -143,15 +151,15 @@ func (p *mediaRelay) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// recorder receives both sides: a [voxgate/media/record.Recording], or a [mixer].
-type recorder interface {
+// Recorder receives both sides: a [voxgate/media/record.Recording], or a [Mixer].
+type Recorder interface {
 	WriteCaller(pcm []int16, rate int, at time.Time)
-	WriteModel(pcm []int16, at time.Time)
+	WriteModel(pcm []int16, at time.Time) // at [VoiceRate]
 }
 
 // recordingTap passes both sides to recorders: the caller as the user, the other person as the model.
 type recordingTap struct {
-	to            []recorder
+	to            []Recorder
 	caller        bool
 	rate          int // expected by up
 	resampler     *media.Resampler
@@ -170,7 +178,7 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 		return
 	}
 	if t.rate != rate {
-		t.rate, t.resampler = rate, media.NewResampler(rate, bridge.VoiceRate)
+		t.rate, t.resampler = rate, media.NewResampler(rate, VoiceRate)
 	}
 	if gap := began.Sub(t.recordedUntil).Abs(); gap > maxGap {
 		t.recordedUntil = began
@@ -179,29 +187,8 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 	for _, r := range t.to {
 		r.WriteModel(out, t.recordedUntil)
 	}
-	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), bridge.VoiceRate))
+	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), VoiceRate))
 }
 
 // maxGap bounds the error in the position of audio in a recording: packets do not arrive evenly.
 const maxGap = 200 * time.Millisecond
-
-// musicRate is the sample rate of the music on hold, in Hz, and note the duration of one note.
-const (
-	musicRate = 16000
-	note      = 600 * time.Millisecond
-)
-
-// notes are the music on hold, in Hz: two soft notes that fade, and a pause.
-var notes = [...]float64{523.25, 392, 0, 0}
-
-// renderMusic renders the music from a position on, and returns the next position.
-func renderMusic(pcm []int16, position int) int {
-	length := media.Samples(note, musicRate)
-	for i := range pcm {
-		at := position % length
-		faded := math.Exp(-5*float64(at)/float64(length)) * min(1, float64(at)/80)
-		pcm[i] = int16(2500 * faded * math.Sin(2*math.Pi*notes[position/length%len(notes)]*float64(at)/musicRate))
-		position++
-	}
-	return position
-}

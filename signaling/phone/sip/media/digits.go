@@ -1,17 +1,9 @@
-package sip
+package media
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/pion/rtp"
-
-	"voxgate/media"
 	"voxgate/media/rtpaudio"
 )
 
@@ -73,15 +65,8 @@ func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint1
 	return passed > 0 && longer >= 0 && passed < longer+shortestPause || e.Sequence == r.sequence+1 && longer > 0
 }
 
-// readKeyPacket calls press if a packet is telephone-event and begins a new digit.
-func (s *stream) readKeyPacket(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
-	if slices.Contains(agreed.events, p.PayloadType) {
-		s.keyReader.readEvent(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
-	}
-}
-
-// readInfo returns the digit of an INFO request (application/dtmf-relay: Signal=5, application/dtmf: 5).
-func readInfo(contentType, body string) (digit byte, ok bool) {
+// ParseInfoDigit returns the digit of an INFO request (application/dtmf-relay: Signal=5, application/dtmf: 5).
+func ParseInfoDigit(contentType, body string) (digit byte, ok bool) {
 	contentType, _, _ = strings.Cut(strings.ToLower(contentType), ";")
 	text := strings.TrimSpace(body)
 	switch strings.TrimSpace(contentType) {
@@ -103,96 +88,4 @@ func readInfo(contentType, body string) (digit byte, ok bool) {
 		return 0, false
 	}
 	return strings.ToUpper(text)[0], true
-}
-
-const (
-	digitLength = 100 * time.Millisecond // longer than any receiver needs: Q.24 requires 40 ms
-	digitPause  = 60 * time.Millisecond
-	// digitVolume is in dB below the maximum (RFC 4733, section 2.3.3): the level of a phone.
-	digitVolume = 10
-	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4).
-	digitEnds = 3
-	// maxDigits bounds the digits of one request.
-	maxDigits = 64
-)
-
-var errNoDigits = errors.New("the other side does not accept digits")
-
-// sendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
-func (s *stream) sendDigits(ctx context.Context, digits string) error {
-	digits = strings.ToUpper(digits)
-	if len(digits) == 0 || len(digits) > maxDigits || strings.Trim(digits, keys+",") != "" {
-		return fmt.Errorf("%q are no digits: there are %s and the comma, a pause of half a second; %d are the most", digits, keys, maxDigits)
-	}
-	s.mu.Lock()
-	able := s.terms != nil && s.terms.event != nil && !s.sendingDigits
-	s.sendingDigits = s.sendingDigits || able
-	s.mu.Unlock()
-	if !able {
-		return errNoDigits
-	}
-	defer func() {
-		s.mu.Lock()
-		s.sendingDigits = false
-		s.mu.Unlock()
-	}()
-	tick := time.NewTicker(media.FrameDuration)
-	defer tick.Stop()
-	wait := func(d time.Duration) error {
-		for ; d > 0; d -= media.FrameDuration {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		return nil
-	}
-	for _, digit := range digits {
-		err := wait(digitPause)
-		if digit == ',' {
-			err = wait(500 * time.Millisecond)
-		} else if err == nil {
-			err = s.sendDigit(byte(strings.IndexRune(keys, digit)), wait)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
-	s.mu.Lock()
-	e, at := s.terms.event, s.currentTimestamp()
-	s.mu.Unlock()
-	if e == nil { // the other side has stopped accepting digits
-		return errNoDigits
-	}
-	step := media.Samples(media.FrameDuration, e.clock)
-	send := func(duration int, first, last bool) error {
-		payload := [4]byte{code, digitVolume}
-		if last {
-			payload[1] |= 0x80
-		}
-		binary.BigEndian.PutUint16(payload[2:], uint16(duration))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.writePacket(e.number, first, at, payload[:])
-	}
-	duration := step
-	for ; duration <= media.Samples(digitLength, e.clock); duration += step {
-		if err := send(duration, duration == step, false); err != nil {
-			return err
-		}
-		if err := wait(media.FrameDuration); err != nil {
-			return err
-		}
-	}
-	for range digitEnds {
-		if err := send(duration, false, true); err != nil {
-			return err
-		}
-	}
-	return nil
 }

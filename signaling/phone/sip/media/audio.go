@@ -1,0 +1,488 @@
+// Package media carries the audio of phone calls: session descriptions (SDP), RTP or SRTP with one peer, keys (DTMF), music on hold, and
+// the relay between two calls. It knows neither SIP nor the conversation with the model, which takes part as a [Conversation].
+package media
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"voxgate/internal/crash"
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/rtc"
+)
+
+// uplinkRate is the maximum rate of decoded audio, in Hz: the Live API's own. G.711 is sent up at its 8 kHz, without resampling.
+const uplinkRate = 16000
+
+// Audio is the RTP audio of a call: its port, what was agreed with the peer, and what is sent and received.
+type Audio struct {
+	ports     *PortPool
+	resolver  *net.Resolver // for names in descriptions
+	stream    *stream       // nil until OpenPort is called
+	settings  Settings
+	onKey     func(key byte)    // receives the pressed keys
+	onQuality func(rtc.Quality) // receives the quality of each ended stream, incoming and outgoing; may be nil
+	log       *slog.Logger
+
+	mu           sync.Mutex
+	local        local
+	peer         *description // the peer's newest offer; nil if it has answered ours
+	ourKeys      []crypto     // keys in our offer
+	agreed       *agreement   // nil before negotiation
+	conversation Conversation // nil unless a conversation runs
+	codecRun     *activeCodec
+	filler       *worker             // sends music or silence; may be nil
+	holdMusic    bool                // the other side hears music, and the conversation is on hold
+	playback     func(frame []int16) // instead of a conversation, adds audio to frame at musicRate; may be nil
+	lastReport   time.Time
+
+	codecSwitches sync.WaitGroup // switches of the codec in progress
+}
+
+// Options configure the audio of a call.
+type Options struct {
+	Settings Settings
+	Ports    *PortPool
+	Resolver *net.Resolver // for names in descriptions
+	Local    netip.Addr    // our address for the peer
+	// OnKey receives the keys that the peer presses. It must not block.
+	OnKey func(key byte)
+	// OnQuality receives the quality of each ended stream, incoming and outgoing. It may be nil.
+	OnQuality func(rtc.Quality)
+	Logger    *slog.Logger
+}
+
+// NewAudio returns the audio of a call, without a port yet.
+func NewAudio(o Options) *Audio {
+	return &Audio{
+		ports: o.Ports, resolver: o.Resolver, settings: o.Settings, onKey: o.OnKey, onQuality: o.OnQuality, log: o.Logger,
+		local: local{address: o.Local, id: rand.Uint64() >> 1, version: 1},
+	}
+}
+
+// Conversation receives the caller's audio, and gives the model's.
+type Conversation interface {
+	// NewMicrophone returns what receives the caller's audio at a rate.
+	NewMicrophone(rate int) (media.Sink, error)
+	// AttachOutput sets what receives the model's audio.
+	AttachOutput(out media.Output)
+	// HoldVoice keeps the model's audio back until it is false.
+	HoldVoice(on bool)
+	// RecordLoss reports lost packets: of the caller's audio if up is true, else of the model's.
+	RecordLoss(up bool, lost, of int)
+	// Pause stops listening and speaking while on is true, as during hold.
+	Pause(on bool) error
+}
+
+// resolveTimeout bounds the resolution of a name in a description, since a call is waiting for it.
+const resolveTimeout = 2 * time.Second
+
+var ErrSilence = errors.New("no RTP packet received for too long")
+
+// ApplyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
+func (a *Audio) ApplyOffer(sdp []byte) error {
+	d, err := a.parseDescription(sdp)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d, agreed, err := d.negotiateSection(a.settings.SRTP, a.availableKeys())
+	if err != nil {
+		return err
+	}
+	if a.agreed != nil {
+		a.local.version++
+	}
+	a.agreed, a.peer = agreed, d
+	return a.applyAgreement()
+}
+
+// ApplyAnswer applies the peer's answer to our offer.
+func (a *Audio) ApplyAnswer(sdp []byte) error {
+	d, err := a.parseDescription(sdp)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d, agreed, err := d.negotiateSection(a.settings.SRTP, a.availableKeys())
+	if err != nil {
+		return err
+	}
+	offered, events := a.offeredTypes()
+	agreed.receiveAnswered(d.payloads, offered, events)
+	if a.agreed != nil { // it answers a later offer of ours
+		a.local.version++
+		a.peer = d
+	}
+	a.agreed = agreed
+	return a.applyAgreement()
+}
+
+// offeredTypes returns the payload types of our newest offer. Needs mu.
+func (a *Audio) offeredTypes() (list []payload, events uint8) {
+	if a.peer != nil { // our newest offer repeated the agreement
+		if a.agreed.event != nil {
+			events = a.agreed.event.number
+		}
+		return []payload{a.agreed.payload}, events
+	}
+	for _, c := range codecs {
+		list = append(list, payload{c.offeredType, c})
+	}
+	return list, ourEvents
+}
+
+// followCodec switches to another codec of the agreement, after the peer has.
+func (a *Audio) followCodec(to *codec) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.agreed == nil || a.agreed.codec == to {
+		return
+	}
+	if agreed := a.agreed.withCodec(to); agreed != nil {
+		a.agreed = agreed
+		if err := a.applyAgreement(); err != nil {
+			a.log.Warn("switching to the peer's new codec failed", "codec", to.name, "err", err)
+		}
+	}
+}
+
+// parseDescription parses a description, and resolves the names in it.
+func (a *Audio) parseDescription(sdp []byte) (*description, error) {
+	d, err := parseSDP(sdp)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range append([]*description{d}, d.alternatives...) {
+		if one.remote.Addr().IsValid() || one.host == "" || phone.IsInvalidHost(one.host) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+		list, err := a.resolver.LookupNetIP(ctx, "ip", one.host)
+		cancel()
+		if err != nil {
+			continue // not a section to agree on
+		}
+		i := slices.IndexFunc(list, func(ip netip.Addr) bool { return ip.Unmap().Is4() == a.local.address.Is4() })
+		one.remote = netip.AddrPortFrom(list[max(i, 0)].Unmap(), one.remote.Port())
+	}
+	return d, nil
+}
+
+// availableKeys returns our keys that an agreement may use. Needs mu.
+func (a *Audio) availableKeys() []crypto {
+	if a.agreed != nil && a.agreed.out != nil {
+		return append([]crypto{*a.agreed.out}, a.ourKeys...)
+	}
+	return a.ourKeys
+}
+
+// OpenPort takes a port from the pool.
+func (a *Audio) OpenPort() (err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stream, err = a.ports.openStream(); err != nil {
+		return err
+	}
+	a.stream.onForeign = func(from, described netip.AddrPort) {
+		a.log.Warn("audio dropped: its source is not the address in the SDP; set nat of the trunk to accept it", "from", from, "described",
+			described)
+	}
+	a.stream.onCodec = func(to *codec) {
+		a.codecSwitches.Go(func() { // not waited for: the goroutine that reads packets ends with its codec
+			crash.Run(a.log, "sip media", func(error) { _ = a.stream.conn.Close() }, func() { a.followCodec(to) })
+		})
+	}
+	a.local.port = a.stream.port
+	return a.applyAgreement()
+}
+
+// applyAgreement puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed.
+// Needs mu.
+func (a *Audio) applyAgreement() error {
+	if a.stream == nil || a.agreed == nil {
+		return nil
+	}
+	if err := a.stream.applyAgreement(a.agreed, a.settings.NAT); err != nil {
+		return err
+	}
+	switch {
+	case a.playback != nil:
+		return a.startFiller()
+	case a.conversation == nil:
+		return nil
+	}
+	if !a.codecRun.isUnchanged(a.agreed) {
+		if a.codecRun != nil {
+			a.codecRun.stop()
+		}
+		var err error
+		if a.codecRun, err = a.startCodec(a.conversation, a.agreed); err != nil {
+			return err
+		}
+	}
+	if err := a.startFiller(); err != nil {
+		return err
+	}
+	a.log.Info("sound", "codec", a.agreed.codec.name, "srtp", a.agreed.out != nil, "hold", a.agreed.isHeld)
+	return a.conversation.Pause(a.agreed.isHeld || a.holdMusic)
+}
+
+// SetHoldMusic plays music on hold to the other side instead of the conversation, or stops that.
+func (a *Audio) SetHoldMusic(on bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.holdMusic = on
+	return a.applyAgreement()
+}
+
+// HasHoldMusic reports whether the other side hears music on hold.
+func (a *Audio) HasHoldMusic() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.holdMusic
+}
+
+// LocalDescription returns our answer to the newest offer, or our own offer if the peer has sent none.
+func (a *Audio) LocalDescription() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.buildDescription(a.agreed)
+}
+
+// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A
+// side that has put us on hold repeats that in its answer. We never put the other side on hold.
+func (a *Audio) BuildReoffer() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.peer == nil {
+		return a.buildDescription(nil)
+	}
+	a.local.version++
+	both := *a.agreed
+	both.direction = "sendrecv"
+	return a.buildDescription(&both)
+}
+
+// buildDescription returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
+func (a *Audio) buildDescription(agreed *agreement) []byte {
+	if a.peer != nil {
+		return a.peer.answer(a.local, agreed)
+	}
+	if a.settings.SRTP == srtpRequired && a.ourKeys == nil {
+		a.ourKeys = offeredKeys()
+	}
+	return offer(a.local, a.ourKeys, "sendrecv")
+}
+
+// StartConversation connects the media to the conversation until stop is called. It does not block.
+func (a *Audio) StartConversation(c Conversation) (stop func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conversation, a.lastReport = c, time.Now()
+	a.stream.resetSilence()
+	return a.stopMedia, a.applyAgreement()
+}
+
+// StartPlayback sends a source to the other side, without a conversation, until stop is called.
+func (a *Audio) StartPlayback(source func(frame []int16)) (stop func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.playback, a.lastReport = source, time.Now()
+	a.stream.resetSilence()
+	return a.stopMedia, a.applyAgreement()
+}
+
+// stopMedia stops the conversation or playback.
+func (a *Audio) stopMedia() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.filler.stop()
+	if a.codecRun != nil {
+		a.codecRun.stop()
+	}
+	a.filler, a.codecRun, a.conversation, a.playback = nil, nil, nil, nil
+}
+
+// CheckSilence sends RTCP reports, and returns an error if no RTP packet was received for too long. It is called once a
+// second.
+func (a *Audio) CheckSilence(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(a.lastReport) >= reportEvery {
+		a.lastReport = now
+		a.stream.sendReport(now)
+	}
+	onHold := a.agreed != nil && a.agreed.onHold()
+	if a.stream.silentFor(now) > a.settings.silenceTimeout() && !onHold {
+		return ErrSilence
+	}
+	return nil
+}
+
+// Port returns the local port. It is only valid after openPort.
+func (a *Audio) Port() int { return a.stream.port }
+
+// DropReceived drops the packets that have arrived so far.
+func (a *Audio) DropReceived() { a.stream.dropReceived() }
+
+// SendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
+func (a *Audio) SendDigits(ctx context.Context, digits string) error {
+	return a.stream.sendDigits(ctx, digits)
+}
+
+// WaitSpoken blocks until the voice has ended. It fails if that takes longer than [SpokenTimeout].
+func (a *Audio) WaitSpoken(ctx context.Context) error { return a.stream.waitSpoken(ctx) }
+
+// ReadKeys passes pressed keys on until ctx is done, and discards the audio. It is for a call without a conversation.
+func (a *Audio) ReadKeys(ctx context.Context) { a.stream.readKeys(ctx, a.onKey) }
+
+// DistrustReports notes that the caller may be gone: from now on its RTCP reports alone do not prove that it is alive.
+func (a *Audio) DistrustReports() { a.stream.mayBeGone.Store(true) }
+
+// ClosePort returns the port to the pool.
+func (a *Audio) ClosePort() {
+	a.mu.Lock()
+	if a.stream != nil {
+		a.stream.ignoreCodecs()
+		a.stream.closePort()
+		a.reportQuality(a.stream.outgoingQuality)
+	}
+	a.mu.Unlock()
+	a.codecSwitches.Wait()
+}
+
+// reportQuality reports the quality of a stream that has carried packets.
+func (a *Audio) reportQuality(q rtc.Quality) {
+	if a.onQuality != nil && q.Packets > 0 {
+		a.onQuality(q)
+	}
+}
+
+// worker is a goroutine that can be stopped.
+type worker struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func startWorker(f func(ctx context.Context)) *worker {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &worker{cancel, make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		f(ctx)
+	}()
+	return w
+}
+
+func (w *worker) stop() {
+	if w != nil {
+		w.cancel()
+		<-w.done
+	}
+}
+
+// activeCodec runs the media of an agreement in both directions.
+type activeCodec struct {
+	agreed *agreement
+	*worker
+}
+
+// isUnchanged reports whether another agreement has the same media: an INVITE that refreshes the session timer repeats the agreement.
+func (h *activeCodec) isUnchanged(agreed *agreement) bool {
+	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
+		slices.Equal(h.agreed.events, agreed.events)
+}
+
+// startCodec starts to send and receive media according to an agreement.
+func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, error) {
+	codec := agreed.codec.media
+	mic, err := c.NewMicrophone(codec.DecodedRate(uplinkRate))
+	if err != nil {
+		return nil, err
+	}
+	sender, err := rtpaudio.NewSender(a.stream, codec)
+	if err != nil {
+		return nil, err
+	}
+	sender.SetPayloadTypes(agreed.number, 0)
+	onLoss := func(lost, of int) {
+		sender.ReportLoss(lost, of)
+		c.RecordLoss(false, lost, of)
+	}
+	a.stream.onLoss.Store(&onLoss)
+	c.AttachOutput(sender)
+	c.HoldVoice(false)
+	a.stream.keyReader = digitReader{} // with another codec, the peer may have started a new stream
+	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
+		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
+		OnEvent: func(e rtpaudio.Event) { a.stream.keyReader.readEvent(e, a.onKey) },
+		OnLoss:  func(lost, of int) { c.RecordLoss(true, lost, of) },
+	})
+	stream := a.stream
+	return &activeCodec{agreed, startWorker(func(ctx context.Context) {
+		err := receiver.Run(ctx, stream)
+		stats := receiver.Stats()
+		a.reportQuality(rtc.Quality{
+			Up: true, Packets: stats.Packets, LostPackets: stats.Lost, LatePackets: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
+		})
+		a.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
+			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
+	})}, nil
+}
+
+// comfortEvery is the interval of comfort noise in a pause, for peers that have missed a packet. comfortLevel is its loudness: -65 dBov, as
+// on a quiet line, in one byte (RFC 3389, section 3.1).
+const comfortEvery = 200 * time.Millisecond
+
+var comfortLevel = []byte{65}
+
+// startFiller sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
+func (a *Audio) startFiller() error {
+	a.filler.stop()
+	a.filler = nil
+	stream, number, source := a.stream, a.agreed.number, a.playback
+	switch {
+	case a.holdMusic:
+		position := 0
+		source = func(frame []int16) { position = renderMusic(frame, position) }
+	case source != nil:
+	case a.settings.Silence == "":
+		return nil
+	case a.settings.Silence == silenceComfort && a.agreed.comfort != 0:
+		number = a.agreed.comfort
+		a.filler = startWorker(func(ctx context.Context) {
+			stream.fillPauses(ctx, number, comfortEvery, func() []byte { return comfortLevel })
+		})
+		return nil
+	}
+	encoder, err := a.agreed.codec.media.NewEncoder(PlaybackRate)
+	if err != nil {
+		return err
+	}
+	frame, payload := make([]int16, media.Samples(media.FrameDuration, PlaybackRate)), make([]byte, media.MaxPacketBytes)
+	size := 0
+	next := func() []byte {
+		if source != nil {
+			clear(frame)
+			source(frame)
+		}
+		if size == 0 || source != nil { // silence is encoded once
+			size, _ = encoder.Encode(frame, payload) // cannot fail for a frame of 20 ms
+		}
+		return payload[:size]
+	}
+	a.filler = startWorker(func(ctx context.Context) { stream.fillPauses(ctx, number, media.FrameDuration, next) })
+	return nil
+}

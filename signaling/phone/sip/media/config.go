@@ -1,0 +1,74 @@
+package media
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"voxgate/signaling/phone"
+)
+
+// RTP holds the local address and ports for media.
+type RTP struct {
+	Address string `json:"address"` // default: all addresses
+	Ports   string `json:"ports"`   // "10000-20000"; default: any
+}
+
+// Settings are the settings of a trunk's audio, as they stand in the configuration.
+type Settings struct {
+	SRTP           string `json:"srtp"`           // required or off; if empty, used when the peer offers it
+	NAT            bool   `json:"nat"`            // the media source may differ from the SDP
+	SilenceSeconds int    `json:"silenceSeconds"` // time without packets after which a call ends; 0 means 30
+	Silence        string `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
+}
+
+// The values of AudioSettings.SRTP.
+const (
+	srtpRequired = "required"
+	srtpOff      = "off"
+)
+
+// The values of AudioSettings.Silence, for trunks that give up calls without packets.
+const (
+	silenceSend    = "send"    // packets of silence
+	silenceComfort = "comfort" // comfort noise if negotiated, else packets of silence
+)
+
+// defaultSilenceSeconds ends a call whose peer has vanished.
+const defaultSilenceSeconds = 30
+
+// CheckFields validates the settings and fills in defaults. Its errors begin with the field's name.
+func (s *Settings) CheckFields() error {
+	if s.SRTP != "" && s.SRTP != srtpRequired && s.SRTP != srtpOff {
+		return fmt.Errorf("srtp: %q is neither required nor off", s.SRTP)
+	}
+	if s.Silence != "" && s.Silence != silenceSend && s.Silence != silenceComfort {
+		return fmt.Errorf("silence: %q is neither send nor comfort", s.Silence)
+	}
+	return phone.CheckLimits(phone.Limit{Name: "silenceSeconds", Value: &s.SilenceSeconds, Default: defaultSilenceSeconds})
+}
+
+func (s *Settings) silenceTimeout() time.Duration {
+	return time.Duration(s.SilenceSeconds) * time.Second
+}
+
+// CheckFields validates the configuration.
+func (r *RTP) CheckFields() error {
+	_, _, err := r.parsePorts()
+	return err
+}
+
+// parsePorts returns the range of ports. first and last are 0 if any port will do.
+func (r *RTP) parsePorts() (first, last int, err error) {
+	if r.Ports == "" {
+		return 0, 0, nil
+	}
+	a, b, _ := strings.Cut(r.Ports, "-")
+	first, err1 := strconv.Atoi(a)
+	last, err2 := strconv.Atoi(b)
+	if err1 != nil || err2 != nil || first < 1024 || last > 65535 || last <= first {
+		return 0, 0, fmt.Errorf("ports: %q is not a range like 10000-20000", r.Ports)
+	}
+	return first, last, nil
+}

@@ -1,0 +1,82 @@
+package media
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"voxgate/media"
+)
+
+// Mixer mixes both sides of a conversation in real time. It implements [voxgate/bridge.Listener].
+type Mixer struct {
+	mu            sync.Mutex
+	caller, model voice
+}
+
+// WriteCaller implements [voxgate/bridge.Listener].
+func (m *Mixer) WriteCaller(pcm []int16, rate int, _ time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.caller.addPCM(pcm, rate)
+}
+
+// WriteModel implements [voxgate/bridge.Listener].
+func (m *Mixer) WriteModel(pcm []int16, _ time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.model.addPCM(pcm, VoiceRate)
+}
+
+// TruncateModel implements [voxgate/bridge.Listener]. A phone plays the voice in real time, so nothing can be withdrawn.
+func (*Mixer) TruncateModel(time.Time) {}
+
+// AddMark implements [voxgate/bridge.Listener].
+func (*Mixer) AddMark(time.Time) {}
+
+// MixInto adds the next audio of both sides to frame.
+func (m *Mixer) MixInto(frame []int16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.caller.mixInto(frame)
+	m.model.mixInto(frame)
+}
+
+const (
+	// voicePrebuffer is the audio that is buffered before playout, because it does not arrive evenly.
+	voicePrebuffer = 60 * time.Millisecond
+	// maxVoiceBuffer bounds the buffer: more is dropped to limit the delay.
+	maxVoiceBuffer = 300 * time.Millisecond
+)
+
+// voice is one side of a mixer.
+type voice struct {
+	pcm       []int16 // at musicRate
+	rate      int     // expected by up
+	resampler *media.Resampler
+	isPlaying bool
+}
+
+func (v *voice) addPCM(pcm []int16, rate int) {
+	if rate != v.rate {
+		v.rate, v.resampler = rate, media.NewResampler(rate, PlaybackRate)
+	}
+	v.pcm = append(v.pcm, v.resampler.Resample(pcm)...)
+	if over := len(v.pcm) - media.Samples(maxVoiceBuffer, PlaybackRate); over > 0 {
+		v.pcm = v.pcm[:copy(v.pcm, v.pcm[over:])]
+	}
+}
+
+func (v *voice) mixInto(frame []int16) {
+	need := len(frame)
+	if !v.isPlaying {
+		need = media.Samples(voicePrebuffer, PlaybackRate)
+	}
+	if v.isPlaying = len(v.pcm) >= need; !v.isPlaying {
+		return
+	}
+	for i := range frame {
+		frame[i] = int16(min(max(int(frame[i])+int(v.pcm[i]), math.MinInt16), math.MaxInt16))
+	}
+	v.pcm = v.pcm[:copy(v.pcm, v.pcm[len(frame):])]
+}
