@@ -20,6 +20,17 @@ import (
 // taken.
 const portTries = 10
 
+// openPorts opens the ports of the page and of WebRTC.
+func (g *gateway) openPorts(context.Context) (end func(context.Context) error, err error) {
+	if g.page, g.webrtc, err = openPorts(g.settings, g.log); err != nil {
+		return nil, err
+	}
+	return func(context.Context) error {
+		defer g.page.Close()
+		return g.webrtc.Close()
+	}, nil
+}
+
 // openPorts opens the port of the page, with TLS if configured, and the ports of WebRTC.
 func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	_, port, _ := net.SplitHostPort(s.addr) // Listen reports an invalid address

@@ -38,12 +38,12 @@ func (e *shutdown) closeFirst(name string, end func(context.Context) error) {
 	e.first = append(e.first, closer{name, end})
 }
 
-// onCloseFunc registers a component whose end takes no context.
-func (e *shutdown) onCloseFunc(name string, end func()) {
-	e.onClose(name, func(context.Context) error {
+// closeFunc returns the end of a component whose end takes no context.
+func closeFunc(end func()) func(context.Context) error {
+	return func(context.Context) error {
 		end()
 		return nil
-	})
+	}
 }
 
 // closeAll closes all components, within shutdownTimeout in all. Those that have not ended by then are logged, abandoned and named in the

@@ -235,8 +235,8 @@ func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 		hang, began := make(chan struct{}), time.Now()
 		var ended []string
 		e := &shutdown{log: newLogger(&log, logFormat{})}
-		e.onCloseFunc("port", func() { ended = append(ended, "port") })
-		e.onCloseFunc("doors", func() { <-hang })
+		e.onClose("port", closeFunc(func() { ended = append(ended, "port") }))
+		e.onClose("doors", closeFunc(func() { <-hang }))
 		e.onClose("calls", func(ctx context.Context) error {
 			<-ctx.Done()
 			return errors.New("call 7 does not end")

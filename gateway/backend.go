@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// openBackend opens the client of Gemini. Without a key it starts the emulator, which answers in its place.
+func (g *gateway) openBackend(context.Context) (end func(context.Context) error, err error) {
+	var stop func()
+	if g.gemini, g.backend, stop, err = openBackend(g.settings, g.log); err != nil {
+		return nil, err
+	}
+	return closeFunc(stop), nil
+}
+
+// openBackend returns a client of Gemini, or of the emulator, which runs until stop is called.
+func openBackend(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
+	client = &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
+	switch {
+	case s.vertex:
+		client.Vertex = &api.Vertex{Project: s.project, Location: s.location}
+		return client, "vertex", func() {}, nil
+	case s.apiKey != "" || s.baseURL != "":
+		return client, "gemini", func() {}, nil
+	}
+	client.BaseURL, _, stop, err = startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
+	return client, "emulator", stop, err
+}
+
+// checkGemini logs at the start if Gemini would refuse the first call.
+func checkGemini(ctx context.Context, client *api.Client, backend string, log *slog.Logger) {
+	if backend == "emulator" {
+		return
+	}
+	if err := client.Check(ctx, api.DefaultModel); err != nil && ctx.Err() == nil {
+		log.Warn("Gemini does not answer as it should; calls may fail.", "err", err)
+	}
+}
