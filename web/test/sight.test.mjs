@@ -294,7 +294,7 @@ inPage('H.264 alone is refused in words, and the voice goes on', { init: onlyH26
   await says(page, 'Listening');
   await page.click('#camera');
   if (!(await page.evaluate(() => window.hasH264))) return t.skip('this Chromium has no H.264');
-  await page.waitForFunction(() => told.some((m) => m.type === 'LOG_MESSAGE' && /H264: its video section is refused/.test(m.payload.message)));
+  await page.waitForFunction(() => told.some((m) => m.type === 'LOG_MESSAGE' && /H264: its video section is rejected/.test(m.payload.message)));
   await gets(page, 'ASSISTANT_SPEAKING');
   await hears(page, { sound: 0.5 });
   assert.equal(await page.evaluate(() => peers[0].connectionState), 'connected');
