@@ -112,7 +112,7 @@ func (a *modelOutput) isLate(c *wire.ServerContent) bool {
 	switch {
 	case a.lastTurn.number == 0:
 		return false
-	case a.hasRequest() && !a.isUserSpeaking():
+	case a.hasRequest() && !a.loop.user.isSpeaking:
 		return time.Since(a.lastTurn.endedAt) < leftoverTime && time.Since(a.prompts.questionEndedAt) < minReplyTime
 	}
 	return !a.prompts.isOpen || a.lastTurn.wasCut
@@ -125,7 +125,7 @@ func (a *modelOutput) addLate(c *wire.ServerContent) {
 		a.voice.notifyInOrder(a.subscribers, Thought{Turn: number, Text: c.Thoughts})
 	}
 	text := c.OutputTranscription
-	if text == "" || a.lastTurn.wasCut || a.isUnheard() {
+	if text == "" || a.lastTurn.wasCut || a.loop.isUnheard() {
 		return
 	}
 	a.sendAnswerText(number, text, c.Transcript)
@@ -160,7 +160,7 @@ func (a *modelOutput) onTranscript(text string) {
 // mayBeLate reports whether a transcript of the person's speech that comes now may belong to an answered question.
 // isLateTranscript reports whether it must: that question has no transcript yet.
 func (a *modelOutput) mayBeLate() bool {
-	return a.turn.state == turnIdle && a.lastTurn.number > 0 && !a.isUserSpeaking() && !a.hasRequest() &&
+	return a.turn.state == turnIdle && a.lastTurn.number > 0 && !a.loop.user.isSpeaking && !a.hasRequest() &&
 		time.Since(a.lastTurn.endedAt) < lateTranscriptTime
 }
 

@@ -45,14 +45,15 @@ func newSession(
 		History:      func(fresh bool, limit int) []wire.Content { return s.output.buildHistory(fresh, limit) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
-		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.uplink, Tools: append(slices.Clone(own), newStepTool(s.Do)),
+		Notify: s.onToolEvent, Functions: functionList{s}, Handles: s.keeper, CanShowCanvas: s.canShowCanvas, Uplink: s.uplink,
+		Tools: append(slices.Clone(own), newStepTool(s.Do)),
 		Env: tools.Env{
 			SessionInfo: tools.SessionInfo{
 				Session: id, Protocol: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
-		SignPicture: h.options.SignPicture, ObserveEnd: func(e toolcalls.CallEnd) { s.output.reportCallEnd(e) }, Logger: log, OnCrash: s.Crash,
+		SignPicture: h.options.SignPicture, Logger: log, OnCrash: s.Crash,
 	})
 	s.status = &callerStatus{subscribers: s.subscribers, log: log, state: StateDialing}
 	s.costs = newCostMeter(s.host, o, s.subscribers, s.voice, s.observer, log, s.uplink)
@@ -62,12 +63,7 @@ func newSession(
 	}
 	s.output = &modelOutput{turnNumber: 1, outputOptions: outputOptions{
 		subscribers: s.subscribers, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
-		uplink: s.uplink, keeper: s.keeper, calls: s.calls, noCues: o.NoCues, isUserSpeaking: func() bool { return s.user.isSpeaking },
-		isUnheard: s.isUnheard,
-		onAnswerBegun: func() {
-			s.awaitsGoodbye = false
-			s.status.setApology(false)
-		},
+		uplink: s.uplink, keeper: s.keeper, calls: s.calls, noCues: o.NoCues, status: s.status, loop: &s.loopState,
 	}}
 	if o.Origin.HasScreen {
 		s.output.suggestionsPage = h.options.SuggestionsPage

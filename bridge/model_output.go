@@ -46,12 +46,11 @@ type outputOptions struct {
 	uplink      *uplink.Uplink
 	keeper      *upstream.Keeper
 	calls       *toolcalls.Calls
+	status      *callerStatus
+	loop        *loopState
 
 	noCues          bool                     // no sounds of the gateway for the caller
 	suggestionsPage func(html string) string // creates a page of search suggestions; nil means the caller cannot show it
-	onAnswerBegun   func()                   // the model has begun to answer
-	isUserSpeaking  func() bool              // the person speaks
-	isUnheard       func() bool              // an answer would not be heard
 }
 
 // turnState is the state of the model's turn.
@@ -147,7 +146,7 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 // onInterrupted ends the answer because the model reported an interruption.
 func (a *modelOutput) onInterrupted() {
 	t := &a.turn
-	byVoice := a.isUserSpeaking() || t.spokenOver
+	byVoice := a.loop.user.isSpeaking || t.spokenOver
 	a.lastTurn = lastTurn{number: t.number, endedAt: time.Now(), startedAt: t.startedAt, wasCut: true}
 	if !t.isCut() {
 		something := t.state != turnIdle || a.voice.QueuedDuration() > 0
@@ -228,13 +227,14 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 		t.hasAnswer, a.hasAnswered = true, true
 		a.keeper.OnAnswer()
 		a.calls.MarkSpoken()
-		a.onAnswerBegun()
+		a.loop.awaitsGoodbye = false
+		a.status.setApology(false)
 		a.sendFinalUserText()
-		if a.isUnheard() || a.keeper.Config().TextOnly {
+		if a.loop.isUnheard() || a.keeper.Config().TextOnly {
 			a.takeQuestion()
 		}
 	}
-	if a.isUnheard() {
+	if a.loop.isUnheard() {
 		t.state = turnDropped
 		return
 	}
@@ -593,7 +593,7 @@ func (a *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, 
 
 // reportBargeIn reports an interruption by the person's voice; left is the length of voice still to be played.
 func (a *modelOutput) reportBargeIn(left time.Duration) {
-	if a.observer.isEnabled() && (a.isUserSpeaking() || a.turn.spokenOver) {
+	if a.observer.isEnabled() && (a.loop.user.isSpeaking || a.turn.spokenOver) {
 		a.observer.report(BargeIn{time.Since(a.uplink.SpeechStart()) + left})
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
 	"voxgate/bridge/upstream"
 	"voxgate/media"
@@ -261,7 +260,8 @@ var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_IN
 // unspokenText returns the text of an answer that ends now without voice in a session with voice, or "".
 func (a *modelOutput) unspokenText(c *wire.ServerContent) string {
 	t, config := &a.turn, a.keeper.Config()
-	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || a.noCues || a.isUnheard() {
+	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || a.noCues ||
+		a.loop.isUnheard() {
 		return ""
 	}
 	return strings.TrimSpace(a.transcript.AnswerText(t.number))
@@ -355,94 +355,6 @@ func (s *Session) onTurnOverdue() {
 		s.log.Info("turn ended by the gateway: no more output", "turn", a.turn.number)
 		s.endTurn()
 	}
-}
-
-// toolClient adapts the caller for the tool calls.
-type toolClient struct{ s *Session }
-
-// RequestCalls asks the declarers of the functions, backend or caller, to run them.
-func (c toolClient) RequestCalls(calls []tools.Call) {
-	callerCalls, backends := c.s.steering.splitCalls(calls)
-	if len(backends) > 0 {
-		c.s.notifyWatchersOnly(ToolCall{backends})
-	}
-	if len(callerCalls) > 0 {
-		c.s.voice.notifyInOrder(c.s.subscribers, ToolCall{callerCalls})
-	}
-}
-
-func (c toolClient) WithdrawCalls(ids []string) {
-	c.s.voice.notifyInOrder(c.s.subscribers, ToolCallCancellation{ids})
-}
-
-func (c toolClient) ReportStatus(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
-
-func (c toolClient) ReportFailure(err *toolcalls.Error) { c.s.notify(ErrorEvent{AsError(err)}) }
-
-func (c toolClient) RunsInBackend(name string) bool { return c.s.steering.functionNames[name] }
-
-func (c toolClient) WarnDeveloper(message string) { c.s.warnDeveloper(message) }
-
-// CanShowCanvas reports whether the client can show a tool's question to the person.
-func (c toolClient) CanShowCanvas() bool {
-	if c.s.request.Origin.ShowsQuestions {
-		return true
-	}
-	config := c.s.keeper.Config()
-	if config.Options.Canvas {
-		return c.s.request.Origin.HasScreen
-	}
-	for _, f := range config.Functions {
-		if f.Where == liveconfig.OnCanvas {
-			return c.s.request.Origin.HasScreen
-		}
-	}
-	return false
-}
-
-// toolModel adapts the model for the tool calls.
-type toolModel struct {
-	*upstream.Keeper
-	s *Session
-}
-
-// FindFunction returns a function that can be called now.
-func (m toolModel) FindFunction(name string) (liveconfig.Function, bool) {
-	f, declared := m.Config().Functions.Find(name)
-	return f, declared && !m.s.steering.flow.HidesTool(name) // the model may learn of that only at the next pause
-}
-
-// ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
-func (m toolModel) ResolveFunction(name string) (liveconfig.Function, bool) {
-	return m.Config().Functions.FindCalled(name)
-}
-
-// ExpectReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.
-func (m toolModel) ExpectReply() {
-	m.Keeper.ExpectReply(upstream.ForTool)
-	s := m.s
-	switch {
-	case !s.awaitsGoodbye:
-	case s.output.hasAnswered:
-		s.clock.Set(alarmGoodbye, goodbyeTimeSpoken)
-	default:
-		s.clock.Set(alarmGoodbye, goodbyeTime)
-	}
-}
-
-// SendText sends text that the model answers, unless the budget is exhausted.
-func (m toolModel) SendText(text string) bool { return m.s.overBudget || m.s.sendText(text) }
-
-// SendPictures sends pictures in a turn that the model does not answer.
-func (m toolModel) SendPictures(parts json.RawMessage) bool {
-	if p, err := wire.ParseParts(parts); err == nil {
-		m.s.transcript.AddTypedText(m.s.output.questionTurn()-1, p.Text())
-	}
-	ok := m.s.uplink.QueueTurn(uplink.Turn{Parts: parts})
-	if !ok {
-		m.s.reportError(CodeStreamLimitExceeded, "Too many messages are queued for Gemini; a picture was dropped.")
-	}
-	return ok
 }
 
 // onConfigChanged applies a change of the configuration in force.

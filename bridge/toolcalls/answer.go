@@ -30,7 +30,7 @@ func (c *Calls) sendAnswer(call tools.Call, callEvent int, r reply) {
 		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.isCovered }), 0)
 		c.answers = slices.Delete(c.answers, first, first+1)
 	}
-	c.answers = append(c.answers, answer{call: call, reply: r, callEvent: callEvent, answerEvent: c.Model.RecordEvent(), sentAt: time.Now()})
+	c.answers = append(c.answers, answer{call: call, reply: r, callEvent: callEvent, answerEvent: c.Handles.RecordEvent(), sentAt: time.Now()})
 	c.sendResponse(call, r)
 }
 
@@ -91,20 +91,20 @@ func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (
 // it waits.
 func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if r.parts != nil && !r.picturesAfter {
-		c.Model.SendPictures(r.parts)
+		c.Notify(Pictures{r.parts})
 	}
 	response := wire.FunctionResponse{ID: call.ID, Name: c.wireName(call.Name), Response: r.response, Scheduling: string(r.scheduling)}
 	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 	if r.parts != nil && r.picturesAfter {
-		c.Model.SendPictures(r.parts)
+		c.Notify(Pictures{r.parts})
 	}
 }
 
 // wireName returns the name by which the model knows a function.
 func (c *Calls) wireName(name string) string {
-	if f, ok := c.Model.FindFunction(name); ok && f.WireName != "" {
+	if f, ok := c.Functions.FindFunction(name); ok && f.WireName != "" {
 		return f.WireName
 	}
 	return name
@@ -149,7 +149,7 @@ func sameArgs(a, b json.RawMessage) bool {
 func (c *Calls) ResendAnswers() {
 	c.Uplink.DropToolResponses() // queued answers are among those sent below
 	for _, a := range c.answers {
-		if c.Model.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
+		if c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
 			c.sendResponse(a.call, reply{response: a.response, scheduling: a.scheduling})
 		}
 	}
@@ -185,7 +185,7 @@ func (c *Calls) OnHandleChanged() {
 
 // isCovered reports whether the newest handle covers an answer.
 func (c *Calls) isCovered(a answer) bool {
-	return c.Model.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
+	return c.Handles.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
 // CancelOrphans cancels the calls that the newest handle does not cover: the session that made them is gone. Their
@@ -193,11 +193,11 @@ func (c *Calls) isCovered(a answer) bool {
 func (c *Calls) CancelOrphans() {
 	var ids []string
 	for id, o := range c.openCalls {
-		if !c.Model.HandleCovers(o.event) {
+		if !c.Handles.HandleCovers(o.event) {
 			ids = append(ids, id)
 		}
 		for _, a := range o.duplicates {
-			if !c.Model.HandleCovers(a.event) {
+			if !c.Handles.HandleCovers(a.event) {
 				ids = append(ids, a.ID)
 			}
 		}
@@ -205,7 +205,7 @@ func (c *Calls) CancelOrphans() {
 	slices.Sort(ids)
 	c.Cancel(ids)
 	for i, a := range c.answers {
-		if !c.Model.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() {
+		if !c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() {
 			c.answers[i].orphanedAt = time.Now()
 		}
 	}

@@ -17,13 +17,13 @@ import (
 
 // StartCalls starts the calls of one message of the model. Each call is answered exactly once.
 func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
-	event := c.Model.RecordEvent()
+	event := c.Handles.RecordEvent()
 	c.Uplink.MarkActedOn()
 	var clientCalls []tools.Call
 	isAnswered := false
 	for _, w := range requested {
 		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
-		if f, ok := c.Model.ResolveFunction(w.Name); ok { // the model may use another name, and JSON encoded as text
+		if f, ok := c.Functions.ResolveFunction(w.Name); ok { // the model may use another name, and JSON encoded as text
 			call.Name, call.Args = f.Name, f.Arguments(w.Args)
 		}
 		if c.isWaiting(call.ID) { // the running call answers both
@@ -41,7 +41,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 			c.sendAnswer(call, event, reply{response: tools.BuildOutcome(nil, denied.modelError).Response})
 			isAnswered = true
 			if c.failureLimiter.Allow() {
-				c.Client.ReportFailure(&denied.clientError)
+				c.Notify(CallRejected{&denied.clientError})
 			}
 			continue
 		}
@@ -58,10 +58,10 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 	}
 	c.UpdateGate()
 	if len(clientCalls) > 0 {
-		c.Client.RequestCalls(clientCalls)
+		c.Notify(ClientCalls{clientCalls})
 	}
 	if isAnswered && !c.HasRunningCall() {
-		c.Model.ExpectReply()
+		c.Notify(ReplyExpected{})
 	}
 }
 
@@ -77,7 +77,7 @@ func newDenial(model error, problem Problem, format string, args ...any) *denial
 
 // checkCall checks whether a call may run.
 func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
-	function, declared := c.Model.FindFunction(call.Name)
+	function, declared := c.Functions.FindFunction(call.Name)
 	running, withPeople := int(c.abandoned.Load()), 0
 	for _, o := range c.openCalls {
 		if c.waitsForPerson(o) {
@@ -159,7 +159,7 @@ func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Durat
 	env.SendPartial = func(partial json.RawMessage) {
 		c.runInLoop(func() { c.onPartial(o, reply{response: tools.BuildOutcome(partial, nil).Response}) })
 	}
-	if c.Client.CanShowCanvas() {
+	if c.CanShowCanvas() {
 		env.AskPerson = func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 			return c.askPerson(ctx, o, canvas)
 		}
@@ -215,10 +215,10 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 	}
 	if errors.Is(err, tools.ErrTimeout) {
 		c.Logger.Warn("tool did not answer", "tool", o.Name)
-		c.Client.ReportFailure(&Error{BrokenCall, fmt.Sprintf("The tool %q did not answer in time; Gemini got an error.", o.Name)})
-		c.observeOutcome(o, "timeout")
+		c.Notify(CallRejected{&Error{BrokenCall, fmt.Sprintf("The tool %q did not answer in time; Gemini got an error.", o.Name)}})
+		c.reportEnd(o, "timeout")
 	} else {
-		c.observeOutcome(o, outcome)
+		c.reportEnd(o, outcome)
 	}
 	c.reportStatus(o, outcome, r.response, message)
 	c.board.AddReferences(r.response)
@@ -232,7 +232,7 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 	c.sendPictures(o)
 	c.UpdateGate()
 	if r.scheduling != tools.Silent && !c.HasRunningCall() {
-		c.Model.ExpectReply()
+		c.Notify(ReplyExpected{})
 	}
 }
 
@@ -251,23 +251,21 @@ func (c *Calls) detachCall(o *call) {
 	c.sendPictures(o)
 	c.UpdateGate()
 	if !c.HasRunningCall() {
-		c.Model.ExpectReply()
+		c.Notify(ReplyExpected{})
 	}
 }
 
 // sendFollowUp sends the model the result of a detached call.
 func (c *Calls) sendFollowUp(o *call, r reply) {
 	if r.parts != nil {
-		c.Model.SendPictures(r.parts)
+		c.Notify(Pictures{r.parts})
 	}
 	text, err := json.Marshal(map[string]any{"tool": c.wireName(o.Name), "args": o.Args, "result": r.response})
 	if err != nil {
 		c.Logger.Error("result not sent", "tool", o.Name, "err", err)
 		return
 	}
-	if !c.Model.SendText(string(text)) {
-		c.Client.ReportFailure(&Error{TooMany, fmt.Sprintf("Too many messages are queued for Gemini; the result of %q was dropped.", o.Name)})
-	}
+	c.Notify(Text{string(text), o.Name})
 }
 
 // onPartial reports the progress of a call, if the model accepts such reports.
@@ -294,7 +292,7 @@ func (c *Calls) onPartial(o *call, r reply) {
 // sendPictures sends the pictures of partial answers.
 func (c *Calls) sendPictures(o *call) {
 	for _, parts := range o.pictures {
-		c.Model.SendPictures(parts)
+		c.Notify(Pictures{parts})
 	}
 	o.pictures = nil
 }
@@ -326,7 +324,7 @@ func (c *Calls) Cancel(ids []string) {
 		c.dropDetachedAnswer(o)
 		withdrawn = append(withdrawn, c.dropQuestions(o)...)
 		c.reportStatus(o, Cancelled, nil, "")
-		c.observeOutcome(o, Cancelled)
+		c.reportEnd(o, Cancelled)
 	}
 	c.withdrawQuestions(withdrawn)
 	if stopped {
@@ -390,7 +388,7 @@ func (c *Calls) Finish(connected bool) {
 	for _, o := range pending {
 		o.stopCall()
 		c.dropQuestions(o)
-		c.observeOutcome(o, Cancelled)
+		c.reportEnd(o, Cancelled)
 	}
 	pending = slices.DeleteFunc(pending, func(o *call) bool { return o.isDetached }) // already answered
 	unsure := slices.ContainsFunc(c.answers, func(a answer) bool { return !a.isCovered })

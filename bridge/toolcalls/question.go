@@ -35,7 +35,7 @@ var (
 // addQuestion registers a question to the client.
 func (c *Calls) addQuestion(q *question) *question {
 	c.questionCount++
-	q.number, q.forBackend = c.questionCount, c.Client.RunsInBackend(q.Name)
+	q.number, q.forBackend = c.questionCount, c.Functions.RunsInBackend(q.Name)
 	c.questions[q.ID] = q
 	return q
 }
@@ -43,7 +43,7 @@ func (c *Calls) addQuestion(q *question) *question {
 // withdrawQuestions cancels questions to the client.
 func (c *Calls) withdrawQuestions(ids []string) {
 	if len(ids) > 0 {
-		c.Client.WithdrawCalls(ids)
+		c.Notify(CallsWithdrawn{ids})
 	}
 }
 
@@ -77,8 +77,8 @@ func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	clean, interactive, err := c.board.Put(o.Name, o.Args)
 	if err != nil {
 		c.sendAnswer(o.Call, o.event, reply{response: tools.BuildOutcome(nil, err).Response})
-		c.Client.WarnDeveloper(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Truncate(err.Error(), maxReason)))
-		c.observeOutcome(o, Failed)
+		c.Notify(Warning{fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Truncate(err.Error(), maxReason))})
+		c.reportEnd(o, Failed)
 		return nil, true
 	}
 	q = &question{Call: o.Call, forPerson: true, hasInput: interactive}
@@ -95,7 +95,7 @@ func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	if interactive {
 		response = shownWithInput
 	}
-	c.observeOutcome(o, Done)
+	c.reportEnd(o, Done)
 	c.sendAnswer(o.Call, o.event, c.withScheduling(o, reply{response: response}))
 	return q, true
 }
@@ -134,7 +134,7 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 		c.detachCall(o)
 		call := tools.Call{ID: id, Name: canvas.Show, Args: args, Title: cmp.Or(o.Title, o.Name)}
 		c.addQuestion(&question{Call: call, call: o, forPerson: true, toolAnswer: answer})
-		c.Client.RequestCalls([]tools.Call{call})
+		c.Notify(ClientCalls{[]tools.Call{call}})
 	})
 	if !posted {
 		return nil, tools.ErrCancelled
@@ -195,9 +195,13 @@ func (c *Calls) handleCanvasInput(q *question, r Response) error {
 		return &Error{ResponseTooLong, fmt.Sprintf("The input has %d bytes; the limit is %d.", len(r.Response), tools.MaxResult)}
 	}
 	delete(c.questions, q.ID)
-	if input && !c.Model.SendText(string(r.Response)) {
+	if !input {
+		return nil
+	}
+	if !c.Uplink.HasRoom() {
 		return &Error{TooMany, "Too many messages are queued for Gemini; this one was dropped."}
 	}
+	c.Notify(Text{Text: string(r.Response)})
 	return nil
 }
 

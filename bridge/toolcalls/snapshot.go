@@ -20,7 +20,7 @@ type CallSnapshot struct {
 // Snapshot returns the open calls.
 func (c *Calls) Snapshot() (list []CallSnapshot) {
 	for _, o := range c.callsByAge() {
-		k := CallSnapshot{Call: o.Call, IsCovered: c.Model.HandleCovers(o.event), Detached: o.isDetached}
+		k := CallSnapshot{Call: o.Call, IsCovered: c.Handles.HandleCovers(o.event), Detached: o.isDetached}
 		for id, q := range c.questions {
 			if q.call == o {
 				k.QuestionIDs = append(k.QuestionIDs, id)
@@ -41,7 +41,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	var asked []tools.Call
 	var withdrawn []string
 	for _, k := range list {
-		function, declared := c.Model.FindFunction(k.Name)
+		function, declared := c.Functions.FindFunction(k.Name)
 		switch {
 		case !k.IsCovered: // the model will call again
 			withdrawn = append(withdrawn, k.QuestionIDs...)
@@ -54,13 +54,13 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 				c.sendFollowUp(&call{Call: k.Call}, lost)
 			} else {
 				c.sendAnswer(k.Call, 0, lost)
-				c.Model.ExpectReply()
+				c.Notify(ReplyExpected{})
 			}
 		}
 	}
 	c.withdrawQuestions(withdrawn)
 	if len(asked) > 0 {
-		c.Client.RequestCalls(asked)
+		c.Notify(ClientCalls{asked})
 	}
 	c.UpdateGate()
 }

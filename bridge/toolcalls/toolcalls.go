@@ -47,55 +47,65 @@ const (
 	flushTime = 250 * time.Millisecond
 )
 
-// Client runs calls, and is informed of those that run in the gateway. No method blocks.
-type Client interface {
-	// RequestCalls asks the client to run these calls and to answer each with [Calls.HandleResponse].
-	RequestCalls([]tools.Call)
-	// WithdrawCalls cancels calls: their answers are no longer needed.
-	WithdrawCalls(ids []string)
-	// ReportStatus reports a call that runs in the gateway.
-	ReportStatus(Status)
-	// ReportFailure reports a call that was not run, or not answered.
-	ReportFailure(*Error)
-	// WarnDeveloper sends a warning for the client's developer.
-	WarnDeveloper(string)
+// Options configure [Calls]. All fields but Tools and SignPicture are required. No function may block.
+type Options struct {
+	Notify    func(Event) // receives the events
+	Functions FunctionList
+	Handles   Handles
+	Uplink    *uplink.Uplink
+	Tools     []tools.Tool // tools that run in the gateway
+	Env       tools.Env    // what they may know of the conversation
 	// CanShowCanvas reports whether the client can show a canvas.
-	CanShowCanvas() bool
+	CanShowCanvas func() bool
+	SignPicture   func(string) string // see [canvas.NewBoard]
+	Logger        *slog.Logger
+	OnCrash       func(error) // receives the panic of a goroutine, which ends the conversation
+}
+
+// FunctionList is the list of the functions that are declared to the model.
+type FunctionList interface {
+	// FindFunction returns a declared function that may be called now.
+	FindFunction(name string) (liveconfig.Function, bool)
+	// ResolveFunction returns the function that the model means by a name: see [liveconfig.FunctionList.FindCalled].
+	ResolveFunction(name string) (liveconfig.Function, bool)
 	// RunsInBackend reports whether the operator's backend runs a function: only the backend is asked, and may answer.
 	RunsInBackend(name string) bool
 }
 
-// Model is the calling model. No method blocks.
-type Model interface {
-	// FindFunction returns a declared function; ResolveFunction the one that the model means by a name: see
-	// [liveconfig.FunctionList.FindCalled].
-	FindFunction(name string) (liveconfig.Function, bool)
-	ResolveFunction(name string) (liveconfig.Function, bool)
-	// ExpectReply starts waiting for the model's reaction.
-	ExpectReply()
-	// SendText sends real-time text, SendPictures an array of Part in a turn without an answer. False: too much is
-	// queued.
-	SendText(string) bool
-	SendPictures(parts json.RawMessage) bool
-	// RecordEvent and HandleCovers tell what the newest handle covers: see upstream.Keeper.
+// Handles knows what the newest handle covers: see upstream.Keeper.
+type Handles interface {
 	RecordEvent() (when int)
 	HandleCovers(when int) bool
 }
 
-// Options configure [Calls]. All fields but Tools, SignPicture and ObserveEnd are required.
-type Options struct {
-	Client      Client
-	Model       Model
-	Uplink      *uplink.Uplink
-	Tools       []tools.Tool        // tools that run in the gateway
-	Env         tools.Env           // what they may know of the conversation
-	SignPicture func(string) string // see [canvas.NewBoard]
-	ObserveEnd  func(CallEnd)       // receives the end of each call; must not block
-	Logger      *slog.Logger
-	OnCrash     func(error) // receives the panic of a goroutine, which ends the conversation; must not block
-}
+// Event is one of the types below.
+type Event any
 
-// Status is the state of a call that runs in the gateway.
+type (
+	// ClientCalls asks the client to run these calls, and to answer each with [Calls.HandleResponse].
+	ClientCalls struct{ Calls []tools.Call }
+
+	// CallsWithdrawn reports that the answers to these requests are no longer needed.
+	CallsWithdrawn struct{ IDs []string }
+
+	// CallRejected reports a call that was not run, or not answered.
+	CallRejected struct{ Err *Error }
+
+	// Warning is for the client's developer.
+	Warning struct{ Message string }
+
+	// ReplyExpected reports that the model has the answers to which it should react.
+	ReplyExpected struct{}
+
+	// Text must go to the model as real-time text: the result of a function, of which the model knows that it follows,
+	// or without a name the person's input into a canvas.
+	Text struct{ Text, Function string }
+
+	// Pictures must go to the model in a turn without an answer: an array of Part.
+	Pictures struct{ Parts json.RawMessage }
+)
+
+// Status is an event: the state of a call that runs in the gateway.
 type Status struct {
 	ID, Name, Title string
 	Status          string // one of the constants below
@@ -112,7 +122,7 @@ const (
 	Cancelled = "cancelled"
 )
 
-// CallEnd describes the end of a call.
+// CallEnd is an event: the end of a call.
 type CallEnd struct {
 	Name    string
 	Where   string // client, gateway or canvas
@@ -217,7 +227,7 @@ func (o *call) stopCall() {
 type answer struct {
 	call tools.Call
 	reply
-	callEvent, answerEvent int       // of the call's arrival and of the answer: see [Model].RecordEvent
+	callEvent, answerEvent int       // of the call's arrival and of the answer: see [Handles]
 	sentAt                 time.Time // of sending
 	isCovered              bool      // by the newest handle
 	modelSpoke             bool      // the model has spoken since, so the person knows the result
@@ -321,15 +331,13 @@ func (c *Calls) isCurrent(o *call) bool { return c.openCalls[o.ID] == o }
 // reportStatus reports a call that runs in the gateway to the client.
 func (c *Calls) reportStatus(o *call, status string, result json.RawMessage, message string) {
 	if o.function.Where == liveconfig.InGateway {
-		c.Client.ReportStatus(Status{
+		c.Notify(Status{
 			ID: o.ID, Name: o.Name, Title: o.Title, Status: status, Args: o.Args, Result: result,
 			Took: time.Since(o.startedAt), Message: message,
 		})
 	}
 }
 
-func (c *Calls) observeOutcome(o *call, outcome string) {
-	if c.ObserveEnd != nil {
-		c.ObserveEnd(CallEnd{Name: o.Name, Where: string(o.function.Where), Outcome: outcome, Took: time.Since(o.startedAt)})
-	}
+func (c *Calls) reportEnd(o *call, outcome string) {
+	c.Notify(CallEnd{Name: o.Name, Where: string(o.function.Where), Outcome: outcome, Took: time.Since(o.startedAt)})
 }

@@ -296,10 +296,20 @@ func (u *Uplink) NotifyFlushed() <-chan struct{} {
 	return flushed
 }
 
+// HasRoom reports whether QueueMessage and QueueTurn would accept one more.
+func (u *Uplink) HasRoom() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.hasRoom(maxUrgent)
+}
+
+// hasRoom needs mu.
+func (u *Uplink) hasRoom(limit int) bool { return len(u.urgent)+u.countTypedInReplay() < limit }
+
 func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.urgent)+u.countTypedInReplay() >= limit {
+	if !u.hasRoom(limit) {
 		return false
 	}
 	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // it must not interrupt what was said before it

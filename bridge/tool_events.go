@@ -1,0 +1,115 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/uplink"
+	"voxgate/bridge/upstream"
+	"voxgate/tools"
+)
+
+// onToolEvent handles an event of the function calls.
+func (s *Session) onToolEvent(e toolcalls.Event) {
+	switch e := e.(type) {
+	case toolcalls.ClientCalls:
+		s.requestCalls(e.Calls)
+	case toolcalls.CallsWithdrawn:
+		s.voice.notifyInOrder(s.subscribers, ToolCallCancellation{e.IDs})
+	case toolcalls.Status:
+		s.notify(ToolStatus(e))
+	case toolcalls.CallRejected:
+		s.notify(ErrorEvent{AsError(e.Err)})
+	case toolcalls.Warning:
+		s.warnDeveloper(e.Message)
+	case toolcalls.ReplyExpected:
+		s.expectToolReply()
+	case toolcalls.Text:
+		s.sendToolText(e)
+	case toolcalls.Pictures:
+		s.sendToolPictures(e.Parts)
+	case toolcalls.CallEnd:
+		s.output.reportCallEnd(e)
+	}
+}
+
+// requestCalls asks the declarers of the functions, backend or caller, to run them.
+func (s *Session) requestCalls(calls []tools.Call) {
+	callerCalls, backends := s.steering.splitCalls(calls)
+	if len(backends) > 0 {
+		s.notifyWatchersOnly(ToolCall{backends})
+	}
+	if len(callerCalls) > 0 {
+		s.voice.notifyInOrder(s.subscribers, ToolCall{callerCalls})
+	}
+}
+
+// expectToolReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.
+func (s *Session) expectToolReply() {
+	s.keeper.ExpectReply(upstream.ForTool)
+	switch {
+	case !s.awaitsGoodbye:
+	case s.output.hasAnswered:
+		s.clock.Set(alarmGoodbye, goodbyeTimeSpoken)
+	default:
+		s.clock.Set(alarmGoodbye, goodbyeTime)
+	}
+}
+
+// sendToolText sends text that the model answers, unless the budget is exhausted.
+func (s *Session) sendToolText(t toolcalls.Text) {
+	if s.overBudget || s.sendText(t.Text) {
+		return
+	}
+	lost := "the input into a canvas"
+	if t.Function != "" {
+		lost = fmt.Sprintf("the result of %q", t.Function)
+	}
+	s.reportError(CodeStreamLimitExceeded, "Too many messages are queued for Gemini; "+lost+" was dropped.")
+}
+
+// sendToolPictures sends pictures in a turn that the model does not answer.
+func (s *Session) sendToolPictures(parts json.RawMessage) {
+	if p, err := wire.ParseParts(parts); err == nil {
+		s.transcript.AddTypedText(s.output.questionTurn()-1, p.Text())
+	}
+	if !s.uplink.QueueTurn(uplink.Turn{Parts: parts}) {
+		s.reportError(CodeStreamLimitExceeded, "Too many messages are queued for Gemini; a picture was dropped.")
+	}
+}
+
+// canShowCanvas reports whether the client can show a tool's question to the person.
+func (s *Session) canShowCanvas() bool {
+	if s.request.Origin.ShowsQuestions {
+		return true
+	}
+	config := s.keeper.Config()
+	if config.Options.Canvas {
+		return s.request.Origin.HasScreen
+	}
+	for _, f := range config.Functions {
+		if f.Where == liveconfig.OnCanvas {
+			return s.request.Origin.HasScreen
+		}
+	}
+	return false
+}
+
+// functionList is the [toolcalls.FunctionList] of a session.
+type functionList struct{ s *Session }
+
+// FindFunction returns a function that can be called now.
+func (l functionList) FindFunction(name string) (liveconfig.Function, bool) {
+	f, declared := l.s.keeper.Config().Functions.Find(name)
+	return f, declared && !l.s.steering.flow.HidesTool(name) // the model may learn of that only at the next pause
+}
+
+// ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
+func (l functionList) ResolveFunction(name string) (liveconfig.Function, bool) {
+	return l.s.keeper.Config().Functions.FindCalled(name)
+}
+
+func (l functionList) RunsInBackend(name string) bool { return l.s.steering.functionNames[name] }
