@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/gateway/console"
 	"voxgate/gateway/telemetry"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -69,17 +71,6 @@ func (g *gateway) openGate(context.Context) (end func(context.Context) error, er
 	return closeFunc(g.gate.Close), nil
 }
 
-// countRefusal counts a rejected client. It must not be called before all components are open.
-func (g *gateway) countRefusal(rule string) { g.telemetry.CountRefusal(rule) }
-
-// admission returns what all HTTP servers for clients demand of a request.
-func (g *gateway) admission() signaling.Options {
-	return signaling.Options{
-		Origins: g.settings.origins, Hosts: append(g.settings.tls.domains, g.settings.hosts...),
-		Access: g.gate, OnRefused: g.countRefusal, Logger: g.log,
-	}
-}
-
 // openTools opens the operator's tools, which every conversation has. It logs a warning about agents that name missing tools.
 func (g *gateway) openTools(ctx context.Context) (end func(context.Context) error, err error) {
 	names := []string{}
@@ -116,13 +107,6 @@ func (g *gateway) openTelemetry(ctx context.Context) (end func(context.Context) 
 	return g.telemetry.Close, nil
 }
 
-// generateText asks a text model. It must not be called before all components are open.
-func (g *gateway) generateText(
-	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
-) (bridge.Cost, error) {
-	return g.models.GenerateContent(ctx, account, model, request, piece)
-}
-
 // openHost opens the host of the conversations, and the pictures and search suggestions that clients show.
 func (g *gateway) openHost(context.Context) (end func(context.Context) error, err error) {
 	g.fetcher, g.chips = canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
@@ -150,4 +134,63 @@ func (g *gateway) openModels(context.Context) (end func(context.Context) error, 
 	}
 	g.models = geminirest.New(g.host, g.gemini, routes, g.log)
 	return closeFunc(g.models.Close), nil
+}
+
+// openServer opens the HTTP server of the page's port, with all endpoints.
+func (g *gateway) openServer(context.Context) (end func(context.Context) error, err error) {
+	endpoints := signaling.NewServer(g.admission(), g.endpoints...)
+	g.server = newServer(endpoints, g.log)
+	return func(ctx context.Context) error { return errors.Join(endpoints.Close(ctx), g.server.Shutdown(ctx)) }, nil
+}
+
+// openREST serves the REST API alone at an address of its own, if one is configured.
+func (g *gateway) openREST(context.Context) (end func(context.Context) error, err error) {
+	if g.settings.restAddr == "" {
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", g.settings.restAddr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
+	}
+	endpoints := signaling.NewServer(g.admission(), g.models.Endpoints()...)
+	stop := serveAt(logAcceptErrors(listener, g.log), newServer(endpoints, g.log))
+	g.log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
+	return func(ctx context.Context) error {
+		defer stop()
+		return endpoints.Close(ctx)
+	}, nil
+}
+
+// openPrivate serves the operator's console at the private address, if one is configured.
+func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) error, err error) {
+	if g.settings.privateAddr == "" {
+		return nil, nil
+	}
+	g.telemetry.WatchHost(g.host, g.store.IsDown)
+	// Without keys, an address that only this machine reaches shows conversations to everybody there.
+	at, _, err := net.SplitHostPort(g.settings.privateAddr)
+	requiresKey := err != nil || !isLoopback(at) || g.settings.access.Keys != ""
+	page, err := console.New(console.Options{
+		Host: g.host, Admission: g.admission(), RequiresKey: requiresKey,
+		IsReady:  func() bool { return ctx.Err() == nil && g.host.IsReady() },
+		HasStore: g.settings.redis != "", IsStoreDown: g.store.IsDown,
+		Metrics: g.telemetry.Metrics(), CountToday: g.telemetry.CountToday,
+		Agents: g.agents, RecordingFolder: g.settings.recordings, CallFolder: g.settings.calls,
+		PageURL: g.pageURL(), Logger: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", g.settings.privateAddr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the operator at VOXGATE_PRIVATE_ADDR: %w", err)
+	}
+	server := newServer(page, g.log)
+	server.WriteTimeout = console.ResponseTimeout
+	stop := serveAt(listener, server)
+	g.log.Info("private", "at", "http://"+listener.Addr().String())
+	return func(ctx context.Context) error {
+		defer stop()
+		return page.Close(ctx)
+	}, nil
 }

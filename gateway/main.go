@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 )
 
 // command is a command of the program; serve is the default.
@@ -93,55 +91,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
 	}
-}
-
-// forceKey is the context key under which notifyStop stores the context that [forceContext] returns.
-type forceKey struct{}
-
-// forceContext returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
-func forceContext(ctx context.Context) context.Context {
-	if force, ok := ctx.Value(forceKey{}).(context.Context); ok {
-		return force
-	}
-	return context.Background()
-}
-
-// notifyStop returns a context that the first signal ends. The second signal ends the context that [forceContext] returns for it.
-// Both signals come by one channel, so that a second one right behind the first is not lost. stop frees both contexts. Signals
-// are still caught after that, until the process exits, because a late one must not change the exit status.
-func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
-	force, endForce := context.WithCancel(parent)
-	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
-	received := make(chan os.Signal, 2)
-	signal.Notify(received, signals...)
-	go func() {
-		for _, cancel := range []func(){end, endForce} {
-			select {
-			case <-received:
-				cancel()
-			case <-force.Done():
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		end()
-		endForce()
-	}
-}
-
-// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, which sends it when it is
-// closed. Otherwise SIGHUP conventionally means "reload". The gateway reloads its files without it, so it ignores SIGHUP, and calls go on.
-func stopSignals() []os.Signal {
-	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if signal.Ignored(syscall.SIGHUP) { // by nohup
-		return stopping
-	}
-	if out, err := os.Stderr.Stat(); err == nil && out.Mode()&os.ModeCharDevice != 0 {
-		return append(stopping, syscall.SIGHUP)
-	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // ignored without signal.Ignore, which child processes would inherit
-	return stopping
 }
 
 // run runs a command, as main does; tests call it.

@@ -5,57 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
-	"net/http"
 	"runtime/debug"
 	"slices"
 	"sync"
-
-	"voxgate/agents"
-	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
-	"voxgate/gateway/telemetry"
-	"voxgate/signaling"
-	"voxgate/signaling/access"
-	"voxgate/signaling/compat/geminirest"
-	"voxgate/signaling/rtc"
-	"voxgate/store"
-	"voxgate/tools"
-	"voxgate/tools/canvas"
 )
-
-// gateway is a running gateway. Its fields are its components, in the order in which [gateway.components] opens them; each may use those
-// above it.
-type gateway struct {
-	settings settings
-	log      *slog.Logger
-
-	agents  *agents.Folder // or nil
-	gemini  *api.Client    // a client of Gemini, or of the emulator
-	backend string         // which of them: gemini, vertex or emulator
-	page    net.Listener
-	webrtc  *rtc.API
-	store   store.Store // shared with other gateways, or in memory
-	node    string      // the name of this gateway in the store; "" without others
-	gate    *access.Gate
-	tools   func() []tools.Tool // the operator's tools, or nil
-
-	telemetry *telemetry.Telemetry
-	fetcher   *canvas.Fetcher
-	chips     *canvas.Chips
-	host      *bridge.Host
-	models    *geminirest.Server
-	endpoints []signaling.Endpoint
-	server    *http.Server
-
-	shutdown
-}
-
-// component is a part of a gateway. open may return a function that closes it, and may block until its context is done.
-type component struct {
-	name string
-	open func(ctx context.Context) (end func(context.Context) error, err error)
-}
 
 // components lists the components in the order in which they are opened. They are closed in reverse order, except
 // for the conversations, which are closed first: callers get their goodbye while their endpoints still run.
@@ -98,15 +51,6 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	return err
 }
 
-// start opens a component and registers its end.
-func (g *gateway) start(ctx context.Context, c component) error {
-	end, err := c.open(ctx)
-	if err == nil && end != nil {
-		g.onClose(c.name, end)
-	}
-	return err
-}
-
 // serveUntil serves until ctx is done or the server fails. Certificates are fetched and Gemini is checked at the same time.
 func (g *gateway) serveUntil(ctx context.Context) (err error) {
 	failed := make(chan error, 1)
@@ -137,18 +81,6 @@ func (g *gateway) drain(ctx context.Context) {
 	defer cancel()
 	g.log.Info("stopping: no new conversations; a second signal stops at once", "running", len(g.host.Sessions()), "until", most)
 	g.host.Drain(ctx)
-}
-
-// pageAddr returns the address of the page.
-func (g *gateway) pageAddr() *net.TCPAddr { return g.page.Addr().(*net.TCPAddr) }
-
-// pageURL returns the URL of the page.
-func (g *gateway) pageURL() string {
-	addr, host := g.pageAddr(), "localhost"
-	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
-		host = addr.IP.String()
-	}
-	return g.settings.tls.pageURL(host, addr.Port)
 }
 
 // logStart logs the address and the backend.

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"time"
-
-	"voxgate/gateway/console"
-	"voxgate/signaling"
 
 	"golang.org/x/time/rate"
 )
@@ -45,65 +40,6 @@ func closeAfterChunks(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// openServer opens the HTTP server of the page's port, with all endpoints.
-func (g *gateway) openServer(context.Context) (end func(context.Context) error, err error) {
-	endpoints := signaling.NewServer(g.admission(), g.endpoints...)
-	g.server = newServer(endpoints, g.log)
-	return func(ctx context.Context) error { return errors.Join(endpoints.Close(ctx), g.server.Shutdown(ctx)) }, nil
-}
-
-// openREST serves the REST API alone at an address of its own, if one is configured.
-func (g *gateway) openREST(context.Context) (end func(context.Context) error, err error) {
-	if g.settings.restAddr == "" {
-		return nil, nil
-	}
-	listener, err := net.Listen("tcp", g.settings.restAddr)
-	if err != nil {
-		return nil, fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
-	}
-	endpoints := signaling.NewServer(g.admission(), g.models.Endpoints()...)
-	stop := serveAt(logAcceptErrors(listener, g.log), newServer(endpoints, g.log))
-	g.log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
-	return func(ctx context.Context) error {
-		defer stop()
-		return endpoints.Close(ctx)
-	}, nil
-}
-
-// openPrivate serves the operator's console at the private address, if one is configured.
-func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) error, err error) {
-	if g.settings.privateAddr == "" {
-		return nil, nil
-	}
-	g.telemetry.WatchHost(g.host, g.store.IsDown)
-	// Without keys, an address that only this machine reaches shows conversations to everybody there.
-	at, _, err := net.SplitHostPort(g.settings.privateAddr)
-	requiresKey := err != nil || !isLoopback(at) || g.settings.access.Keys != ""
-	page, err := console.New(console.Options{
-		Host: g.host, Admission: g.admission(), RequiresKey: requiresKey,
-		IsReady:  func() bool { return ctx.Err() == nil && g.host.IsReady() },
-		HasStore: g.settings.redis != "", IsStoreDown: g.store.IsDown,
-		Metrics: g.telemetry.Metrics(), CountToday: g.telemetry.CountToday,
-		Agents: g.agents, RecordingFolder: g.settings.recordings, CallFolder: g.settings.calls,
-		PageURL: g.pageURL(), Logger: g.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", g.settings.privateAddr)
-	if err != nil {
-		return nil, fmt.Errorf("listen for the operator at VOXGATE_PRIVATE_ADDR: %w", err)
-	}
-	server := newServer(page, g.log)
-	server.WriteTimeout = console.ResponseTimeout
-	stop := serveAt(listener, server)
-	g.log.Info("private", "at", "http://"+listener.Addr().String())
-	return func(ctx context.Context) error {
-		defer stop()
-		return page.Close(ctx)
-	}, nil
 }
 
 // serveAt serves at a listener until stop is called.

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/gateway/telemetry"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/compat/geminirest"
+	"voxgate/signaling/rtc"
+	"voxgate/store"
+	"voxgate/tools"
+	"voxgate/tools/canvas"
+)
+
+// gateway is a running gateway. Its fields are its components, in the order in which [gateway.components] opens them; each may use those
+// above it.
+type gateway struct {
+	settings settings
+	log      *slog.Logger
+
+	agents  *agents.Folder // or nil
+	gemini  *api.Client    // a client of Gemini, or of the emulator
+	backend string         // which of them: gemini, vertex or emulator
+	page    net.Listener
+	webrtc  *rtc.API
+	store   store.Store // shared with other gateways, or in memory
+	node    string      // the name of this gateway in the store; "" without others
+	gate    *access.Gate
+	tools   func() []tools.Tool // the operator's tools, or nil
+
+	telemetry *telemetry.Telemetry
+	fetcher   *canvas.Fetcher
+	chips     *canvas.Chips
+	host      *bridge.Host
+	models    *geminirest.Server
+	endpoints []signaling.Endpoint
+	server    *http.Server
+
+	shutdown
+}
+
+// component is a part of a gateway. open may return a function that closes it, and may block until its context is done.
+type component struct {
+	name string
+	open func(ctx context.Context) (end func(context.Context) error, err error)
+}
+
+// start opens a component and registers its end.
+func (g *gateway) start(ctx context.Context, c component) error {
+	end, err := c.open(ctx)
+	if err == nil && end != nil {
+		g.onClose(c.name, end)
+	}
+	return err
+}
+
+// pageAddr returns the address of the page.
+func (g *gateway) pageAddr() *net.TCPAddr { return g.page.Addr().(*net.TCPAddr) }
+
+// pageURL returns the URL of the page.
+func (g *gateway) pageURL() string {
+	addr, host := g.pageAddr(), "localhost"
+	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
+		host = addr.IP.String()
+	}
+	return g.settings.tls.pageURL(host, addr.Port)
+}
+
+// countRefusal counts a rejected client. It must not be called before all components are open.
+func (g *gateway) countRefusal(rule string) { g.telemetry.CountRefusal(rule) }
+
+// admission returns what all HTTP servers for clients demand of a request.
+func (g *gateway) admission() signaling.Options {
+	return signaling.Options{
+		Origins: g.settings.origins, Hosts: append(g.settings.tls.domains, g.settings.hosts...),
+		Access: g.gate, OnRefused: g.countRefusal, Logger: g.log,
+	}
+}
+
+// generateText asks a text model. It must not be called before all components are open.
+func (g *gateway) generateText(
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+) (bridge.Cost, error) {
+	return g.models.GenerateContent(ctx, account, model, request, piece)
+}
