@@ -1,7 +1,9 @@
-// Package client is a Go client of Voxgate's client protocol (signaling/PROTOCOL.md), with audio over the WebSocket.
+// Package client is a Go client of Voxgate's client protocol (signaling/PROTOCOL.md), with audio over the WebSocket or
+// WebRTC.
 //
 // [Dial] opens a [Conversation]. Its audio is 16-bit PCM with one channel: [Conversation.SendAudio] sends the microphone,
-// and the model's voice comes as [Audio] events. If the connection is lost the conversation goes on over another one.
+// and the model's voice comes as [Audio] events. With [Options.WebRTC] the audio goes over WebRTC instead, once that is
+// connected. If the connection is lost the conversation goes on over another one.
 package client
 
 import (
@@ -42,6 +44,9 @@ type Options struct {
 
 	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
 	Config map[string]any
+
+	// WebRTC carries the audio, if it is not nil: a *rtc.Audio of package voxgate/client/rtc.
+	WebRTC PeerDialer
 
 	Tools          []Tool
 	MicrophoneRate int // sample rate of SendAudio in Hz, 8000 to 48000; 16000 by default
@@ -94,6 +99,7 @@ type Conversation struct {
 	isResumed   bool // by the newest connection
 	lastEvent   int64
 	generation  int64 // of the voice; older audio was interrupted
+	peer        Peer  // of the newest connection; nil without WebRTC
 }
 
 // Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits Dial alone. Read
@@ -250,6 +256,7 @@ func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 	for {
 		err := c.read(ws, backlog)
 		c.setConnection(nil)
+		c.closePeer()
 		if ended := (*endError)(nil); errors.As(err, &ended) {
 			c.end(ended.reason)
 			return
@@ -346,6 +353,7 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 	defer stop()
 	defer func() {
 		if err != nil {
+			c.closePeer()
 			_ = ws.Close()
 		}
 	}()
@@ -355,7 +363,10 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 		}
 		return ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
 	})
-	if err := c.write(ws, "CONNECT_GEMINI", request); err != nil {
+	c.mu.Lock()
+	err = c.write(ws, "CONNECT_GEMINI", request)
+	c.mu.Unlock()
+	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
 	backlog, err = c.awaitSetup(ws)
@@ -370,7 +381,16 @@ func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err er
 		if err := ws.ReadJSON(&m); err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
+		if handled, err := c.handlePeer(m); err != nil {
+			return nil, err
+		} else if handled {
+			continue
+		}
 		switch m.Type {
+		case "GEMINI_CONNECTED":
+			if err := c.openPeer(ws, m.Payload); err != nil {
+				return nil, err
+			}
 		case "SETUP_COMPLETE":
 			return backlog, c.completeSetup(m.Payload)
 		case "GEMINI_DISCONNECTED":

@@ -17,6 +17,7 @@ type Event interface{ isEvent() }
 // Events of a conversation.
 type (
 	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played at that rate after the previous ones.
+	// While WebRTC is connected the voice comes there instead.
 	Audio struct{ PCM []int16 }
 
 	// Interrupted ends the answer: discard audio that has not been played. PlayedText is what the person heard.
@@ -112,6 +113,11 @@ func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
 // handle delivers the events of a message, and starts or cancels its tool calls.
 func (c *Conversation) handle(m message) error {
 	c.lastEvent = max(c.lastEvent, m.Event)
+	if handled, err := c.handlePeer(m); err != nil {
+		return c.pass(Failure{&Error{Message: err.Error()}})
+	} else if handled {
+		return nil
+	}
 	var p struct {
 		Generation    int64
 		Data          string

@@ -65,9 +65,11 @@ var arrows = map[string][]string{
 		"tools/webhook",
 	},
 	"gateway/telemetry/tracing": {"bridge", "tools"},
-	"client":                    {},                     // for other people's programs
-	"deploy":                    {},                     // files, and what checks them
-	"examples/minimal":          {"media/opus/libopus"}, // a client's program, which needs an encoder
+	"client":                    {}, // for other people's programs
+	"deploy":                    {}, // files, and what checks them
+	"client/rtc":                {"client"},
+	"examples/mobile":           {"client"},                                     // an app
+	"examples/minimal":          {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
 	"bench": {
 		"media",
 		"media/g711",
@@ -224,7 +226,7 @@ var arrows = map[string][]string{
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4": {
-		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "bench", "examples/minimal", "gateway/check",
+		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "bench", "client/rtc", "gateway/check",
 	},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/phone/sip"},
@@ -253,7 +255,6 @@ var owners = map[string][]string{
 		"bridge/gemini/emulator",
 		"bridge/gemini/emulator/live",
 		"bench",
-		"examples/minimal",
 		"gateway/check",
 		"gateway/console",
 		"client",

@@ -127,12 +127,11 @@ func TestTalk(t *testing.T) {
 	}
 	w := newWire(t, startGateway(t))
 	var seen, ear buffer
-	a := app{url: "ws://" + w.Addr().String() + "/ws", transcript: &seen, ear: &ear}
 	mic, microphone := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		err := a.run(ctx, mic)
+		err := talk(ctx, "ws://"+w.Addr().String()+"/ws", "", mic, &ear, &seen)
 		mic.CloseWithError(io.ErrClosedPipe) // nobody listens any more
 		ended <- err
 	}()
@@ -164,8 +163,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	a := app{url: "ws://" + l.Addr().String(), transcript: io.Discard, ear: io.Discard}
-	if err := a.run(t.Context(), strings.NewReader("")); err == nil {
+	if err := talk(t.Context(), "ws://"+l.Addr().String(), "", strings.NewReader(""), io.Discard, io.Discard); err == nil {
 		t.Error("no error")
 	}
 }

@@ -1,0 +1,198 @@
+// Package rtc carries the audio of a conversation over WebRTC, with Pion: Opus packets with the least latency, which
+// survive lost packets and a change of the network.
+//
+//	audio, err := rtc.New(rtc.Options{OnPacket: play})
+//	conversation, err := client.Dial(ctx, client.Options{URL: url, WebRTC: audio})
+//	err = audio.WriteOpus(packet, 20*time.Millisecond)
+//
+// The application encodes and decodes Opus itself: a phone has a codec, and so has libopus.
+package rtc
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+
+	"voxgate/client"
+)
+
+const (
+	// lostAfter is how long no packet comes before ICE is restarted.
+	lostAfter = 2 * time.Second
+
+	// failedAfter is how long ICE tries to find a path: gateways keep a lost conversation for this time by default.
+	failedAfter = time.Minute
+)
+
+// Options configure the audio.
+type Options struct {
+	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine. They come as the network
+	// delivers them: an application that plays them needs a jitter buffer.
+	OnPacket func(*rtp.Packet)
+
+	// OnState receives the state of the WebRTC connection. It may be nil.
+	OnState func(webrtc.PeerConnectionState)
+
+	// Settings are Pion's, for example of the network interfaces. The timeouts of ICE are set here. It may be nil.
+	Settings *webrtc.SettingEngine
+
+	// RelayOnly uses TURN servers alone.
+	RelayOnly bool
+}
+
+// Audio is the audio of one conversation, a [client.PeerDialer]. It outlives the connections of the conversation. Its
+// methods may be called concurrently.
+type Audio struct {
+	options    Options
+	api        *webrtc.API
+	microphone *webrtc.TrackLocalStaticSample
+}
+
+// New returns the audio for [client.Options.WebRTC].
+func New(o Options) (*Audio, error) {
+	settings := webrtc.SettingEngine{}
+	if o.Settings != nil {
+		settings = *o.Settings
+	}
+	settings.SetICETimeouts(lostAfter, failedAfter, lostAfter/4)
+	opus := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1"}
+	microphone, err := webrtc.NewTrackLocalStaticSample(opus, "audio", "microphone")
+	if err != nil {
+		return nil, err
+	}
+	return &Audio{options: o, api: webrtc.NewAPI(webrtc.WithSettingEngine(settings)), microphone: microphone}, nil
+}
+
+// WriteOpus sends one Opus packet of the microphone, of 10 or 20 ms at best. Packets before WebRTC is connected are
+// discarded. It does not block.
+func (a *Audio) WriteOpus(packet []byte, duration time.Duration) error {
+	return a.microphone.WriteSample(media.Sample{Data: packet, Duration: duration})
+}
+
+// OpenPeer implements [client.PeerDialer].
+func (a *Audio) OpenPeer(servers []client.ICEServer, send func(kind string, payload any) error) (client.Peer, error) {
+	config := webrtc.Configuration{}
+	for _, s := range servers {
+		config.ICEServers = append(config.ICEServers, webrtc.ICEServer{URLs: s.URLs, Username: s.Username, Credential: s.Credential})
+	}
+	if a.options.RelayOnly {
+		config.ICETransportPolicy = webrtc.ICETransportPolicyRelay
+	}
+	pc, err := a.api.NewPeerConnection(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{pc: pc, send: send}
+	pc.OnTrack(a.readVoice)
+	pc.OnICECandidate(p.sendCandidate)
+	pc.OnICEConnectionStateChange(func(state webrtc.ICEConnectionState) {
+		if state == webrtc.ICEConnectionStateDisconnected {
+			_ = p.sendOffer(&webrtc.OfferOptions{ICERestart: true}) // if the socket is lost, too, another peer follows
+		}
+	})
+	if a.options.OnState != nil {
+		pc.OnConnectionStateChange(a.options.OnState)
+	}
+	if _, err = pc.AddTrack(a.microphone); err == nil {
+		err = p.sendOffer(nil)
+	}
+	if err != nil {
+		_ = pc.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// readVoice delivers the packets of the model's voice until the connection ends.
+func (a *Audio) readVoice(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		if a.options.OnPacket != nil {
+			a.options.OnPacket(packet)
+		}
+	}
+}
+
+// peer is a WebRTC connection.
+type peer struct {
+	pc   *webrtc.PeerConnection
+	send func(kind string, payload any) error
+
+	mu      sync.Mutex
+	pending bool                      // an offer has no answer yet
+	early   []webrtc.ICECandidateInit // candidates that came before the answer
+}
+
+// sendOffer sends an SDP offer, unless an earlier one has no answer yet.
+func (p *peer) sendOffer(options *webrtc.OfferOptions) error {
+	p.mu.Lock()
+	pending := p.pending
+	p.pending = true
+	p.mu.Unlock()
+	if pending {
+		return nil
+	}
+	offer, err := p.pc.CreateOffer(options)
+	if err == nil {
+		err = p.pc.SetLocalDescription(offer)
+	}
+	if err != nil {
+		return err
+	}
+	return p.send("WEBRTC_OFFER", map[string]string{"sdp": offer.SDP})
+}
+
+// sendCandidate sends a candidate, or that there are no more (nil).
+func (p *peer) sendCandidate(found *webrtc.ICECandidate) {
+	var candidate any = map[string]any{"candidate": nil}
+	if found != nil {
+		candidate = found.ToJSON()
+	}
+	_ = p.send("WEBRTC_ICE_CANDIDATE", candidate) // if the socket is lost, another peer follows
+}
+
+// HandleAnswer implements [client.Peer].
+func (p *peer) HandleAnswer(sdp string) error {
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = false
+	for _, candidate := range p.early {
+		if err := p.pc.AddICECandidate(candidate); err != nil {
+			return err
+		}
+	}
+	p.early = nil
+	return nil
+}
+
+// HandleCandidate implements [client.Peer].
+func (p *peer) HandleCandidate(raw json.RawMessage) error {
+	var candidate webrtc.ICECandidateInit
+	if err := json.Unmarshal(raw, &candidate); err != nil || candidate.Candidate == "" { // there are no more
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pending {
+		p.early = append(p.early, candidate)
+		return nil
+	}
+	if err := p.pc.AddICECandidate(candidate); err != nil {
+		return fmt.Errorf("%s: %w", candidate.Candidate, err)
+	}
+	return nil
+}
+
+// Close implements [client.Peer].
+func (p *peer) Close() error { return p.pc.Close() }
