@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// lostAfter is how long no packet comes before ICE is restarted.
+	// lostAfter is the silence of the network after which ICE is restarted.
 	lostAfter = 2 * time.Second
 
-	// failedAfter is how long ICE tries to find a path: gateways keep a lost conversation for this time by default.
+	// failedAfter limits the search of ICE for a path. Gateways keep a lost conversation for this time by default.
 	failedAfter = time.Minute
 )
 
@@ -126,9 +126,9 @@ type peer struct {
 	pc   *webrtc.PeerConnection
 	send func(kind string, payload any) error
 
-	mu      sync.Mutex
-	pending bool                      // an offer has no answer yet
-	early   []webrtc.ICECandidateInit // candidates that came before the answer
+	mu         sync.Mutex
+	pending    bool                      // an offer has no answer yet
+	candidates []webrtc.ICECandidateInit // that came before the answer
 }
 
 // sendOffer sends an SDP offer, unless an earlier one has no answer yet.
@@ -167,12 +167,12 @@ func (p *peer) HandleAnswer(sdp string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pending = false
-	for _, candidate := range p.early {
+	for _, candidate := range p.candidates {
 		if err := p.pc.AddICECandidate(candidate); err != nil {
 			return err
 		}
 	}
-	p.early = nil
+	p.candidates = nil
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (p *peer) HandleCandidate(raw json.RawMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pending {
-		p.early = append(p.early, candidate)
+		p.candidates = append(p.candidates, candidate)
 		return nil
 	}
 	if err := p.pc.AddICECandidate(candidate); err != nil {
