@@ -6,6 +6,7 @@ export GOFLAGS := -buildvcs=false
 VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)
 
 GO       ?= go
+LAB      = $(GO) build -C lab -o ../bin/lab . && bin/lab
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
@@ -33,7 +34,9 @@ static:
 	  if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	@if LC_ALL=C grep -nE '^.{141}' $$(git ls-files -co --exclude-standard '*.go'); then echo "longer than 140 columns"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -C lab ./...
 	$(GO) tool staticcheck ./...
+	cd lab && $$($(GO) tool -n staticcheck) ./...
 	$(GO) run ./internal/wordlint
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
@@ -64,16 +67,16 @@ vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no 
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
 bench: build-deps test-deps ## 100 and 200 calls at once, and 300 telephones
-	$(GO) run ./bench
+	$(LAB)
 
 bench-browser: build test-deps web-deps ## what a bad link leaves of the speech for Chromium; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
 
 SUBJECT ?= voxgate
 COMPARED ?= compare
-export COMPARE_CACHE ?= $(CURDIR)/bench/compare/.cache
+export COMPARE_CACHE ?= $(CURDIR)/lab/compare/.cache
 compare: build-deps test-deps web-deps $(COMPARE_CACHE)/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
-	$(GO) run ./bench -out $(COMPARED) compare $(SUBJECT) page
+	$(LAB) -out $(COMPARED) compare $(SUBJECT) page
 
 # LiveKit and Pipecat, which compare runs.
 $(COMPARE_CACHE)/ready: Makefile
@@ -114,7 +117,7 @@ fmt:
 	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 clean:
-	rm -rf bin screenshots web/node_modules web/.venv web/.venv-clients bench/compare/.cache
+	rm -rf bin screenshots web/node_modules web/.venv web/.venv-clients lab/compare/.cache
 
 # Debian packages, installed only where they are missing.
 build-deps:

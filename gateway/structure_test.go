@@ -64,20 +64,12 @@ var arrows = map[string][]string{
 		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",
 		"tools/webhook",
 	},
-	"gateway/telemetry/tracing": {"bridge", "tools"},
-	"client":                    {}, // for other people's programs
-	"deploy":                    {}, // files, and what checks them
-	"client/rtc":                {"client"},
-	"examples/mobile":           {"client"},                                     // an app
-	"examples/minimal":          {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
-	"bench": {
-		"media",
-		"media/g711",
-		"media/opus",
-		"media/rtpaudio",
-		"media/mediatest",
-		"signaling/rtc/rtctest",
-	}, // a program of its own
+	"gateway/telemetry/tracing":   {"bridge", "tools"},
+	"client":                      {}, // for other people's programs
+	"deploy":                      {}, // files, and what checks them
+	"client/rtc":                  {"client"},
+	"examples/mobile":             {"client"},                                     // an app
+	"examples/minimal":            {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
 	"signaling":                   {"bridge", "media", "signaling/access", "signaling/client/protocol", "signaling/rtc", "tools"},
 	"signaling/access":            {"agents", "bridge", "internal/environment", "internal/filewatch", "store", "tools"},
 	"signaling/compat/geminilive": {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/client/protocol", "tools"},
@@ -119,7 +111,7 @@ var arrows = map[string][]string{
 	}, // imported by tests only
 	"signaling/client/protocol": {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":             {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/rtc/rtctest":     {}, // imported by tests and bench only
+	"signaling/rtc/rtctest":     {}, // imported by tests and the lab only
 	"signaling/phone":           {"agents", "bridge", "internal/environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
 	"signaling/compat/rtvi":     {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
 	"signaling/compat/whip":     {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
@@ -197,7 +189,7 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
-	"media/mediatest":             {"media", "media/opus", "media/opus/libopus"}, // imported by tests and bench only
+	"media/mediatest":             {"media", "media/opus", "media/opus/libopus"}, // imported by tests and the lab only
 	"media/mediatest/link":        {"media/mediatest"},                           // a program of its own
 	"media/g711":                  {"media"},
 	"media/g722":                  {"media"},
@@ -226,7 +218,7 @@ var arrows = map[string][]string{
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4": {
-		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "bench", "client/rtc", "gateway/check",
+		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "client/rtc", "gateway/check",
 	},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/phone/sip"},
@@ -254,7 +246,6 @@ var owners = map[string][]string{
 		"bridge/gemini",
 		"bridge/gemini/emulator",
 		"bridge/gemini/emulator/live",
-		"bench",
 		"gateway/check",
 		"gateway/console",
 		"client",

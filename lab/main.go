@@ -1,11 +1,13 @@
-// Command bench measures a gateway from outside, on the same machine: Pion callers call it, and this program emulates its model. It
+// Command lab measures a gateway from outside, on the same machine: Pion callers call it, and this program emulates its model. It
 // prints the tables of docs/figures.md, in Markdown:
 //
-//	go run ./bench  100 and 200 calls, and 300 telephones if sipp (Debian's sip-tester) is installed
+//	go build -C lab -o ../bin/lab . && bin/lab
+//
+// It measures 100 and 200 calls, and 300 telephones if sipp (Debian's sip-tester) is installed. It runs in the root of the source tree.
 //
 // With "compare" it measures each subject in the same cells, for docs/compare.md; "page" makes a web page from the reports in the folder:
 //
-//	go run ./bench -out DIR compare voxgate echo livekit pipecat page
+//	bin/lab -out DIR compare voxgate echo livekit pipecat page
 //
 // -gateway PATH measures the given binary, such as an older one, and not that of this source tree.
 //

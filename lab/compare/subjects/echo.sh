@@ -1,4 +1,4 @@
-# What a server in Go with Pion and libopus costs that decodes each packet and encodes it again: bench/echo.go.
+# What a server in Go with Pion and libopus costs that decodes each packet and encodes it again: lab/echo.go.
 # name: Echo
 # caller: voxgate
 # cannot beep.websocket beep.twilio beep.sip slow.heard slow.beside slow.memory: it takes WebRTC alone

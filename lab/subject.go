@@ -101,7 +101,7 @@ func cacheFolder() string {
 	if path := os.Getenv("COMPARE_CACHE"); path != "" {
 		return path
 	}
-	path, _ := filepath.Abs("bench/compare/.cache")
+	path, _ := filepath.Abs("lab/compare/.cache")
 	return path
 }
 

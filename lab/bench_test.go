@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	err := os.Chdir("..") // as in "go run ./bench"
+	err := os.Chdir("..") // as in "bin/lab"
 	var remove func()
 	if err == nil {
 		remove, err = built.buildGateway(context.Background())

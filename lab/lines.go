@@ -94,7 +94,7 @@ func (c *comparison) measureChromium(ctx context.Context) error {
 	if at.User != nil {
 		environment, at.User = append(environment, "TOKEN="+liveKitToken(at.User)), nil
 	}
-	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, at.String(), file)
+	cmd := exec.CommandContext(ctx, "node", "lab/compare/browser.mjs", c.caller, at.String(), file)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // which also ends Chromium
 	cmd.Env = environment
 	var stderr bytes.Buffer
