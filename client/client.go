@@ -14,6 +14,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -44,6 +46,9 @@ type Options struct {
 
 	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
 	Config map[string]any
+
+	// NetDial opens the TCP connections. It may be nil.
+	NetDial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// WebRTC carries the audio, if it is not nil: a *rtc.Audio of package voxgate/client/rtc.
 	WebRTC PeerDialer
@@ -346,7 +351,8 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 			return nil, nil, fmt.Errorf("access token: %w", err)
 		}
 	}
-	if ws, _, err = websocket.DefaultDialer.DialContext(ctx, c.options.URL, nil); err != nil {
+	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, NetDialContext: c.options.NetDial}
+	if ws, _, err = dialer.DialContext(ctx, c.options.URL, nil); err != nil {
 		return nil, nil, fmt.Errorf("dial %s: %w", c.options.URL, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
@@ -369,6 +375,9 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
+	if err := c.openPeer(ws); err != nil {
+		return nil, nil, err
+	}
 	backlog, err = c.awaitSetup(ws)
 	return ws, backlog, err
 }
@@ -387,10 +396,6 @@ func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err er
 			continue
 		}
 		switch m.Type {
-		case "GEMINI_CONNECTED":
-			if err := c.openPeer(ws, m.Payload); err != nil {
-				return nil, err
-			}
 		case "SETUP_COMPLETE":
 			return backlog, c.completeSetup(m.Payload)
 		case "GEMINI_DISCONNECTED":

@@ -10,13 +10,15 @@ import (
 // PeerDialer opens the WebRTC connection of a conversation, which then carries the audio in both directions: see
 // package voxgate/client/rtc.
 type PeerDialer interface {
-	// OpenPeer starts the negotiation over a connection to the gateway, and again over each later one. send sends a
-	// message of the protocol; it blocks for 5 s at most.
-	OpenPeer(servers []ICEServer, send func(kind string, payload any) error) (Peer, error)
+	// OpenPeer opens a peer for a new connection to the gateway. It may send an offer at once, or wait for SetServers.
+	// send sends a message of the protocol; it blocks for 5 s at most.
+	OpenPeer(send func(kind string, payload any) error) (Peer, error)
 }
 
 // Peer is the client's side of a WebRTC connection.
 type Peer interface {
+	// SetServers is called once, with the gateway's STUN and TURN servers.
+	SetServers(servers []ICEServer) error
 	// HandleAnswer applies the gateway's SDP answer.
 	HandleAnswer(sdp string) error
 	// HandleCandidate adds a candidate of the gateway, a RTCIceCandidateInit in JSON.
@@ -31,19 +33,12 @@ type ICEServer struct {
 	Username, Credential string
 }
 
-// openPeer starts the negotiation of WebRTC over a new connection, if the application wants that.
-func (c *Conversation) openPeer(ws *websocket.Conn, payload json.RawMessage) error {
+// openPeer opens the peer of a new connection, if the application wants WebRTC.
+func (c *Conversation) openPeer(ws *websocket.Conn) error {
 	if c.options.WebRTC == nil {
 		return nil
 	}
-	var p struct{ ICEServers []ICEServer }
-	if len(payload) > 0 {
-		if err := json.Unmarshal(payload, &p); err != nil {
-			return fmt.Errorf("the gateway's ICE servers: %w", err)
-		}
-	}
-	c.closePeer()
-	peer, err := c.options.WebRTC.OpenPeer(p.ICEServers, func(kind string, payload any) error {
+	peer, err := c.options.WebRTC.OpenPeer(func(kind string, payload any) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.write(ws, kind, payload)
@@ -64,16 +59,24 @@ func (c *Conversation) closePeer() {
 
 // handlePeer passes a message of the negotiation to the peer. It reports whether the message was one.
 func (c *Conversation) handlePeer(m message) (handled bool, err error) {
+	if c.peer == nil {
+		return false, nil
+	}
+	var p struct {
+		SDP        string
+		ICEServers []ICEServer
+	}
 	switch m.Type {
+	case "GEMINI_CONNECTED":
+		if err = json.Unmarshal(m.Payload, &p); err == nil {
+			err = c.peer.SetServers(p.ICEServers)
+		}
 	case "WEBRTC_ANSWER":
-		var p struct{ SDP string }
-		if err = json.Unmarshal(m.Payload, &p); err == nil && c.peer != nil {
+		if err = json.Unmarshal(m.Payload, &p); err == nil {
 			err = c.peer.HandleAnswer(p.SDP)
 		}
 	case "WEBRTC_ICE_CANDIDATE":
-		if c.peer != nil {
-			err = c.peer.HandleCandidate(m.Payload)
-		}
+		err = c.peer.HandleCandidate(m.Payload)
 	default:
 		return false, nil
 	}

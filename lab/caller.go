@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/client"
 	"voxgate/media"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
@@ -38,22 +39,17 @@ type callOptions struct {
 type caller struct {
 	callOptions
 	*rtctest.Caller
-	began   time.Time
-	ws      *websocket.Conn
-	answers chan string // SDP of the server's answers; dropped if one is pending already
-	reading sync.WaitGroup
+	began        time.Time
+	conversation *client.Conversation // of Voxgate's callers
+	offer        string
+	answers      chan string // SDP of the server's answers; dropped if one is pending already
+	reading      sync.WaitGroup
 
 	mu      sync.Mutex
 	failure error
 	done    chan struct{} // closed by the failure
 	closing bool
 	onClose []func()
-}
-
-// message is a message of the gateway (signaling/PROTOCOL.md).
-type message struct {
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload"`
 }
 
 // placeCall calls the server at url by join, and blocks until the call is connected.
@@ -73,45 +69,49 @@ func (c *caller) peerOptions() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
-// joinVoxgate opens a conversation by the client protocol (signaling/PROTOCOL.md), with WebRTC. The offer follows CONNECT_GEMINI at
-// once, so both take one round trip. It returns when WebRTC is connected; the data channel opens later.
+// joinVoxgate opens a conversation by the client protocol, with WebRTC. The offer follows CONNECT_GEMINI at once, so both take one round
+// trip. It returns when WebRTC is connected.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
-	o := c.peerOptions()
-	o.Channel, o.Message = "events", c.handleMessage
-	if c.Caller, err = rtctest.New(o); err != nil {
+	if c.Caller, err = rtctest.New(c.peerOptions()); err != nil {
 		return err
 	}
-	offer, err := c.Offer(ctx, false)
-	if err != nil {
+	if c.offer, err = c.Offer(ctx, false); err != nil {
 		return err
 	}
-	dialer := websocket.Dialer{NetDialContext: c.dialSignaling}
-	c.ws, _, err = dialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
-	if err != nil {
-		return err
-	}
-	c.reading.Go(func() {
-		for {
-			_, raw, err := c.ws.ReadMessage()
-			if err != nil {
-				c.setFailure(fmt.Errorf("the WebSocket has ended: %w", err))
-				return
-			}
-			c.handleMessage(raw)
-		}
+	c.conversation, err = client.Dial(ctx, client.Options{
+		URL: "ws" + strings.TrimPrefix(url, "http") + "/ws", NetDial: c.dialSignaling, WebRTC: c,
+		Config: map[string]any{"systemInstruction": c.instruction},
 	})
-	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": c.instruction}}
-	if err := c.sendMessage("CONNECT_GEMINI", config); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := c.sendMessage("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
-		return err
-	}
-	if err := c.awaitAnswer(ctx); err != nil {
-		return err
-	}
+	c.onClose = append(c.onClose, func() { c.conversation.Close() })
+	c.reading.Go(func() {
+		for event := range c.conversation.Events() {
+			switch e := event.(type) {
+			case client.Failure:
+				c.setFailure(fmt.Errorf("the gateway says: %w", e.Err))
+			case client.ConnectionLost:
+				c.setFailure(fmt.Errorf("the WebSocket has ended: %w", e.Err))
+			}
+		}
+		c.setFailure(fmt.Errorf("the conversation has ended: %w", cmp.Or(c.conversation.Err(), client.ErrEnded)))
+	})
 	return c.waitFor(ctx, c.Connected())
 }
+
+// OpenPeer implements [client.PeerDialer]. The offer has all candidates.
+func (c *caller) OpenPeer(send func(kind string, payload any) error) (client.Peer, error) {
+	return voxgatePeer{c}, send("WEBRTC_OFFER", map[string]string{"sdp": c.offer})
+}
+
+// voxgatePeer is the [client.Peer] of a caller, which opens and closes the connection itself.
+type voxgatePeer struct{ c *caller }
+
+func (p voxgatePeer) SetServers([]client.ICEServer) error   { return nil }
+func (p voxgatePeer) HandleAnswer(sdp string) error         { return p.c.Answer(sdp) }
+func (p voxgatePeer) HandleCandidate(json.RawMessage) error { return nil } // the answer has all of them
+func (p voxgatePeer) Close() error                          { return nil }
 
 // waitFor blocks until done is closed, the call fails, or ctx is done.
 func (c *caller) waitFor(ctx context.Context, done <-chan struct{}) error {
@@ -134,37 +134,6 @@ func (c *caller) awaitAnswer(ctx context.Context) error {
 		return fmt.Errorf("waiting for an answer: %w", c.err())
 	case <-ctx.Done():
 		return fmt.Errorf("no answer: %w", context.Cause(ctx))
-	}
-}
-
-// sendMessage sends a message over the WebSocket.
-func (c *caller) sendMessage(kind string, payload any) error {
-	return c.ws.WriteJSON(map[string]any{"type": kind, "payload": payload})
-}
-
-// handleMessage handles a message of the gateway.
-func (c *caller) handleMessage(raw []byte) {
-	var m message
-	if err := json.Unmarshal(raw, &m); err != nil {
-		c.setFailure(fmt.Errorf("not JSON: %s", raw))
-	}
-	var payload struct {
-		Success bool
-		SDP     string
-	}
-	switch m.Type {
-	case "SETUP_COMPLETE":
-		if json.Unmarshal(m.Payload, &payload) != nil || !payload.Success {
-			c.setFailure(fmt.Errorf("the conversation was refused: %s", raw))
-		}
-	case "WEBRTC_ANSWER":
-		json.Unmarshal(m.Payload, &payload) // an invalid payload has no SDP, which Pion rejects
-		select {
-		case c.answers <- payload.SDP:
-		default:
-		}
-	case "GEMINI_ERROR", "GEMINI_DISCONNECTED":
-		c.setFailure(fmt.Errorf("the gateway says: %s", raw))
 	}
 }
 
@@ -240,17 +209,11 @@ func (c *caller) close() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	if c.ws != nil {
-		c.ws.WriteJSON(message{Type: "DISCONNECT_GEMINI", Payload: json.RawMessage("{}")})
-	}
 	for _, end := range c.onClose {
 		end()
 	}
 	if c.Caller != nil {
 		c.Caller.Close()
-	}
-	if c.ws != nil {
-		c.ws.Close()
 	}
 	c.reading.Wait()
 }

@@ -54,6 +54,12 @@ func serveEcho(ctx context.Context) error {
 	return nil // remaining calls end with the process
 }
 
+// message is a message of the client protocol (signaling/PROTOCOL.md).
+type message struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+}
+
 // ServeHTTP handles a call like the gateway: it answers the offer over a WebSocket, and the call ends with the WebSocket.
 func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	upgrader := websocket.Upgrader{}

@@ -29,6 +29,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/rtp"
 
+	"voxgate/client"
 	"voxgate/media"
 	"voxgate/media/g711"
 )
@@ -182,26 +183,29 @@ func dialSocket(ctx context.Context, s *stage, path string, header http.Header) 
 	return conn, err
 }
 
-// voxgateSocket opens a line like that of a page without WebRTC (signaling/PROTOCOL.md).
+// voxgateSocket opens a line like that of an app without WebRTC.
 func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
-	conn, err := dialSocket(ctx, s, "/ws", nil)
+	conversation, err := client.Dial(ctx, client.Options{
+		URL: "ws" + strings.TrimPrefix(s.url, "http") + "/ws", NetDial: s.dial, MicrophoneRate: modelRate,
+		Config: map[string]any{"systemInstruction": instruction},
+	})
 	if err != nil {
 		return nil, err
 	}
-	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": instruction}}
-	say := func(pcm []int16) error {
-		audio := map[string]any{"audio": map[string]any{"mimeType": "audio/pcm;rate=16000", "data": media.AppendBytes(nil, pcm)}}
-		return conn.WriteJSON(map[string]any{"type": "SEND_REALTIME_INPUT", "payload": audio})
-	}
-	return socketLine(conn, modelRate, say, func(raw []byte) {
-		var m struct {
-			Type    string
-			Payload struct{ Data []byte }
+	closed := make(chan struct{})
+	lose := sync.OnceFunc(func() { close(closed) })
+	go func() {
+		defer lose()
+		for event := range conversation.Events() {
+			switch e := event.(type) {
+			case client.Audio:
+				heard(e.PCM)
+			case client.ConnectionLost:
+				lose()
+			}
 		}
-		if json.Unmarshal(raw, &m) == nil && m.Type == "AUDIO_CHUNK" {
-			heard(media.AppendSamples(nil, m.Payload.Data))
-		}
-	}, map[string]any{"type": "CONNECT_GEMINI", "payload": config})
+	}()
+	return &line{modelRate, conversation.SendAudio, func() { conversation.Close(); <-closed }, closed}, nil
 }
 
 // pipecatSocket opens a line to Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).

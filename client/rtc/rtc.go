@@ -10,6 +10,7 @@ package rtc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -75,37 +76,8 @@ func (a *Audio) WriteOpus(packet []byte, duration time.Duration) error {
 }
 
 // OpenPeer implements [client.PeerDialer].
-func (a *Audio) OpenPeer(servers []client.ICEServer, send func(kind string, payload any) error) (client.Peer, error) {
-	config := webrtc.Configuration{}
-	for _, s := range servers {
-		config.ICEServers = append(config.ICEServers, webrtc.ICEServer{URLs: s.URLs, Username: s.Username, Credential: s.Credential})
-	}
-	if a.options.RelayOnly {
-		config.ICETransportPolicy = webrtc.ICETransportPolicyRelay
-	}
-	pc, err := a.api.NewPeerConnection(config)
-	if err != nil {
-		return nil, err
-	}
-	p := &peer{pc: pc, send: send}
-	pc.OnTrack(a.readVoice)
-	pc.OnICECandidate(p.sendCandidate)
-	pc.OnICEConnectionStateChange(func(state webrtc.ICEConnectionState) {
-		if state == webrtc.ICEConnectionStateDisconnected {
-			_ = p.sendOffer(&webrtc.OfferOptions{ICERestart: true}) // if the socket is lost, too, another peer follows
-		}
-	})
-	if a.options.OnState != nil {
-		pc.OnConnectionStateChange(a.options.OnState)
-	}
-	if _, err = pc.AddTrack(a.microphone); err == nil {
-		err = p.sendOffer(nil)
-	}
-	if err != nil {
-		_ = pc.Close()
-		return nil, err
-	}
-	return p, nil
+func (a *Audio) OpenPeer(send func(kind string, payload any) error) (client.Peer, error) {
+	return &peer{audio: a, send: send}, nil
 }
 
 // readVoice delivers the packets of the model's voice until the connection ends.
@@ -123,12 +95,43 @@ func (a *Audio) readVoice(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 
 // peer is a WebRTC connection.
 type peer struct {
-	pc   *webrtc.PeerConnection
-	send func(kind string, payload any) error
+	audio *Audio
+	send  func(kind string, payload any) error
+	pc    *webrtc.PeerConnection // nil until SetServers
 
 	mu         sync.Mutex
 	pending    bool                      // an offer has no answer yet
 	candidates []webrtc.ICECandidateInit // that came before the answer
+}
+
+// SetServers implements [client.Peer].
+func (p *peer) SetServers(servers []client.ICEServer) error {
+	config := webrtc.Configuration{}
+	for _, s := range servers {
+		config.ICEServers = append(config.ICEServers, webrtc.ICEServer{URLs: s.URLs, Username: s.Username, Credential: s.Credential})
+	}
+	if p.audio.options.RelayOnly {
+		config.ICETransportPolicy = webrtc.ICETransportPolicyRelay
+	}
+	pc, err := p.audio.api.NewPeerConnection(config)
+	if err != nil {
+		return err
+	}
+	p.pc = pc
+	pc.OnTrack(p.audio.readVoice)
+	pc.OnICECandidate(p.sendCandidate)
+	pc.OnICEConnectionStateChange(func(state webrtc.ICEConnectionState) {
+		if state == webrtc.ICEConnectionStateDisconnected {
+			_ = p.sendOffer(&webrtc.OfferOptions{ICERestart: true}) // if the socket is lost, too, another peer follows
+		}
+	})
+	if p.audio.options.OnState != nil {
+		pc.OnConnectionStateChange(p.audio.options.OnState)
+	}
+	if _, err := pc.AddTrack(p.audio.microphone); err != nil {
+		return err
+	}
+	return p.sendOffer(nil)
 }
 
 // sendOffer sends an SDP offer, unless an earlier one has no answer yet.
@@ -159,8 +162,13 @@ func (p *peer) sendCandidate(found *webrtc.ICECandidate) {
 	_ = p.send("WEBRTC_ICE_CANDIDATE", candidate) // if the socket is lost, another peer follows
 }
 
+var errNoOffer = errors.New("the gateway answers an offer that was not sent")
+
 // HandleAnswer implements [client.Peer].
 func (p *peer) HandleAnswer(sdp string) error {
+	if p.pc == nil {
+		return errNoOffer
+	}
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
 		return err
 	}
@@ -184,7 +192,7 @@ func (p *peer) HandleCandidate(raw json.RawMessage) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending {
+	if p.pending || p.pc == nil {
 		p.candidates = append(p.candidates, candidate)
 		return nil
 	}
@@ -195,4 +203,9 @@ func (p *peer) HandleCandidate(raw json.RawMessage) error {
 }
 
 // Close implements [client.Peer].
-func (p *peer) Close() error { return p.pc.Close() }
+func (p *peer) Close() error {
+	if p.pc == nil {
+		return nil
+	}
+	return p.pc.Close()
+}
