@@ -11,11 +11,8 @@ import (
 	"voxgate/gateway/telemetry"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
-	"voxgate/signaling/phone/mediastream"
-	"voxgate/signaling/phone/sip"
 	"voxgate/store"
 	"voxgate/tools/catalogue"
-	desk "voxgate/vox/assistant"
 )
 
 // checkConfig implements gateway check-config: it reads every file that serve would read and reports all errors. It opens no port,
@@ -58,20 +55,11 @@ func checkConfig(s settings, stdout io.Writer) error {
 		return answers.CheckTools(toolNames)
 	})
 	check("keys", s.access.Keys, func() error { return access.CheckKeys(s.access.Keys) })
-	check("sip", s.sip, func() error {
-		c, err := sip.Load(s.sip)
-		if err != nil {
-			return err
+	for _, p := range s.protocols {
+		if p.Check != nil {
+			p.Check(answers, check)
 		}
-		return withFileName(s.sip, c.CheckFiles(answers))
-	})
-	check("telephony", s.telephony, func() error {
-		c, err := mediastream.LoadConfig(s.telephony)
-		if err != nil {
-			return err
-		}
-		return withFileName(s.telephony, c.CheckAgents(answers))
-	})
+	}
 	check("models", s.models, func() error {
 		_, err := geminirest.ReadRoutes(s.models)
 		return err
@@ -87,19 +75,10 @@ func checkConfig(s settings, stdout io.Writer) error {
 		}
 		return err
 	})
-	check("workspace", s.workspace, func() error { return desk.CheckWorkspace(s.workspace) })
 	check("session-webhook", s.sessionWebhook, func() error { return telemetry.CheckWebhook(s.sessionWebhook, s.webhookSecret) })
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout, "the settings are good")
 	return nil
-}
-
-// withFileName adds the name of a file to an error.
-func withFileName(file string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", file, err)
 }

@@ -34,11 +34,6 @@ func TestVersion(t *testing.T) {
 	if got := describeBuild(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}); !strings.HasPrefix(got, "voxgate, v1.2.3; ") {
 		t.Error(got)
 	}
-	for version, want := range map[string]string{"v0.0.0-20261123150000-5377b62+dirty": "0.0.0-20261123150000-5377b62+dirty", "(devel)": ""} {
-		if got := npmVersion(&debug.BuildInfo{Main: debug.Module{Version: version}}); got != want {
-			t.Errorf("%s: %q", version, got)
-		}
-	}
 	for _, arg := range []string{"version", "--version"} {
 		var out bytes.Buffer
 		if err := run(t.Context(), []string{arg}, env(), &out, &out); err != nil || !strings.HasPrefix(out.String(), "voxgate, ") {

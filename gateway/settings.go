@@ -60,14 +60,12 @@ type settings struct {
 	prices      pricing.Table
 	findings    map[string]liveconfig.Findings
 	restAddr    string
-	workspace   string // a folder; "": no apps are generated
 	appModel    string
-	sip         string // file
 	tools       string // a file, or ""
-	telephony   string // a file, or ""
 	agents      string // a folder, or ""
 	opusDecoder opus.DecoderChoice
-	unknown     []string // a sentence for each variable that looks like a setting but is not
+	protocols   []signaling.Protocol // with settings of their own
+	unknown     []string             // a sentence for each variable that looks like a setting but is not
 
 	// These settings have Google's names of environment variables and no flags: every user of the machine can see a key on a command line.
 	apiKey   api.Secret // or an ephemeral token
@@ -140,8 +138,15 @@ func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 	)
 	f.Func("log", "format of the log: text or json; text,debug and json,debug log more", s.parseLog)
 	s.fileFlags(f)
+	s.protocols = protocols()
+	for _, p := range s.protocols {
+		if p.AddFlags != nil {
+			p.AddFlags(f)
+		}
+	}
 	f.Var((*listenAddress)(&s.restAddr), "rest-addr", "`host:port` of the REST API besides that of addr; empty: none")
-	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
+	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash",
+		"`model` that writes the apps of the VOX assistant, and the outcomes of conversations")
 	f.Func("opus-decoder", "libopus, or pion: pure Go, so that no C code parses untrusted data", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
@@ -153,8 +158,6 @@ func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 func (s *settings) fileFlags(f *flag.FlagSet) {
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer by every protocol (docs/agents.md); empty: none")
-	f.StringVar(&s.telephony, "telephony", "",
-		"JSON `file` of telephony providers and of the agents that answer their calls (docs/telephony.md); empty: none")
 	f.StringVar(
 		&s.models,
 		"models",
@@ -173,9 +176,6 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 		s.prices, err = pricing.ReadFile(v)
 		return err
 	})
-	f.StringVar(&s.workspace, "workspace", "",
-		"`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
-	f.StringVar(&s.sip, "sip", "", "JSON `file` of SIP lines and the agents that answer them (docs/sip.md); empty: no SIP")
 }
 
 func (s *settings) parseNodeURL(v string) error {

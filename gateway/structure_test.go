@@ -26,18 +26,12 @@ var arrows = map[string][]string{
 		"agents",
 		"signaling",
 		"signaling/access",
-		"signaling/compat/geminilive",
-		"signaling/compat/openai",
-		"signaling/compat/geminirest",
 		"signaling/rtc",
-		"signaling/compat/rtvi",
 		"signaling/backend",
-		"signaling/phone/sip",
-		"signaling/phone/mediastream",
+		"signaling/compat/*",
+		"signaling/phone/*",
 		"vox",
-		"vox/assistant",
 		"signaling/client",
-		"signaling/compat/whip",
 		"bridge",
 		"bridge/gemini/api",
 		"bridge/gemini/emulator",
@@ -51,7 +45,6 @@ var arrows = map[string][]string{
 		"gateway/console",
 		"gateway/telemetry",
 		"media/opus",
-		"media/record",
 		"internal/filewatch",
 		"store",
 		"tools",
@@ -64,37 +57,28 @@ var arrows = map[string][]string{
 		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",
 		"tools/webhook",
 	},
-	"gateway/telemetry/tracing":   {"bridge", "tools"},
-	"client":                      {}, // for other people's programs
-	"deploy":                      {}, // files, and what checks them
-	"client/rtc":                  {"client"},
-	"examples/mobile":             {"client"},                                     // an app
-	"examples/minimal":            {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
-	"signaling":                   {"bridge", "media", "signaling/access", "signaling/client/protocol", "signaling/rtc", "tools"},
+	"gateway/telemetry/tracing": {"bridge", "tools"},
+	"client":                    {}, // for other people's programs
+	"deploy":                    {}, // files, and what checks them
+	"client/rtc":                {"client"},
+	"examples/mobile":           {"client"},                                     // an app
+	"examples/minimal":          {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
+	"signaling": {
+		"agents", "bridge", "media", "media/opus", "signaling/access", "signaling/client/protocol", "signaling/rtc", "tools",
+	},
 	"signaling/access":            {"agents", "bridge", "internal/environment", "internal/filewatch", "store", "tools"},
 	"signaling/compat/geminilive": {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/client/protocol", "tools"},
-	"signaling/compat/openai": {
-		"agents",
-		"bridge",
-		"media",
-		"media/g711",
-		"media/opus",
-		"media/vad",
-		"signaling",
-		"signaling/access",
-		"signaling/rtc",
-		"tools",
-	},
 	"signaling/compat/geminirest": {
 		"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/pricing", "internal/environment", "signaling", "signaling/access", "tools",
 	},
 	"signaling/backend":           {"bridge", "signaling", "signaling/access", "signaling/client/protocol"},
 	"signaling/phone/mediastream": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
 	"vox": {
-		"bridge", "bridge/gemini/wire", "bridge/textmodel", "media", "signaling", "signaling/access", "tools", "tools/canvas", "vox/assistant",
+		"agents", "bridge", "bridge/gemini/wire", "bridge/textmodel", "media", "signaling", "signaling/access", "tools", "tools/canvas",
+		"vox/assistant",
 	},
 	"signaling/client": {
-		"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/client/protocol", "signaling/rtc",
+		"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/client/protocol", "signaling/rtc", "web",
 	},
 	"internal/testkit": {
 		"agents",
@@ -114,7 +98,6 @@ var arrows = map[string][]string{
 	"signaling/rtc/rtctest":     {}, // imported by tests and the lab only
 	"signaling/phone":           {"agents", "bridge", "internal/environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
 	"signaling/compat/rtvi":     {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
-	"signaling/compat/whip":     {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
 	"signaling/phone/sip": {
 		"agents",
 		"bridge",
@@ -131,14 +114,9 @@ var arrows = map[string][]string{
 	"signaling/phone/sip/media": {
 		"media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "signaling/phone", "signaling/rtc",
 	},
-	"signaling/*": {
-		"signaling",
-		"signaling/access",
-		"signaling/rtc",
-		"bridge",
-		"media",
-		"media/*",
-	}, // further front doors; gateway names each that it opens
+	"signaling/compat/*": {
+		"agents", "bridge", "media", "media/*", "signaling", "signaling/access", "signaling/rtc", "tools",
+	}, // gateway/endpoints.go names each that it serves
 	"bridge": {
 		"media",
 		"media/playout",
@@ -283,12 +261,13 @@ func lookUp(pkg string) ([]string, bool) {
 	if a, ok := arrows[pkg]; ok {
 		return a, true
 	}
-	for pattern, a := range arrows {
-		if matches(pattern, pkg) {
-			return a, true
+	best := ""
+	for pattern := range arrows {
+		if matches(pattern, pkg) && len(pattern) > len(best) {
+			best = pattern
 		}
 	}
-	return nil, false
+	return arrows[best], best != ""
 }
 
 func matches(pattern, pkg string) bool {

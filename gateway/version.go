@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
+
+	"voxgate/signaling/client"
 )
 
 // describeVersion names the commit of this build if it is known (go build -buildvcs=auto), or else the module's version.
@@ -16,26 +17,9 @@ func describeVersion() string {
 	return describeBuild(built)
 }
 
-// packageVersion returns the version of the npm package that this program serves: the module's version, or "" if the build has none.
-func packageVersion() string {
-	built, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	return npmVersion(built)
-}
-
-func npmVersion(built *debug.BuildInfo) string {
-	number, ok := strings.CutPrefix(built.Main.Version, "v")
-	if !ok { // "(devel)"
-		return ""
-	}
-	return number
-}
-
 // buildLabels returns the labels of voxgate_build_info: the versions of the module, the commit and Go. Unknown ones are empty.
 func buildLabels() map[string]string {
-	labels := map[string]string{"version": packageVersion(), "revision": "", "goversion": runtime.Version()}
+	labels := map[string]string{"version": client.PackageVersion(), "revision": "", "goversion": runtime.Version()}
 	if built, ok := debug.ReadBuildInfo(); ok {
 		labels["revision"] = buildSettings(built)["vcs.revision"]
 	}

@@ -271,6 +271,8 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		m.dollars.WithLabelValues(o.Key).Add(max(0, o.Dollars))
 	case bridge.SessionEnded:
 		m.countSession(o)
+	case sip.CallStatus:
+		m.countCallEnd(o)
 	}
 }
 

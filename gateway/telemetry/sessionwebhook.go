@@ -110,9 +110,11 @@ func (h *sessionWebhook) reportSessionEnd(e endReport) {
 	h.sendReport(e.ID+"-end", newSessionEnd(e))
 }
 
-// reportCallStatus sends a change in the status of an outgoing call in the background.
-func (h *sessionWebhook) reportCallStatus(c sip.CallStatus) {
-	h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
+// observe sends a change in the status of an outgoing call in the background.
+func (h *sessionWebhook) observe(_ string, o bridge.Observation) {
+	if c, ok := o.(sip.CallStatus); ok {
+		h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
+	}
 }
 
 // sendReport sends a report in the background, and tries again until the endpoint accepts it or webhookTries is reached. Reports may

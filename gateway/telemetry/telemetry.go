@@ -15,7 +15,6 @@ import (
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/gateway/telemetry/tracing"
-	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
 )
 
@@ -82,6 +81,7 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 func (t *Telemetry) openReports(o Options) {
 	t.reports = newEndReporter(o.OutcomeModel, o.Generate, t.Observer(), o.Logger)
 	if t.webhook != nil {
+		t.observers = append(t.observers, t.webhook.observe)
 		t.reports.receivers = append(t.reports.receivers, t.webhook.reportSessionEnd)
 	}
 	if o.CallFolder != "" {
@@ -116,8 +116,8 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Observer returns a function that receives the observations of all conversations. It is nil if nothing is observed, so that observations
-// need not be created.
+// Observer returns a function that receives the observations of all conversations and each sip.CallStatus. It is nil if nothing is
+// observed, so that observations need not be created.
 func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	switch len(t.observers) {
 	case 0:
@@ -145,16 +145,6 @@ func (t *Telemetry) Admission() func(ctx context.Context, id string, o *bridge.S
 			t.CountRefusal("session webhook")
 		}
 		return err
-	}
-}
-
-// ReportCall counts an outgoing call that has ended, and sends each change in its status to the session webhook in the background.
-func (t *Telemetry) ReportCall(c sip.CallStatus) {
-	if t.metrics != nil {
-		t.metrics.countCallEnd(c)
-	}
-	if t.webhook != nil {
-		t.webhook.reportCallStatus(c)
 	}
 }
 

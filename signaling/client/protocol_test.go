@@ -317,7 +317,9 @@ func TestTooManyMessagesInPieces(t *testing.T) {
 func TestICEServersAreSent(t *testing.T) {
 	t.Parallel()
 	servers := []signaling.ICEServer{{URLs: []string{"turn:turn.example:3478"}, Username: "u", Credential: "c"}}
-	c := testkit.DialWebSocket(t, testkit.StartGateway(t, func(o *testkit.Endpoints, _ *bridge.Options) { o.ICEServers = servers }).URL)
+	c := testkit.DialWebSocket(t, testkit.StartGateway(t, func(o *testkit.Endpoints, _ *bridge.Options) {
+		o.ICEServers = func() []signaling.ICEServer { return servers }
+	}).URL)
 	c.Send("CONNECT_GEMINI", `{}`)
 	want := `"iceServers":[{"urls":["turn:turn.example:3478"],"username":"u","credential":"c"}]`
 	if m := c.AwaitEvent("GEMINI_CONNECTED"); !strings.Contains(string(m.Payload), want) {

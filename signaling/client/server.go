@@ -19,10 +19,17 @@ import (
 type Server struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
-	ICEServers  []signaling.ICEServer // for clients
-	TURNSecret  string                // shared with the TURN servers that need credentials
+	ICEServers  func() []signaling.ICEServer // for a client that connects now; may be nil
 	OpusDecoder opus.DecoderChoice
 	Logger      *slog.Logger
+}
+
+// listICEServers returns the servers for a client that connects now. The list is never nil, which JSON would show as null.
+func (d *Server) listICEServers() []signaling.ICEServer {
+	if d.ICEServers == nil {
+		return []signaling.ICEServer{}
+	}
+	return d.ICEServers()
 }
 
 // ServeHTTP runs one call. It returns at the end of the call, which may be long after the end of the socket.

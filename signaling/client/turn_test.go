@@ -42,16 +42,20 @@ func awaitICEServers(t *testing.T, c *testkit.Client) []webrtc.ICEServer {
 	return servers
 }
 
+// sharedSecret adds credentials by turnSecret to TURN servers, as a gateway does.
+func sharedSecret(servers []signaling.ICEServer) func() []signaling.ICEServer {
+	return func() []signaling.ICEServer { return signaling.ICEServersFor(servers, turnSecret, time.Now()) }
+}
+
 // Each client gets its own credentials for the TURN servers that share a secret with the gateway, and only for those.
 func TestTURNCredentials(t *testing.T) {
 	t.Parallel()
 	g := testkit.StartGateway(t, func(o *testkit.Endpoints, _ *bridge.Options) {
-		o.TURNSecret = turnSecret
-		o.ICEServers = []signaling.ICEServer{
+		o.ICEServers = sharedSecret([]signaling.ICEServer{
 			{
 				URLs: []string{"stun:stun.example"},
 			}, {URLs: []string{"turn:a.example", "turns:a.example"}}, {URLs: []string{"turn:b.example"}, Username: "u", Credential: "c"},
-		}
+		})
 	})
 	names := map[string]bool{}
 	for range 2 {
@@ -145,7 +149,7 @@ func TestRelayedCall(t *testing.T) {
 	t.Parallel()
 	url := startCoturn(t)
 	c := testkit.OpenConversation(t, testkit.StartGateway(t, func(o *testkit.Endpoints, _ *bridge.Options) {
-		o.ICEServers, o.TURNSecret = []signaling.ICEServer{{URLs: []string{url}}}, turnSecret
+		o.ICEServers = sharedSecret([]signaling.ICEServer{{URLs: []string{url}}})
 	}), `{}`)
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true})
 	relayed := webrtc.Configuration{ICEServers: awaitICEServers(t, c), ICETransportPolicy: webrtc.ICETransportPolicyRelay}

@@ -217,7 +217,7 @@ func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionReq
 		return bridge.SessionRequest{}, err
 	}
 	c.socket.MarkOpened()
-	c.router.sendMessage(routeSocket, protocol.ConnectedMessage(signaling.ICEServersFor(c.server.ICEServers, c.server.TURNSecret, time.Now())))
+	c.router.sendMessage(routeSocket, protocol.ConnectedMessage(c.server.listICEServers()))
 	return open, nil
 }
 

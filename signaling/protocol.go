@@ -1,0 +1,63 @@
+package signaling
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+)
+
+// Protocol declares a protocol to the program that serves it. Each endpoint's folder has its own in register.go, with the settings that
+// nothing else reads; gateway/endpoints.go lists them.
+type Protocol struct {
+	Name string
+
+	// AddFlags adds the protocol's settings to the program's flags. It may be nil.
+	AddFlags func(f *flag.FlagSet)
+
+	// Check calls check for each setting that names a file or a folder, with the flag, its value and a function that reads it as Open
+	// would. Nothing is opened or connected. It may be nil.
+	Check func(folder *agents.Folder, check func(flag, value string, read func() error))
+
+	// Open returns the protocol's endpoints. end, unless it is nil, closes them.
+	Open func(e *Environment) (endpoints []Endpoint, end func(), err error)
+}
+
+// Environment holds the components and settings of a gateway that its protocols share.
+type Environment struct {
+	Host    *bridge.Host
+	Agents  *agents.Folder // or nil
+	Gate    *access.Gate
+	Secrets *access.Secrets // short-lived tokens of foreign protocols
+	Origins []Origin        // whose pages may connect, in addition to the gateway's own
+
+	RTC         *rtc.API
+	OpusDecoder opus.DecoderChoice
+	ICEServers  func() []ICEServer // STUN and TURN servers for a client that connects now
+
+	TextModels TextModels
+	TextModel  string // the model for texts that no client asks for
+	MaxTokens  int    // of a conversation, or 0
+
+	OnRefused func(rule string)                     // counts a rejected client; must not block
+	Observe   func(id string, o bridge.Observation) // receives what happens outside of conversations; may be nil
+	Logger    *slog.Logger
+}
+
+// TextModels answers requests to models that write.
+type TextModels interface {
+	// GenerateContent lets a model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks until
+	// the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such requests.
+	GenerateContent(
+		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+	) (bridge.Cost, error)
+
+	// CheckModel returns an error if a model does not exist.
+	CheckModel(ctx context.Context, model string) error
+}
