@@ -29,11 +29,6 @@ const (
 	BySilence = "silence"
 )
 
-var (
-	errMachine = errors.New("no person has answered")
-	errMessage = errors.New("the message was left")
-)
-
 const (
 	amdBlock = 20 * time.Millisecond
 	// amdLoud is the minimum loudness of a voice: -44 dBov.
@@ -316,41 +311,7 @@ func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
 	}
 }
 
-// handleAnsweredBy acts on the result of answering-machine detection.
-func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
-	c.log.Info("answered", "by", by)
-	c.server.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
-	screen := c.screen
-	if screen.ask {
-		s.AttachOutput(*screen.output.Load())
-	}
-	switch {
-	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues
-		screen.open.Store(true)
-		return nil
-	case by == ByPerson, by == BySilence:
-		screen.open.Store(true)
-		return c.greetCaller(s, false)
-	case by == ByMachine && screen.say != "":
-		return nil // until the message can be left
-	}
-	return errMachine
-}
-
 // amdQuestion asks the model to judge while the audio is still coming: otherwise it would wait for a pause.
 const amdQuestion = "You hear how this call is answered. If you know by whom, call answered_by now. " +
 	"If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."
-
-// leaveMessage makes the model say the message, unless no message can be left.
-func (c *call) leaveMessage(s *bridge.Session) error {
-	switch screen := c.screen; {
-	case screen.failed.Load():
-		return errMachine
-	case screen.leaving.Swap(true):
-		return nil
-	}
-	return s.Do(bridge.Prompt{
-		Instruction: "An answering machine records you. Say this message, word for word, and nothing else: " + c.screen.say,
-	})
-}

@@ -22,6 +22,7 @@ import (
 	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/signaling/phone/sip"
+	"voxgate/signaling/phone/sip/ua"
 )
 
 // startCarrier returns a carrier that the test drives, and a gateway with a trunk to it.
@@ -210,7 +211,7 @@ func TestLongMessagesByUDP(t *testing.T) {
 			t.Errorf("only %d bytes", len(second))
 		}
 		h.respond(second, "486 Busy Here", "a")
-		if refused := (*sip.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != 486 {
+		if refused := (*ua.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != 486 {
 			t.Errorf("%v", refused)
 		}
 	})
@@ -671,7 +672,7 @@ func TestRedirections(t *testing.T) {
 		if final == 486 {
 			h.respond(h.awaitRequest("INVITE sip:\\+49303@127.0.0.1"), "486 Busy Here", "b")
 		}
-		if refused := (*sip.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != final {
+		if refused := (*ua.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != final {
 			t.Errorf("to %s: %v", to, refused)
 		}
 	}

@@ -2,78 +2,50 @@ package sip
 
 import (
 	"context"
-	"net"
-	"net/netip"
-	"time"
+	"slices"
+
+	"voxgate/signaling/phone/sip/ua"
 )
 
-// StrangerTime bounds how long a stranger's connection may exist without a call.
-const StrangerTime = strangerTime
-
-// SetResolver sets the resolver of trunks and hosts.
-func (d *Server) SetResolver(r *net.Resolver) { d.resolver = r }
-
-// OwnAddresses returns our address for a name, looked up with each resolver in turn.
-func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
-	o, err := newLocalAddr(name, resolvers[0], quiet)
-	for _, r := range resolvers {
-		if err != nil {
-			return nil, err
-		}
-		o.resolver, o.lookedUpAt = r, time.Time{}
-		list = append(list, o.address(netip.IPv4Unspecified()))
-	}
-	return list, nil
-}
-
 // UDPConnections returns the number of UDP addresses for which sipgo stores a connection.
-func (d *Server) UDPConnections() int { return d.agent.TransportLayer().Pool("udp").Size() }
+func (s *Server) UDPConnections() int { return s.phones.Connections("udp") }
 
 // TCPConnections is [Server.UDPConnections] for TCP.
-func (d *Server) TCPConnections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
+func (s *Server) TCPConnections() int { return s.phones.Connections("tcp") }
 
 // RefreshSession refreshes the session timer of the only call now. done is closed when that is over.
-func (d *Server) RefreshSession() (done <-chan struct{}) {
-	over := make(chan struct{})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.calls {
-		c.refreshing.Go(func() {
-			defer close(over)
-			c.sendRefresh(sessionTimer{every: minSessionInterval, isRefresher: true})
-		})
-	}
-	return over
-}
+func (s *Server) RefreshSession() (done <-chan struct{}) { return s.calls.all()[0].RefreshNow() }
 
 // Transfer transfers the only call.
-func (d *Server) Transfer(target string) <-chan error {
+func (s *Server) Transfer(target string) <-chan error {
 	result := make(chan error, 1)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.calls {
+	for _, c := range s.calls.all() {
 		go func() { result <- c.transferCall(context.Background(), target, "") }()
 	}
 	return result
 }
 
-// EndUnanswered ends the call to a number as if it had rung for too long. Its trunk gets an hour to answer the CANCEL.
-func (d *Server) EndUnanswered(number string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.timeout = time.Hour
-	for _, c := range d.calls {
-		if c.party.IsOutbound && string(c.party.Number) == number {
-			c.endCall(errNoAnswer)
+// EndUnanswered ends the call to a number as if it had rung for too long.
+func (s *Server) EndUnanswered(number string) {
+	for _, c := range s.calls.all() {
+		if c.isTo(number) {
+			c.End(ua.ErrNoAnswer)
 		}
 	}
 }
 
+// HasCall reports whether there is a call to a number.
+func (s *Server) HasCall(number string) bool {
+	return slices.ContainsFunc(s.calls.all(), func(c *call) bool { return c.isTo(number) })
+}
+
+func (c *call) isTo(number string) bool {
+	return c.party.IsOutbound && string(c.party.Number) == number
+}
+
 // HangUp ends the only call.
-func (d *Server) HangUp() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.calls {
-		c.endCall(errByBackend)
+func (s *Server) HangUp() {
+	for _, c := range s.calls.all() {
+		c.End(errByBackend)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"voxgate/internal/testkit"
 )
 
 // A response that states a remedy is obeyed: by registrations, by calls and within calls.
@@ -182,7 +184,7 @@ func TestUnreachedTrunkReasons(t *testing.T) {
 				outbound["server"] = c.server
 			}
 			h, o := startCarrier(t, nil, outbound)
-			o.server.SetResolver(newTestResolver(t))
+			o.setResolver(testkit.NewResolver(t))
 			if c.answer != "" {
 				go func() {
 					p := &rawPhone{t: t, conn: h.signals, to: h.to}

@@ -8,46 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/miekg/dns"
-
+	"voxgate/internal/testkit"
 	"voxgate/signaling/phone/sip"
 )
-
-// newTestResolver returns a resolver that knows only these records, in the format of zone files.
-func newTestResolver(t *testing.T, records ...string) *net.Resolver {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, asked *dns.Msg) {
-		answer := new(dns.Msg).SetReply(asked)
-		for _, text := range records {
-			record, err := dns.NewRR(text)
-			if err != nil {
-				t.Error(err)
-			} else if h := record.Header(); strings.EqualFold(h.Name, asked.Question[0].Name) && h.Rrtype == asked.Question[0].Qtype {
-				answer.Answer = append(answer.Answer, record)
-			}
-		}
-		if len(answer.Answer) == 0 {
-			answer.Rcode = dns.RcodeNameError
-		}
-		_ = w.WriteMsg(answer)
-	})}
-	started := make(chan struct{})
-	server.NotifyStartedFunc = func() { close(started) }
-	ended := make(chan error, 1)
-	go func() { ended <- server.ActivateAndServe() }()
-	<-started
-	t.Cleanup(func() {
-		_ = server.Shutdown()
-		<-ended
-	})
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
-}
 
 // A trunk with only SRV records is called by them, in order. The next server is used if one is unreachable, silent or overloaded. A server
 // that answers after another one has gets a BYE.
@@ -59,7 +22,7 @@ func TestTrunkServerFailover(t *testing.T) {
 		port := h.signals.LocalAddr().(*net.UDPAddr).Port
 		return fmt.Sprintf("_sip._udp.carrier.test. 60 IN SRV %d 10 %d %s.carrier.test.", priority, port, name)
 	}
-	o.server.SetResolver(newTestResolver(t, record(30, last, "a"), record(5, last, "gone"), record(20, busy, "a"), record(10, first, "a"),
+	o.setResolver(testkit.NewResolver(t, record(30, last, "a"), record(5, last, "gone"), record(20, busy, "a"), record(10, first, "a"),
 		"a.carrier.test. 60 IN A 127.0.0.1"))
 	called := make(chan error, 1)
 	go func() {
@@ -93,14 +56,6 @@ func TestExternalHostName(t *testing.T) {
 	if !strings.Contains(accepted, contact) || !strings.Contains(accepted, "c=IN IP4 127.0.0.1\r\n") {
 		t.Errorf("without %s or the address: %s", contact, accepted)
 	}
-	found, lost := newTestResolver(t, "gateway.test. 60 IN AAAA ::1", "gateway.test. 60 IN A 127.0.0.2"), newTestResolver(t)
-	moved := newTestResolver(t, "gateway.test. 60 IN A 127.0.0.3")
-	if list, err := sip.OwnAddresses("gateway.test", found, lost, moved); err != nil || fmt.Sprint(list) != "[127.0.0.2 127.0.0.2 127.0.0.3]" {
-		t.Errorf("%v %v", list, err)
-	}
-	if _, err := sip.OwnAddresses("gateway.test", lost); err == nil {
-		t.Error("a name without an address is taken")
-	}
 }
 
 // If none of a trunk's servers can be reached, the error says so.
@@ -112,13 +67,13 @@ func TestAllTrunkServersUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	o.server.SetResolver(newTestResolver(t, "a.carrier.test. 60 IN A 127.0.0.1",
+	o.setResolver(testkit.NewResolver(t, "a.carrier.test. 60 IN A 127.0.0.1",
 		fmt.Sprintf("_sip._tcp.carrier.test. 60 IN SRV 1 1 %d a.carrier.test.", closed.Addr().(*net.TCPAddr).Port)))
 	dial := sip.Dial{To: "+49302", Trunk: "lab", Agent: talker}
 	if _, err := o.server.Call(t.Context(), "app", dial); err == nil || !strings.Contains(err.Error(), "the server does not answer") {
 		t.Errorf("%v", err)
 	}
-	o.server.SetResolver(newTestResolver(t))
+	o.setResolver(testkit.NewResolver(t))
 	var unknown *net.DNSError
 	if _, err := o.server.Call(t.Context(), "app", dial); !errors.As(err, &unknown) {
 		t.Errorf("a name without records: %v", err)

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,10 +68,11 @@ func (l *logBook) String() string {
 
 // testGateway is a gateway for phones, with an emulated model.
 type testGateway struct {
-	t      testing.TB
-	server *sip.Server
-	host   *bridge.Host
-	logs   *logBook
+	resolver atomic.Pointer[net.Resolver] // see setResolver
+	t        testing.TB
+	server   *sip.Server
+	host     *bridge.Host
+	logs     *logBook
 
 	recordings string // path of the folder
 	refusals   refusals
@@ -131,7 +133,10 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
 	o := &testGateway{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
-	options := sip.Options{Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
+	options := sip.Options{
+		Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second,
+		Resolver: &net.Resolver{PreferGo: true, Dial: o.dialResolver},
+	}
 	for _, f := range tell {
 		options.Tell = f
 	}
@@ -152,6 +157,16 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 		}
 	})
 	return o
+}
+
+// setResolver sets the resolver of trunks and hosts. Without one it is the system's.
+func (o *testGateway) setResolver(r *net.Resolver) { o.resolver.Store(r) }
+
+func (o *testGateway) dialResolver(ctx context.Context, network, address string) (net.Conn, error) {
+	if r := o.resolver.Load(); r != nil {
+		return r.Dial(ctx, network, address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
 func (o *testGateway) sipURI(transport int) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/icholy/digest"
 
 	"voxgate/signaling/phone"
-	"voxgate/signaling/phone/sip"
+	"voxgate/signaling/phone/sip/ua"
 )
 
 // passwordConfig returns a configuration that accepts calls with a password, from any address.
@@ -305,7 +305,7 @@ func TestStrangerConnectionLimit(t *testing.T) {
 		t.Errorf("there are more than %d strangers", phone.MaxUnverifiedConns)
 	}
 	for i, one := range crowd {
-		if isClosed(one, time.Millisecond) && time.Since(began) < sip.StrangerTime {
+		if isClosed(one, time.Millisecond) && time.Since(began) < ua.StrangerTime {
 			t.Fatalf("of %d strangers the %d. is closed", phone.MaxUnverifiedConns, i+1)
 		}
 	}

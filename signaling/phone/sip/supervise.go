@@ -16,21 +16,10 @@ import (
 // takeKey is the key that a supervisor presses to take over a call.
 const takeKey = '1'
 
-var (
-	errTakeOver    = errors.New("the supervisor takes the call over")
-	errSessionOver = errors.New("the call that they listened to is over")
-)
-
 // findSupervised returns the call that has a session, to listen to it.
-func (d *Server) findSupervised(session string) (*call, error) {
-	d.mu.Lock()
-	calls := make([]*call, 0, len(d.calls))
-	for _, c := range d.calls {
-		calls = append(calls, c)
-	}
-	d.mu.Unlock()
-	for _, c := range calls {
-		if s := c.conversation(); s != nil && s.ID() == session && c.consultation == nil && !c.isBridged() {
+func (s *Server) findSupervised(session string) (*call, error) {
+	for _, c := range s.calls.all() {
+		if c.sessionID() == session && c.consultation == nil && !c.isBridged() {
 			return c, nil
 		}
 	}
@@ -46,12 +35,12 @@ func unknownSession(session string) error {
 }
 
 // maySupervise returns an error if the client's server key may not listen to a session.
-func (d *Server) maySupervise(r *http.Request, session string) error {
+func (s *Server) maySupervise(r *http.Request, session string) error {
 	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
 	if err != nil {
 		return err
 	}
-	c, err := d.findSupervised(session)
+	c, err := s.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
 		return unknownSession(session) // a key cannot find out which other sessions exist
 	}
@@ -62,41 +51,41 @@ func (d *Server) maySupervise(r *http.Request, session string) error {
 // session of that other call, unless the supervisor has taken over.
 func (c *call) superviseCall(of *call) {
 	c.consultation = newConsultation("")
-	c.consultation.monitoredCall = of
+	c.supervised = of
 	session := of.conversation()
 	go func() {
 		select {
 		case <-session.Done():
 			if of.line.Load().partner != c { // the supervisor has not taken over
-				c.endCall(errSessionOver)
+				c.End(errSessionOver)
 			}
-		case <-c.released:
+		case <-c.Released():
 		}
 	}()
 }
 
 // runSupervision lets a supervisor listen to another call. It blocks, and returns nil if the supervisor takes over that call.
 func (c *call) runSupervision() error {
-	session := c.consultation.monitoredCall.conversation()
+	session := c.supervised.conversation()
 	if err := c.playSession(session); !errors.Is(err, errTakeOver) {
 		return err
 	}
 	c.consultation.isRecorded = session.IsRecorded()
-	monitoredLine := c.consultation.monitoredCall.line.Load()
+	monitoredLine := c.supervised.line.Load()
 	select {
 	case monitoredLine.joining <- c:
 		return nil
 	case <-monitoredLine.bridged: // put through to another person just now
 		return errSessionOver
-	case <-c.endRequested:
-		return c.endReason()
+	case <-c.Ending():
+		return c.EndReason()
 	}
 }
 
 // playSession plays a session to the supervisor. It blocks, and returns [errTakeOver] if the supervisor takes over, or the reason to end
 // the call.
 func (c *call) playSession(session *bridge.Session) error {
-	ctx, end := c.withCallContext(context.Background())
+	ctx, end := c.Context(context.Background())
 	defer end(nil)
 	var both sipmedia.Mixer
 	leave, err := session.AddListener(&both)
@@ -104,18 +93,18 @@ func (c *call) playSession(session *bridge.Session) error {
 		return err
 	}
 	defer leave()
-	stop, err := c.media.StartPlayback(both.MixInto)
+	stop, err := c.audio.StartPlayback(both.MixInto)
 	defer stop()
 	if err != nil {
 		return err
 	}
-	c.log.Info("supervisor listens", "session", session.ID())
+	c.Log.Info("supervisor listens", "session", session.ID())
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { c.media.ReadKeys(ctx) }) })
+	reading.Go(func() { crash.Run(c.Log, "keypad", end, func() { c.audio.ReadKeys(ctx) }) })
 	return c.watchBridge(ctx, func(key byte) {
-		if key == takeKey && !c.consultation.monitoredCall.line.Load().isBridged() {
+		if key == takeKey && !c.supervised.line.Load().isBridged() {
 			end(errTakeOver)
 		}
 	})

@@ -276,7 +276,12 @@ func TestWarmTransferFails(t *testing.T) {
 			h.colleague.respond(h.invite, "180 Ringing", "a")
 			h.gateway.server.EndUnanswered("+49302")
 			h.colleague.awaitRequest("CANCEL")
-			h.t.Cleanup(func() { h.colleague.respond(h.invite, "487 Request Terminated", "a") })
+			h.t.Cleanup(func() {
+				if !h.gateway.server.HasCall("+49302") {
+					h.t.Error("the caller waited until the trunk had answered our CANCEL")
+				}
+				h.colleague.respond(h.invite, "487 Request Terminated", "a")
+			})
 		}, "nobody has answered"},
 		"declined by word": {func(h *transferTest) {
 			s := h.answerCall().awaitBriefing()

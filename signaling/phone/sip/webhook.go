@@ -7,9 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
 	"voxgate/agents"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/phone/sip/ua"
+	"voxgate/tools/webhook"
 )
 
 // askTimeout bounds the request to the operator's webhook: meanwhile the caller hears nothing.
@@ -23,19 +24,12 @@ type Decision struct {
 	To     string         `json:"to"`     // target of a refer: a SIP URI
 }
 
-// askWebhook asks the operator's webhook what to do with a call, if one is configured, and returns a refusal or nil. If the webhook does
-// not answer, the call is refused, since the webhook is there to decide.
-func (c *call) askWebhook() *refusal {
-	endpoint := c.server.endpoint
-	if endpoint == nil {
-		return nil
-	}
+// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is refused, since the
+// webhook is there to decide.
+func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party) (d Decision, refused *ua.Refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	status, answer, err := endpoint.Post(ctx, c.dialog.callID, map[string]any{
-		"type": "call.incoming", "id": c.dialog.callID, "trunk": c.trunk.Name, "caller": c.party,
-	})
-	var d Decision
+	status, answer, err := endpoint.Post(ctx, id, map[string]any{"type": "call.incoming", "id": id, "trunk": trunk, "caller": caller})
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("it answered %d", status)
 	}
@@ -43,21 +37,15 @@ func (c *call) askWebhook() *refusal {
 		err = json.Unmarshal(answer, &d)
 	}
 	if err != nil {
-		return &refusal{503, "Service Unavailable", "webhook: it does not answer: " + err.Error(), nil}
+		return d, &ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: "webhook: it does not answer: " + err.Error()}
 	}
-	return c.applyDecision(d)
+	return d, d.refusal()
 }
 
-func (c *call) applyDecision(d Decision) *refusal {
+// refusal returns the refusal of a call that is not accepted, or nil.
+func (d *Decision) refusal() *ua.Refusal {
 	switch d.Action {
 	case "accept":
-		if d.Agent == nil {
-			return nil
-		}
-		var err error
-		if c.agent, err = c.server.resolveAgent(*d.Agent, nil); err != nil {
-			return &refusal{503, "Service Unavailable", "webhook: its agent: " + err.Error(), nil}
-		}
 		return nil
 	case "reject":
 		if d.Status < 400 || d.Status > 699 {
@@ -67,11 +55,13 @@ func (c *call) applyDecision(d Decision) *refusal {
 		if reason == "" {
 			reason = "Declined"
 		}
-		return &refusal{d.Status, reason, "webhook rejects", nil}
+		return &ua.Refusal{Code: d.Status, Reason: reason, Rule: "webhook rejects"}
 	case "refer":
-		if uri, err := parseURI(d.To); err == nil {
-			return &refusal{302, "Moved Temporarily", "webhook refers", []sip.Header{&sip.ContactHeader{Address: uri}}}
+		if r, err := ua.RedirectTo(d.To, "webhook refers"); err == nil {
+			return r
 		}
 	}
-	return &refusal{503, "Service Unavailable", fmt.Sprintf("webhook: it answers with the action %q to %q", d.Action, d.To), nil}
+	return &ua.Refusal{
+		Code: 503, Reason: "Service Unavailable", Rule: fmt.Sprintf("webhook: it answers with the action %q to %q", d.Action, d.To),
+	}
 }

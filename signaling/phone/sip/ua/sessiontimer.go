@@ -1,8 +1,7 @@
-package sip
+package ua
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,33 +73,4 @@ func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every tim
 		refresher, _, _ = strings.Cut(strings.TrimSpace(by), ";")
 	}
 	return time.Duration(seconds) * time.Second, refresher, err == nil
-}
-
-// optionTags returns the extensions listed in a header of a request.
-func optionTags(req *sip.Request, header string) (list []string) {
-	for _, h := range req.GetHeaders(header) {
-		for one := range strings.SplitSeq(h.Value(), ",") {
-			if one = strings.ToLower(strings.TrimSpace(one)); one != "" {
-				list = append(list, one)
-			}
-		}
-	}
-	return list
-}
-
-// supportsOption reports whether the sender of a request supports an extension.
-func supportsOption(req *sip.Request, option string) bool {
-	return slices.Contains(slices.Concat(optionTags(req, "Supported"), optionTags(req, "k"), optionTags(req, "Require")), option)
-}
-
-// requiresOption reports whether the sender of a request requires an extension.
-func requiresOption(req *sip.Request, option string) bool {
-	return slices.Contains(optionTags(req, "Require"), option)
-}
-
-// missingOptions returns the extensions that a request requires and that are not served.
-func missingOptions(req *sip.Request, served string) (missing []string) {
-	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
-		return slices.Contains(strings.Split(served, ", "), option)
-	})
 }

@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"context"
@@ -14,20 +14,21 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// registrar keeps us registered at the trunks that require it. The zero value is not registered.
+// registrar keeps us registered at the trunks that require it.
 type registrar struct {
+	core    *core
 	stop    context.CancelFunc // nil until registration begins
 	running sync.WaitGroup
 	tags    sync.Map // tags of the registration dialogs, whose responses are accepted
 }
 
 // registerAll starts the registrations of an endpoint.
-func (r *registrar) registerAll(d *Server) {
+func (r *registrar) registerAll() {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	for _, t := range d.gate.trunks {
+	for _, t := range r.core.gate.trunks {
 		if t.Outbound != nil && t.Outbound.Register {
-			r.running.Go(func() { d.register(ctx, t) })
+			r.running.Go(func() { r.register(ctx, t) })
 		}
 	}
 }
@@ -46,12 +47,12 @@ const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
 type registration struct {
-	server *Server
-	trunk  *trunkState
-	dialog *dialog // shared by all its requests (RFC 3261, section 10.2.4); nil before the first
-	failed int     // failed servers
-	least  int     // the registrar's minimum, in seconds; 0 if unknown
-	moved  sip.Uri // target of a redirection; may be zero
+	registrar *registrar
+	trunk     *trunkState
+	dialog    *dialog // shared by all its requests (RFC 3261, section 10.2.4); nil before the first
+	failed    int     // failed servers
+	least     int     // the registrar's minimum, in seconds; 0 if unknown
+	moved     sip.Uri // target of a redirection; may be zero
 }
 
 const (
@@ -62,17 +63,17 @@ const (
 )
 
 // register keeps us registered at a trunk until ctx is done, and then unregisters.
-func (d *Server) register(ctx context.Context, t *trunkState) {
-	r := &registration{server: d, trunk: t}
-	defer r.resetDialog()
-	defer r.unregister()
+func (r *registrar) register(ctx context.Context, t *trunkState) {
+	one := &registration{registrar: r, trunk: t}
+	defer one.resetDialog()
+	defer one.unregister()
 	there := false
 	for ctx.Err() == nil {
-		granted, err := r.send(ctx, t.Outbound.Expires)
+		granted, err := one.send(ctx, t.Outbound.Expires)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			d.log.Warn("not registered", "trunk", t.Name, "err", err)
+			r.core.log.Warn("not registered", "trunk", t.Name, "err", err)
 			there = false
 			pause := registerPause
 			if refused := (*RefusedError)(nil); errors.As(err, &refused) && refused.RetryAfter > 0 {
@@ -84,10 +85,10 @@ func (d *Server) register(ctx context.Context, t *trunkState) {
 			}
 		default:
 			if !there {
-				d.log.Info("registered", "trunk", t.Name, "for", granted)
+				r.core.log.Info("registered", "trunk", t.Name, "for", granted)
 			}
 			there = true
-			r.keepRegistered(ctx, granted)
+			one.keepRegistered(ctx, granted)
 		}
 	}
 }
@@ -116,7 +117,7 @@ func (r *registration) unregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
 	if _, err := r.send(ctx, 0); err != nil {
-		r.server.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
+		r.registrar.core.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
 	}
 }
 
@@ -125,7 +126,7 @@ func (r *registration) resetDialog() {
 	if r.dialog == nil {
 		return
 	}
-	r.server.registrar.tags.Delete(r.dialog.localTag)
+	r.registrar.tags.Delete(r.dialog.localTag)
 	r.dialog = nil
 }
 
@@ -149,11 +150,11 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		case res.IsSuccess():
 			return grantedExpiry(res, r.dialog.contact, seconds), nil
 		case first && res.StatusCode == 423 && seconds > 0 && least > seconds && least <= maxExpires:
-			r.server.log.Info("registrar requires a longer interval", "trunk", r.trunk.Name, "seconds", least)
+			r.registrar.core.log.Info("registrar requires a longer interval", "trunk", r.trunk.Name, "seconds", least)
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
-			r.server.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
+			r.registrar.core.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
 			r.resetDialog()
 			r.moved = contact.Address
 			continue
@@ -171,7 +172,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 func (r *registration) request(ctx context.Context, seconds int) (*sip.Response, error) {
 	o := r.trunk.Outbound
 	if r.dialog == nil {
-		server, err := parseURI(o.Server)
+		server, err := ParseURI(o.Server)
 		if err != nil {
 			return nil, err
 		}
@@ -180,13 +181,13 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 		if r.moved.Host != "" {
 			server.Host, server.Port = r.moved.Host, r.moved.Port
 		}
-		servers, err := r.server.resolveServers(ctx, server, transport)
+		servers, err := r.registrar.core.resolveServers(ctx, server, transport)
 		if err != nil {
 			return nil, err
 		}
-		r.dialog = r.server.newOutboundDialog(own, own, servers[r.failed%len(servers):], transport, o)
+		r.dialog = r.registrar.core.newOutboundDialog(own, own, servers[r.failed%len(servers):], transport, o)
 		r.dialog.target = server
-		r.server.registrar.tags.Store(r.dialog.localTag, nil)
+		r.registrar.tags.Store(r.dialog.localTag, nil)
 	}
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }

@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"crypto/ecdsa"
@@ -79,15 +79,12 @@ func TestCertificateReload(t *testing.T) {
 	write(old, "servers.pem", "")
 	write(old, "own.pem", "own.key")
 	listener := &Listen{Cert: file("listen.pem"), Key: file("listen.key"), ClientCA: file("clients.pem")}
-	server, err := listener.config(log)
+	server, err := listener.Config(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Config{
-		TLS:    TLS{CA: file("servers.pem"), Cert: file("own.pem"), Key: file("own.key")},
-		Trunks: []Trunk{{Outbound: &Outbound{Server: "sip:127.0.0.1;transport=tls"}}},
-	}
-	client, err := c.trunkTLS(log)
+	own := TLS{CA: file("servers.pem"), Cert: file("own.pem"), Key: file("own.key")}
+	client, err := own.Config([]*Trunk{{Outbound: &Outbound{Server: "sip:127.0.0.1;transport=tls"}}}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"cmp"
@@ -20,15 +20,16 @@ import (
 
 // dialog is the signalling of a call with one peer (RFC 3261, section 12).
 type dialog struct {
-	client    *sipgo.Client
-	callID    string
-	transport string // "UDP"
-	contact   sip.Uri
-	from      sip.Addr // local socket for UDP requests; any if zero
-	localTag  string
-	invite    *sip.Request     // the INVITE that created it; nil if we sent it
-	servers   []netip.AddrPort // candidates for requests until it is answered, current one first; if empty, the target
-	login     *Outbound        // credentials for challenges; may be nil
+	client      *sipgo.Client
+	callID      string
+	transport   string // "UDP"
+	contact     sip.Uri
+	from        sip.Addr   // local socket for UDP requests; any if zero
+	firstServer netip.Addr // of an outgoing call
+	localTag    string
+	invite      *sip.Request     // the INVITE that created it; nil if we sent it
+	servers     []netip.AddrPort // candidates for requests until it is answered, current one first; if empty, the target
+	login       *Outbound        // credentials for challenges; may be nil
 
 	proof []sip.Header // digest headers of our answered INVITE, repeated in its ACK (RFC 3261, section 13.2.2.4)
 	log   *slog.Logger // may be nil
@@ -69,6 +70,32 @@ func dialogFromRequest(req *sip.Request, contact sip.Uri) *dialog {
 	return d
 }
 
+// newOutboundDialog returns the dialog of an outgoing call before its answer.
+func (t *transport) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
+	out := &dialog{
+		client: t.client, callID: rand.Text(), transport: transport, contact: t.contactURI(transport, servers[0].Addr()),
+		from:     t.localUDPAddr(transport),
+		localTag: newTag(), target: to, login: login, firstServer: servers[0].Addr(),
+	}
+	if transport != "TLS" { // a certificate is for the name
+		out.servers = servers
+	}
+	out.contact.User = cmp.Or(from.User, out.contact.User) // a trunk where we register calls this user
+	out.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
+	out.local.Params.Add("tag", out.localTag)
+	out.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
+	return out
+}
+
+// peerAddr returns the address of the other side: the source of its INVITE, or the first server of its trunk.
+func (d *dialog) peerAddr() netip.Addr {
+	if d.invite != nil {
+		from, _ := sourceOf(d.invite)
+		return from
+	}
+	return d.firstServer
+}
+
 // forkDialog returns the dialog of another answer to the INVITE of our dialog.
 func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	d.mu.Lock()
@@ -82,6 +109,24 @@ func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	return forked
 }
 
+// handleAnswer updates the dialog from a final response.
+func (d *dialog) handleAnswer(res *sip.Response) {
+	d.mu.Lock()
+	d.remoteTag = res.To().Params.GetOr("tag", "")
+	d.remote.Params.Remove("tag")
+	d.remote.Params.Add("tag", d.remoteTag)
+	d.routes = nil
+	for _, h := range res.GetHeaders("Record-Route") { // in reverse order: RFC 3261, section 12.1.2
+		if route, ok := h.(*sip.RecordRouteHeader); ok {
+			d.routes = append([]sip.Uri{route.Address}, d.routes...)
+		}
+	}
+	d.source = res.Source()
+	d.mu.Unlock()
+	d.addOwner(res.Source())
+	d.setTarget(res.Contact())
+}
+
 // setTarget updates the target from the Contact of a request or response (RFC 3261, section 12.2).
 func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	d.mu.Lock()
@@ -90,6 +135,31 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 		d.target = *contact.Address.Clone()
 	} else if d.target.Host == "" {
 		d.target = *d.remote.Address.Clone()
+	}
+}
+
+// maxOwners bounds the addresses of one dialog: a phone that moves gets a new one each time.
+const maxOwners = 16
+
+// addOwner adds an address to the owners of a dialog: it may send further requests, and its challenges are answered.
+func (d *dialog) addOwner(hostport string) {
+	from, err := netip.ParseAddrPort(hostport)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := from.Addr().Unmap(); !slices.Contains(d.owners, a) && len(d.owners) < maxOwners {
+		d.owners = append(d.owners, a)
+	}
+}
+
+// followSource stores the source of the other side's newest request.
+func (d *dialog) followSource(req *sip.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if strings.EqualFold(d.transport, req.Transport()) {
+		d.source = req.Source()
 	}
 }
 
@@ -245,13 +315,6 @@ func sameHost(host, source string) bool {
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
 	return err == nil && err2 == nil && a.Unmap() == from.Addr().Unmap()
-}
-
-// setBody sets the body of a message and its Content-Type.
-func setBody(m sip.Message, kind string, body []byte) {
-	contentType := sip.ContentTypeHeader(kind)
-	m.AppendHeader(&contentType)
-	m.SetBody(body)
 }
 
 // send sends a request of the dialog and waits for its final response, for at most 32 s (RFC 3261, timers B and F). It answers challenges

@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"crypto/hmac"
@@ -7,7 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 )
 
 const (
@@ -57,12 +58,11 @@ type trunkState struct {
 	callers  map[string]int
 }
 
-func newGate(c *Config, now func() time.Time) *gate {
-	g := &gate{maxCalls: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
+func newGate(trunks []*Trunk, maxCalls int, now func() time.Time) *gate {
+	g := &gate{maxCalls: maxCalls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
 	_, _ = rand.Read(g.secret) // never fails
 	g.usedNonces.Period, g.provenAddrs.Period, g.earlyCancels.Period = nonceLifetime, provenAddressLifetime, earlyCancelWindow
-	for i := range c.Trunks {
-		t := &c.Trunks[i]
+	for _, t := range trunks {
 		begun := rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1)
 		g.trunks = append(g.trunks, &trunkState{Trunk: t, callRate: begun, callers: map[string]int{}})
 		g.passwords = g.passwords || len(t.From) == 0
@@ -125,16 +125,6 @@ func (g *gate) wasCancelled(invite *sip.Request) bool {
 	return ok
 }
 
-// inviteKey identifies an INVITE by the fields that its CANCEL repeats (RFC 3261, section 9.1), and by the source address of both. So an
-// attacker that knows a Call-ID cannot end the call.
-func inviteKey(req *sip.Request) [sha256.Size]byte {
-	from, _ := sourceOf(req)
-	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,
-		" ", branchOf(req), " ", from))
-}
-
-func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
-
 // ruling is the decision on a request outside a dialog.
 type ruling struct {
 	trunk      *trunkState // the matching trunk; nil if the request is refused
@@ -153,6 +143,9 @@ const (
 	ruleCancel   = "a CANCEL of another's call"
 	ruleCrowd    = "too many strangers"
 )
+
+// ruleOwner is the rule for a request within a call from an address that does not belong to the call.
+const ruleOwner = "a request of another's call"
 
 // admitRequest decides on a request outside a dialog: which of the given trunks it belongs to, or why it is refused.
 // Each nonce is accepted once.
@@ -289,18 +282,6 @@ func (g *gate) nonceMAC(data []byte, from netip.Addr) []byte {
 	return mac.Sum(nil)[:16]
 }
 
-// algorithms lists the digest algorithms of our challenges, strongest first.
-var algorithms = []string{"SHA-256", "MD5"}
-
-// algorithms returns the digest algorithms that the trunk's phones are offered. Some know only MD5, and give up if SHA-256 is offered too
-// (libre 1.0).
-func (t *Trunk) algorithms() []string {
-	if t.Digest != "" {
-		return []string{t.Digest}
-	}
-	return algorithms
-}
-
 func algorithmOf(c *digest.Credentials) string {
 	if c.Algorithm == "" {
 		return "MD5"
@@ -362,5 +343,41 @@ func (g *gate) releaseCall(t *trunkState, caller string) {
 	t.calls--
 	if t.callers[caller]--; t.callers[caller] <= 0 {
 		delete(t.callers, caller)
+	}
+}
+
+// contacts returns the numbers in our Contacts at the trunks where we are registered.
+func (g *gate) contacts() (list []phone.Number) {
+	for _, t := range g.trunks {
+		if t.Outbound != nil && t.Outbound.Register {
+			list = append(list, numberIn(t.Outbound.localURI("here")))
+		}
+	}
+	return list
+}
+
+// refusals counts and logs refused calls and packets.
+type refusals struct {
+	count     func(rule string)
+	strangers *rate.Limiter // limits log lines about strangers
+	log       *slog.Logger
+}
+
+func newRefusals(count func(rule string), log *slog.Logger) *refusals {
+	if count == nil {
+		count = func(string) {}
+	}
+	return &refusals{count, rate.NewLimiter(rate.Every(10*time.Second), 3), log}
+}
+
+// record counts a refusal and logs it. The log is rate-limited, so that strangers cannot fill the disk.
+func (r *refusals) record(what, rule, from string) {
+	switch rule {
+	case rulePassword, ruleAnswered, ruleStale:
+	default:
+		r.count("sip " + rule)
+	}
+	if rule != rulePassword && r.strangers.Allow() {
+		r.log.Warn(what, "rule", rule, "from", from)
 	}
 }

@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"crypto/tls"
@@ -13,22 +13,22 @@ import (
 	"voxgate/internal/filewatch"
 )
 
-// trunkTLS returns the TLS configuration for connections that we open. Its files are reloaded when they change.
-func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
+// Config returns the TLS configuration for connections that we open. Its files are reloaded when they change.
+func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.TLS.CA != "" {
-		authorities, err := filewatch.NewAuthorities(c.TLS.CA, x509.SystemCertPool, log)
+	if t.CA != "" {
+		authorities, err := filewatch.NewAuthorities(t.CA, x509.SystemCertPool, log)
 		if err != nil {
 			return nil, fmt.Errorf("tls.ca: %w", err)
 		}
 		// The standard check would use the authorities loaded at the start.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
-			return verifyServer(s, authorities.Current(), c.serverAddresses())
+			return verifyServer(s, authorities.Current(), serverAddresses(trunks))
 		}
 	}
-	if c.TLS.Cert != "" || c.TLS.Key != "" {
-		pair, err := filewatch.NewCertificate(c.TLS.Cert, c.TLS.Key, log)
+	if t.Cert != "" || t.Key != "" {
+		pair, err := filewatch.NewCertificate(t.Cert, t.Key, log)
 		if err != nil {
 			return nil, fmt.Errorf("tls.cert: %w", err)
 		}
@@ -38,10 +38,10 @@ func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 }
 
 // serverAddresses returns the trunk servers that are configured by IP address.
-func (c *Config) serverAddresses() (list []string) {
-	for i := range c.Trunks {
-		if o := c.Trunks[i].Outbound; o != nil {
-			server, err := parseURI(o.Server)
+func serverAddresses(trunks []*Trunk) (list []string) {
+	for _, t := range trunks {
+		if o := t.Outbound; o != nil {
+			server, err := ParseURI(o.Server)
 			if host := strings.Trim(server.Host, "[]"); err == nil {
 				if _, err := netip.ParseAddr(host); err == nil {
 					list = append(list, host)
@@ -76,8 +76,8 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []strin
 	return err
 }
 
-// config returns the TLS configuration of a listener. Its files are reloaded when they change.
-func (l *Listen) config(log *slog.Logger) (*tls.Config, error) {
+// Config returns the TLS configuration of a listener. Its files are reloaded when they change.
+func (l *Listen) Config(log *slog.Logger) (*tls.Config, error) {
 	pair, err := filewatch.NewCertificate(l.Cert, l.Key, log)
 	if err != nil {
 		return nil, fmt.Errorf("cert: %w", err)

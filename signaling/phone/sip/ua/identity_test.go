@@ -1,9 +1,8 @@
-package sip
+package ua
 
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/emiago/sipgo/sip"
 
@@ -72,7 +71,7 @@ func TestCallerAndCalledNumber(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		got := (&Server{gate: newGate(&Config{}, time.Now)}).partyOf(m.(*sip.Request), true)
+		got := partyOf(m.(*sip.Request), true, nil)
 		delete(got.Attributes, "call-id")
 		if len(got.Attributes) == 0 {
 			got.Attributes = nil
@@ -104,14 +103,14 @@ func TestTransferTargets(t *testing.T) {
 		if err := sip.ParseUri(c.contact, &contact); err != nil {
 			t.Fatal(err)
 		}
-		k := &call{trunk: &trunkState{Trunk: &Trunk{}}, dialog: &dialog{
+		k := &Call{trunk: &trunkState{Trunk: &Trunk{}}, dialog: &dialog{
 			remote: sip.ToHeader{Address: from}, target: contact,
 			source: "192.0.2.7:5060",
 		}}
 		if c.server != "" {
 			k.trunk.Outbound = &Outbound{Server: c.server}
 		}
-		if got, err := k.transferURI(c.target); err != nil || got.String() != c.want {
+		if got, err := k.TransferURI(c.target); err != nil || got.String() != c.want {
 			t.Errorf("%+v: %s %v", c, got.String(), err)
 		}
 	}

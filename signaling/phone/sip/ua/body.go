@@ -1,4 +1,4 @@
-package sip
+package ua
 
 import (
 	"bytes"
@@ -52,14 +52,14 @@ func (p *bodyPart) isSession() bool {
 
 // findBody returns the part of a message that has one of these types, or nil. A body without a type counts as the first of them. refused is
 // set if the message requires a part whose type or encoding is not supported.
-func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal) {
+func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
 	top := bodyPart{data: body, disposition: strings.ToLower(headerText(m, "Content-Disposition"))}
 	top.kind, top.params = splitType(headerText(m, "Content-Type", "c"))
-	unsupported := &refusal{
+	unsupported := &Refusal{
 		415, "Unsupported Media Type", "body: " + top.kind, []sip.Header{sip.NewHeader("Accept", accepted), sip.NewHeader("Accept-Encoding",
 			"identity")},
 	}
@@ -219,16 +219,6 @@ func parameterOf(params, name string) string {
 	return ""
 }
 
-// headerText returns the value of the first header with one of these names.
-func headerText(m sip.Message, names ...string) string {
-	for _, name := range names {
-		if list := m.GetHeaders(name); len(list) > 0 {
-			return strings.TrimSpace(list[0].Value())
-		}
-	}
-	return ""
-}
-
 // sessionIn returns the session description in a message, or nil.
 func sessionIn(m sip.Message) []byte {
 	if p, _ := findBody(m, typeSDP); p != nil {
@@ -238,7 +228,10 @@ func sessionIn(m sip.Message) []byte {
 }
 
 // checkBody returns a refusal if the body of a request is not supported, else nil.
-func checkBody(req *sip.Request) *refusal {
+func checkBody(req *sip.Request) *Refusal {
 	_, refused := findBody(req, typeSDP)
 	return refused
 }
+
+// accepted lists the supported types of bodies.
+const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeFragment + ", multipart/mixed"

@@ -1,11 +1,10 @@
-package sip
+package ua
 
 import (
 	"cmp"
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/emiago/sipgo/sip"
 
@@ -37,26 +36,6 @@ func parseAddresses(text string) (list []address) {
 	return list
 }
 
-// splitList splits a header at commas that are neither quoted nor inside a URI.
-func splitList(text string) (list []string) {
-	begin, inURI, inQuotes := 0, false, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inQuotes && c == '\\':
-			i++
-		case c == '"' && !inURI:
-			inQuotes = !inQuotes
-		case inQuotes:
-		case c == '<', c == '>':
-			inURI = c == '<'
-		case c == ',' && !inURI:
-			list = append(list, strings.TrimSpace(text[begin:i]))
-			begin = i + 1
-		}
-	}
-	return append(list, strings.TrimSpace(text[begin:]))
-}
-
 func indexOutsideQuotes(text string, want byte) int {
 	inQuotes := false
 	for i := 0; i < len(text); i++ {
@@ -79,30 +58,6 @@ func readDisplayName(text string) string {
 		text = text[1 : len(text)-1]
 	}
 	return unescapeName(text)
-}
-
-// unescapeName removes the backslashes of a quoted string, and makes it valid UTF-8.
-func unescapeName(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+1 < len(text) {
-			i++
-		}
-		b.WriteByte(text[i])
-	}
-	return validText(b.String())
-}
-
-// validText returns text as UTF-8, which SIP requires. Invalid text is decoded as ISO 8859-1: carriers copy names from ISDN.
-func validText(text string) string {
-	if utf8.ValidString(text) {
-		return text
-	}
-	var b strings.Builder
-	for i := range len(text) {
-		b.WriteRune(rune(text[i]))
-	}
-	return b.String()
 }
 
 // headerAddresses returns the values of all headers with a name.
@@ -165,12 +120,13 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 	})
 }
 
-// partyOf returns the caller and the called number. If asserted is true, an identity asserted by the network takes precedence over From.
-func (d *Server) partyOf(req *sip.Request, asserted bool) phone.Party {
+// partyOf returns the caller and the called number; see [calledNumber] for contacts. If asserted is true, an identity asserted by the
+// network takes precedence over From.
+func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Party {
 	from := req.From()
 	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
 	p := phone.Party{
-		Number: caller.number(), Name: phone.CallerName(caller.name), Verify: caller.verstat(), Called: d.calledNumber(req),
+		Number: caller.number(), Name: phone.CallerName(caller.name), Verify: caller.verstat(), Called: calledNumber(req, contacts),
 	}
 	if a, ok := assertedBy(req); asserted && ok {
 		p.Number, p.Name, p.Verify = a.number(), cmp.Or(phone.CallerName(a.name), p.Name), cmp.Or(a.verstat(), p.Verify)
@@ -205,14 +161,11 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered calls our Contact, and gives the number elsewhere: in
+// calledNumber returns the called number. A trunk where we are registered calls one of our contacts, and gives the number elsewhere: in
 // P-Called-Party-ID (RFC 7315, section 4.2), or in To.
-func (d *Server) calledNumber(req *sip.Request) phone.Number {
+func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	number := numberIn(req.Recipient)
-	isOurContact := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
-		return t.Outbound != nil && t.Outbound.Register && numberIn(t.Outbound.localURI("here")).Key() == number.Key()
-	})
-	if !isOurContact {
+	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {
 		return number
 	}
 	var called phone.Number
@@ -221,6 +174,3 @@ func (d *Server) calledNumber(req *sip.Request) phone.Number {
 	}
 	return cmp.Or(called, numberIn(req.To().Address), number)
 }
-
-// numberIn returns the number, or the name, in a URI.
-func numberIn(uri sip.Uri) phone.Number { return phone.ParseNumber(uri.String()) }

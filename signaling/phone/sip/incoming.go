@@ -1,0 +1,101 @@
+package sip
+
+import (
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/phone/sip/ua"
+)
+
+// serveCall runs an incoming call of a trunk to its end, unless it is refused.
+func (s *Server) serveCall(signals *ua.Call) {
+	c, refused := s.admitCall(signals)
+	if refused != nil {
+		signals.Refuse(refused)
+		s.phones.Release(signals)
+		return
+	}
+	s.runCall(c, c.ringIncoming)
+}
+
+// admitCall counts a call against the limits of its trunk, and gives it an agent and a media port.
+func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
+	party := signals.Party()
+	agent := phone.FindAgent(s.agents, protocolName, party.Called)
+	if agent == nil {
+		return nil, &ua.Refusal{Code: 404, Reason: "Not Found", Rule: "no agent: for " + phone.ClipField(party.Called)}
+	}
+	if !s.host.IsReady() {
+		return nil, refusalFor(bridge.ErrShutdown)
+	}
+	c := s.newCall(signals, agent, party)
+	var refused *ua.Refusal
+	if c.replaces, refused = s.findReplaced(signals); refused != nil {
+		return nil, refused
+	}
+	if offer := signals.Offer(); offer != nil {
+		if err := c.audio.ApplyOffer(offer); err != nil {
+			return nil, ua.NotAcceptable(err)
+		}
+	}
+	if rule := c.Reserve(party.Number.Key()); rule != "" {
+		return nil, busy(rule)
+	}
+	if err := c.audio.OpenPort(); err != nil {
+		return nil, busy("no port: " + err.Error())
+	}
+	if err := s.beginCall(c); err != nil {
+		c.audio.ClosePort()
+		return nil, refusalFor(bridge.ErrShutdown)
+	}
+	return c, nil
+}
+
+// busy refuses a call for now, by a rule.
+func busy(rule string) *ua.Refusal {
+	return (&ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: rule}).WithHeader("Retry-After", "10")
+}
+
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace only its own calls. It
+// blocks until that call has a conversation, for at most [Options.Timeout].
+func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
+	replaced, earlyOnly, refused := s.phones.FindReplaced(signals)
+	if replaced == nil {
+		return nil, refused
+	}
+	old := s.calls.find(replaced)
+	if old == nil {
+		return nil, &ua.Refusal{Code: 481, Reason: "Call/Transaction Does Not Exist", Rule: "replaces: there is no such call"}
+	}
+	select {
+	case <-old.sessionStarted:
+	case <-old.Ending():
+		return nil, &ua.Refusal{Code: 603, Reason: "Decline", Rule: "replaces: the call has ended"} // RFC 3891, section 3
+	case <-time.After(s.timeout):
+		return nil, &ua.Refusal{Code: 481, Reason: "Call/Transaction Does Not Exist", Rule: "replaces: the call has no conversation"}
+	}
+	if old.isBridged() || isClosed(old.conversation().Done()) {
+		return nil, &ua.Refusal{Code: 603, Reason: "Decline", Rule: "replaces: the call was handed over"}
+	}
+	if earlyOnly {
+		return nil, &ua.Refusal{Code: 486, Reason: "Busy Here", Rule: "replaces: the call was answered"}
+	}
+	return old, nil
+}
+
+// askOperator asks the operator's webhook what to do with a call, if one is configured. It returns a refusal, or nil.
+func (c *call) askOperator() *ua.Refusal {
+	if c.server.endpoint == nil {
+		return nil
+	}
+	d, refused := askWebhook(c.server.endpoint, c.ID(), c.trunk.Name, c.party)
+	if refused != nil || d.Agent == nil {
+		return refused
+	}
+	var err error
+	if c.agent, err = c.server.resolveAgent(*d.Agent, nil); err != nil {
+		return &ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: "webhook: its agent: " + err.Error()}
+	}
+	return nil
+}

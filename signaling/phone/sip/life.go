@@ -1,0 +1,286 @@
+package sip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/internal/crash"
+	"voxgate/signaling/phone"
+	sipmedia "voxgate/signaling/phone/sip/media"
+	"voxgate/signaling/phone/sip/ua"
+)
+
+// The life of a call has up to three parts: it rings, a conversation is held, and it may be bridged to another person. Each is one function
+// here, and returns why it ended.
+
+// beginCall adds a call to the calls that have begun. From now on its requests are served.
+func (s *Server) beginCall(c *call) error {
+	s.calls.add(c)
+	err := s.phones.Begin(c.Call)
+	if err != nil {
+		s.calls.remove(c)
+	}
+	return err
+}
+
+// runCall runs a call that has begun, from its ring to its end, and releases all that it holds.
+func (s *Server) runCall(c *call, ring func() error) {
+	started := time.Now()
+	var err error
+	defer func() {
+		c.Log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
+	}()
+	defer s.phones.Release(c.Call)
+	defer c.audio.ClosePort()
+	defer s.calls.remove(c)
+	crash.Run(c.Log, "sip call", func(e error) {
+		err = e
+		c.End(e)
+	}, func() { err = ring() })
+}
+
+// ringIncoming answers a call, and converses. With early media it converses while the call rings, and answers when the model speaks.
+func (c *call) ringIncoming() error {
+	refused := c.askOperator()
+	if c.IsCancelled() {
+		refused = refusalFor(ua.ErrCancelled)
+	}
+	if refused != nil {
+		c.Refuse(refused)
+		return errRefused
+	}
+	c.logBegin(string(c.party.Number), string(c.party.Called))
+	if err := c.Accept(); err != nil {
+		return err
+	}
+	var talked <-chan error // nil before the conversation begins
+	if c.replaces == nil {  // else there is nothing to wait for
+		early, err := c.Ring(c.trunk.EarlyMedia)
+		if err != nil {
+			return err
+		}
+		if early {
+			talked = c.startConversing()
+			select {
+			case <-c.modelSpoke: // the model is connected: from here on the call costs money
+			case err := <-talked:
+				err = cmp.Or(c.EndReason(), err)
+				c.Respond(refusalFor(err))
+				return err
+			}
+		}
+	}
+	err := c.EndReason()
+	if err != nil {
+		c.Respond(refusalFor(err))
+	} else {
+		err = c.Answer()
+	}
+	if err != nil {
+		c.End(err)
+		if talked != nil {
+			<-talked
+		}
+		return c.HangUp(err, reasonHeader)
+	}
+	if talked == nil {
+		talked = c.startConversing()
+	}
+	return c.HangUp(<-talked, reasonHeader)
+}
+
+// ringOutgoing dials, and converses once the call is answered. onRinging receives nil when the phone rings, or the error. It may be called
+// more than once.
+func (c *call) ringOutgoing(onRinging func(error)) error {
+	r, registry := c.outbound, &c.server.registry
+	err := c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
+		registry.setState(r, StateRinging)
+		onRinging(nil)
+	}})
+	if err != nil {
+		onRinging(cmp.Or(c.EndReason(), err))
+		return err
+	}
+	c.audio.DropReceived() // early media, such as a ringback tone, is not the person's voice
+	if err := c.Acknowledge(); err != nil {
+		onRinging(err)
+		return c.HangUp(err, reasonHeader)
+	}
+	registry.setState(r, StateAnswered)
+	onRinging(nil)
+	if err := c.ApplyAnswer(); err != nil {
+		return c.HangUp(err, reasonHeader)
+	}
+	return c.HangUp(<-c.startConversing(), reasonHeader)
+}
+
+// startConversing runs [call.converse]. The channel receives the reason for its end.
+func (c *call) startConversing() <-chan error {
+	talked := make(chan error, 1)
+	go crash.Run(c.Log, "sip call", func(err error) { talked <- err }, func() { talked <- c.converse() })
+	return talked
+}
+
+// converse holds the conversation of a call: with the model, or as a supervisor who listens to another. If the call is put through, it then
+// bridges the two people.
+func (c *call) converse() (err error) {
+	ctx, end := c.Context(context.Background())
+	defer end(nil)
+	switch {
+	case c.supervised != nil:
+		err = c.runSupervision()
+	case c.consultation == nil || c.consultation.brief != "":
+		open := c.open
+		phone.ConfigureSession(&open, c.agent, c.party)
+		open.Tools = c.tools()
+		if c.replaces != nil {
+			open.Replaces = c.replaces.conversation()
+		}
+		err = c.server.host.Serve(ctx, c, open)
+	}
+	switch {
+	case c.monitored != nil: // the agent may have left before them
+		return <-c.monitored.result
+	case c.partner != nil:
+		return c.bridge(c.partner)
+	case c.consultation != nil && err == nil:
+		close(c.consultation.accepted)
+		<-c.Ending() // for example, by the end of the bridge
+		return c.EndReason()
+	}
+	return err
+}
+
+// Serve implements bridge.Caller. It is the middle of [call.converse].
+func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
+	took := c.attachSession(s)
+	stop, err := c.audio.StartConversation(conversationAudio{c, s})
+	defer stop()
+	if err != nil {
+		return err
+	}
+	decisions := c.consultation.sources(c.keypad.Keys())
+	stopKeys := func() {}
+	if c.consultation == nil {
+		stopKeys = c.startKeypad(ctx)
+	}
+	defer stopKeys()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	if c.screen.isActive() {
+		c.screen.startClock()
+	} else if err := c.greetCaller(s, took); err != nil { // early media carries the greeting, too
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case c.partner = <-c.joining:
+			close(c.bridged)
+			stopKeys()
+			stop()
+			return c.monitorBridge(ctx, s)
+		case err := <-decisions.reported:
+			return err
+		case key := <-decisions.keys:
+			c.consultation.handleKey(key)
+		case <-decisions.silence:
+			return errColleagueSilent
+		case by := <-c.screen.outcome:
+			if err := c.handleAnsweredBy(s, by); err != nil {
+				return err
+			}
+		case <-c.screen.doubt:
+			if err := s.Do(bridge.Prompt{Instruction: amdQuestion}); err != nil {
+				return err
+			}
+		case <-c.screen.ready:
+			if err := c.leaveMessage(s); err != nil {
+				return err
+			}
+		case now := <-tick.C:
+			c.screen.checkTimeouts(now)
+			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// bridge connects two people until one of them hangs up or the call's time limit is reached.
+func (c *call) bridge(leg *call) error {
+	ctx, leave, err := c.server.host.RegisterWork(context.Background(), "telephones "+c.ID())
+	if err != nil { // the gateway is stopping, and the endpoint will end the calls
+		ctx, leave = context.Background(), func() {}
+	}
+	defer leave()
+	ctx, stop := context.WithTimeoutCause(ctx, time.Until(c.startedAt.Add(c.trunk.maxDuration())), bridge.ErrTimeLimit)
+	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c.Log.Info("call bridged", "with", leg.ID())
+	tapes, done := c.startRecorders(leg)
+	defer done()
+	var running sync.WaitGroup
+	for from, to := range map[*call]*call{c: leg, leg: c} {
+		running.Go(func() {
+			crash.Run(c.Log, "sip media", end, func() { end(cmp.Or(from.audio.RelayTo(ctx, to.audio, tapes, from == c), errPartner)) })
+		})
+		running.Go(func() {
+			defer crash.Recover(c.Log, "sip call", end)
+			end(from.watchBridge(ctx, func(key byte) {
+				if err := to.audio.SendDigits(ctx, string(key)); err != nil {
+					from.Log.Warn("DTMF digit not relayed", "err", err)
+				}
+			}))
+		})
+	}
+	running.Wait()
+	if err = context.Cause(ctx); errors.Is(err, ua.ErrHungUp) {
+		err = errPartner
+	}
+	leg.End(err)
+	return err
+}
+
+// startRecorders returns what receives the audio of a bridge: the agent, if it listens, and a recording, if the conversation before was
+// recorded. end finishes the recording.
+func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
+	if c.monitored != nil {
+		tapes = append(tapes, &c.monitored.both)
+	}
+	if leg.consultation.isRecorded {
+		f, end, err := c.server.host.RecordBridged(c.conversation())
+		if err == nil {
+			return append(tapes, f), end
+		}
+		c.Log.Error("recording", "err", err)
+	}
+	return tapes, func() {}
+}
+
+// watchBridge keeps alive a call without a conversation until ctx is done. It passes pressed keys to press. It returns why the call must
+// end.
+func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.Ending():
+			return c.EndReason()
+		case key := <-c.keypad.Keys():
+			press(key)
+		case now := <-tick.C:
+			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package sip
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/phone/sip/ua"
+)
+
+const (
+	defaultRingSeconds = 60  // seconds
+	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
+	// maxOutboundCalls bounds the remembered outgoing calls: a new one replaces the oldest that has ended.
+	maxOutboundCalls = 1000
+)
+
+// Dial is the request for an outgoing call.
+type Dial struct {
+	To          string            `json:"to"`          // the number to call
+	Trunk       string            `json:"trunk"`       // name of the trunk to use
+	From        string            `json:"from"`        // caller ID, one of the trunk's outbound.callers; default outbound.from
+	RingSeconds int               `json:"ringSeconds"` // limit on ringing, at most 180; default 60
+	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
+	Agent       agents.Choice     `json:"agent"`       // the agent that talks
+	Variables   map[string]string `json:"variables"`   // values for the agent's prompt
+	Machine     *Machine          `json:"machine"`     // settings of answering-machine detection; nil disables it
+	Supervise   string            `json:"supervise"`   // conversation to listen to and maybe take over; if empty, the agent talks
+	// IdempotencyKey identifies the request: a repeated one with the same server key returns the first call.
+	IdempotencyKey string `json:"idempotencyKey"`
+}
+
+// The states of an outgoing call. The last five are final.
+const (
+	StateDialling = "dialling"
+	StateRinging  = "ringing"
+	StateAnswered = "answered"
+	StateEnded    = "ended" // after it was answered
+	StateBusy     = "busy"
+	StateNoAnswer = "no-answer"
+	StateCanceled = "canceled" // by the backend, before it was answered
+	StateFailed   = "failed"
+)
+
+// CallStatus is the status of an outgoing call.
+type CallStatus struct {
+	ID         string `json:"id"` // its Call-ID
+	Trunk      string `json:"trunk"`
+	To         string `json:"to"`
+	State      string `json:"state"`                // one of the State constants
+	SIP        int    `json:"sip,omitempty"`        // status code of the refusal
+	RetryAfter int    `json:"retryAfter,omitempty"` // seconds, as demanded by a refusal
+	Reason     string `json:"reason,omitempty"`     // why the call ended, with the text of the other side's Reason header
+	AnsweredBy string `json:"answeredBy,omitempty"` // with AMD: "person", "machine", "menu", "fax" or "silence"
+	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", if the call was answered
+	Session    string `json:"sessionId,omitempty"`  // ID of its session
+	Change     int    `json:"change"`               // counts the changes of the status, since reports may arrive out of order
+
+	StartedAt  time.Time  `json:"startedAt"`
+	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
+	EndedAt    *time.Time `json:"endedAt,omitempty"`
+	Seconds    float64    `json:"seconds,omitempty"` // from the answer to the end
+}
+
+// outboundCall is the entry of an outgoing call in the registry.
+type outboundCall struct {
+	key  string // the server key that requested it
+	dial Dial
+	menu phone.Menu
+
+	ready  chan struct{} // closed once call is set, or dialling has failed
+	call   placedCall    // nil until placed, and if dialling failed
+	status CallStatus
+}
+
+// placedCall is a call, as the registry sees it.
+type placedCall interface {
+	End(reason error)
+	sessionID() string // empty before the conversation begins
+}
+
+func newOutboundCall(key string, what Dial) *outboundCall {
+	return &outboundCall{
+		key: key, dial: what, ready: make(chan struct{}),
+		status: CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()},
+	}
+}
+
+func (r *outboundCall) ringTimeout() time.Duration {
+	seconds := r.dial.RingSeconds
+	if seconds == 0 {
+		seconds = defaultRingSeconds
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// callRegistry holds the outgoing calls, in the order in which they began.
+type callRegistry struct {
+	tell func(CallStatus) // receives each change of status; may be nil
+
+	mu   sync.Mutex
+	list []*outboundCall
+}
+
+// addCall adds an entry, or returns the existing one with the same key and idempotency key; then fresh is false.
+func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if what.IdempotencyKey != "" {
+		for _, r := range l.list {
+			if r.key == key && r.dial.IdempotencyKey == what.IdempotencyKey {
+				return r, false
+			}
+		}
+	}
+	r = newOutboundCall(key, what)
+	if len(l.list) >= maxOutboundCalls {
+		over := slices.IndexFunc(l.list, func(r *outboundCall) bool { return r.status.EndedAt != nil })
+		if over >= 0 {
+			l.list = slices.Delete(l.list, over, over+1)
+		}
+	}
+	l.list = append(l.list, r)
+	return r, true
+}
+
+// dropCall removes the entry of a call that was not placed, so that it can be tried again.
+func (l *callRegistry) dropCall(r *outboundCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.call == nil {
+		l.list = slices.DeleteFunc(l.list, func(o *outboundCall) bool { return o == r })
+		close(r.ready)
+	}
+}
+
+// setCall sets the call of an entry, and its Call-ID.
+func (l *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.call, r.status.ID = c, id
+	close(r.ready)
+}
+
+// findCall returns a call of a server key.
+func (l *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.list {
+		if r.key == key && r.status.ID == id {
+			return r.call, r.currentStatus(), true
+		}
+	}
+	return nil, CallStatus{}, false
+}
+
+// currentStatus returns the status, with the session ID. Needs the registry's mu.
+func (r *outboundCall) currentStatus() CallStatus {
+	r.status.Session = r.call.sessionID()
+	return r.status
+}
+
+// setState sets the state of a call that has progressed.
+func (l *callRegistry) setState(r *outboundCall, state string) {
+	l.changeStatus(r, func(s *CallStatus) {
+		s.State = state
+		if state == StateAnswered {
+			now := time.Now().UTC()
+			s.AnsweredAt = &now
+		}
+	})
+}
+
+// setEnded sets the final status of a call: err ended it, and why is the reason for which it was to end, if any.
+func (l *callRegistry) setEnded(r *outboundCall, err, why error) {
+	l.changeStatus(r, func(s *CallStatus) {
+		now := time.Now().UTC()
+		s.EndedAt, s.Reason = &now, endReasonText(err)
+		var refused *ua.RefusedError
+		switch {
+		case s.State == StateAnswered:
+			s.State, s.HungUpBy = StateEnded, "us"
+			s.Seconds = now.Sub(*s.AnsweredAt).Round(time.Millisecond).Seconds()
+			if errors.Is(err, ua.ErrHungUp) {
+				s.HungUpBy = "them"
+			}
+		case errors.Is(why, ua.ErrNoAnswer):
+			s.State, s.Reason = StateNoAnswer, ua.ErrNoAnswer.Error()
+		case errors.Is(why, ua.ErrCancelled), errors.Is(why, errByBackend):
+			s.State, s.Reason = StateCanceled, why.Error()
+		case errors.As(err, &refused):
+			s.State, s.SIP, s.Reason, s.RetryAfter = StateFailed, refused.Status, refused.Reason, int(refused.RetryAfter.Seconds())
+			switch refused.Status {
+			case 486, 600: // Busy Here, Busy Everywhere
+				s.State = StateBusy
+			case 408, 480: // Request Timeout, Temporarily Unavailable
+				s.State = StateNoAnswer
+			}
+		default:
+			s.State = StateFailed
+		}
+		r.dial = Dial{IdempotencyKey: r.dial.IdempotencyKey} // drop the prompt, it is not needed any more
+	})
+}
+
+// colleagueError returns the reason why a colleague did not take a call: why, if it was to end for a reason.
+func (l *callRegistry) colleagueError(r *outboundCall, why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	status := r.status
+	switch {
+	case errors.Is(why, ua.ErrHungUp):
+		return errors.New("the colleague has hung up")
+	case errors.Is(why, ua.ErrNoAnswer):
+		return errors.New("the colleague was not reached: " + why.Error())
+	case why != nil:
+		return why
+	case status.State == StateEnded:
+		return errors.New(status.Reason)
+	}
+	return fmt.Errorf("the colleague was not reached: %s: %s", status.State, status.Reason)
+}
+
+// endReasonText returns the reason for the end of a call, for the backend.
+func endReasonText(err error) string {
+	reason := bridge.Reason(err)
+	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // an error of this package
+		return err.Error()
+	}
+	return reason
+}
+
+func (l *callRegistry) changeStatus(r *outboundCall, f func(*CallStatus)) {
+	l.mu.Lock()
+	f(&r.status)
+	r.status.Change++
+	status := r.currentStatus()
+	l.mu.Unlock()
+	if l.tell != nil {
+		l.tell(status)
+	}
+}

@@ -1,0 +1,227 @@
+package ua
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+const (
+	DefaultTimeout        = 32 * time.Second       // 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
+	retransmitInterval    = 500 * time.Millisecond // T1
+	maxRetransmitInterval = 4 * time.Second        // T2
+)
+
+// Accept notes a CANCEL from now on. It returns [ErrCancelled] if one has come already, and was responded to.
+func (c *Call) Accept() error {
+	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
+		return ErrCancelled
+	}
+	return nil
+}
+
+// IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
+func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
+
+// Ring sends the provisional response. If early media is wanted and possible, it has our session description, and hasMedia is true. It
+// blocks until a reliable response is acknowledged.
+func (c *Call) Ring(early bool) (hasMedia bool, err error) {
+	req := c.dialog.invite
+	must := requiresOption(req, "100rel")
+	rings := c.dialog.buildResponse(req, 180, "Ringing")
+	switch offered := sessionIn(req) != nil; {
+	case !offered && must: // it would carry our offer, and its PRACK the answer
+		return false, nil
+	case !offered || !early:
+		return false, c.sendReliable(rings, must)
+	}
+	must = supportsOption(req, "100rel")
+	rings = c.dialog.buildResponse(req, 183, "Session Progress")
+	setBody(rings, typeSDP, c.Media.LocalDescription())
+	return true, c.sendReliable(rings, must)
+}
+
+// sendReliable sends a provisional response. If must is true the response is reliable: it is repeated, and
+// sendReliable blocks, until it is acknowledged.
+func (c *Call) sendReliable(res *sip.Response, must bool) error {
+	req, tx := c.dialog.invite, c.tx
+	if !must {
+		_ = tx.Respond(res) // if this fails, the final response has the same content
+		return nil
+	}
+	c.mu.Lock()
+	c.reliable.invite = strings.ToUpper(req.CSeq().Value())
+	if c.reliable.number == 0 {
+		c.reliable.number = rand.Uint32N(1 << 31) // RFC 3262, section 3
+	}
+	c.reliable.number++
+	number := c.reliable.number
+	c.mu.Unlock()
+	res.AppendHeader(sip.NewHeader("Require", "100rel"))
+	res.AppendHeader(sip.NewHeader("RSeq", fmt.Sprint(number)))
+	_, err := c.sendUntilAcked(res, tx, c.reliable.acked)
+	switch {
+	case errors.Is(err, errNoACK):
+		_ = tx.Respond(c.dialog.buildResponse(req, 504, "Server Time-out"))
+		return errNoPRACK
+	case errors.Is(err, ErrHungUp): // by BYE, which may come before our final response (RFC 3261, section 15.1.2)
+		_ = tx.Respond(c.dialog.buildResponse(req, 487, "Request Terminated"))
+	}
+	return err
+}
+
+// Answer answers the call, and blocks until that is acknowledged.
+func (c *Call) Answer() error {
+	req := c.dialog.invite
+	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
+	setBody(res, typeSDP, c.Media.LocalDescription())
+	body, err := c.sendUntilAcked(res, c.tx, c.acked)
+	if err != nil {
+		return err
+	}
+	if sessionIn(req) == nil { // the offer was ours
+		if err := c.Media.ApplyAnswer(body); err != nil {
+			return err
+		}
+	}
+	<-c.changing // from now on the agreement can change
+	close(c.answerAcked)
+	return nil
+}
+
+// sendUntilAcked repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or
+// after [Options.Timeout].
+func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
+	if isClosed(c.ending) {
+		return nil, c.EndReason()
+	}
+	select {
+	case <-c.acked: // of an abandoned response
+	default:
+	}
+	c.awaitedACK.Store(res.CSeq().SeqNo)
+	defer c.awaitedACK.Store(0)
+	if err := tx.Respond(res); err != nil {
+		return nil, err
+	}
+	timeout := time.NewTimer(c.core.timeout)
+	defer timeout.Stop()
+	pause := retransmitInterval
+	again := time.NewTimer(pause)
+	defer again.Stop()
+	for {
+		select {
+		case body := <-acked:
+			return body, nil
+		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
+			return sessionIn(ack), nil
+		case <-c.ending: // a BYE may overtake the ACK
+			return nil, c.EndReason()
+		case <-timeout.C:
+			return nil, errNoACK
+		case <-again.C:
+			_ = c.core.server.WriteResponse(res)
+			pause = min(2*pause, maxRetransmitInterval)
+			again.Reset(pause)
+		}
+	}
+}
+
+// onAck handles the ACK of our newest response. A repeated ACK of an older one must not be mistaken for it.
+func (c *Call) onAck(req *sip.Request) {
+	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
+		trySend(c.acked, sessionIn(req))
+	}
+}
+
+// onPrack handles the acknowledgement of a provisional response.
+func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
+	text := ""
+	if h := req.GetHeader("RAck"); h != nil {
+		text = h.Value()
+	}
+	number, invite, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseUint(number, 10, 32)
+	c.mu.Lock()
+	isPending := err == nil && c.reliable.number > 0 && uint32(n) == c.reliable.number &&
+		strings.ToUpper(strings.TrimSpace(invite)) == c.reliable.invite
+	c.mu.Unlock()
+	refused := checkBody(req)
+	switch {
+	case !isPending:
+		_ = tx.Respond(c.dialog.buildResponse(req, 481, "Call/Transaction Does Not Exist"))
+		return
+	case refused != nil:
+		c.respond(tx, req, refused)
+	case sessionIn(req) != nil: // another offer before the first is answered
+		_ = tx.Respond(c.dialog.buildResponse(req, 488, "Not Acceptable Here"))
+	default:
+		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
+	}
+	trySend(c.reliable.acked, nil) // unless acknowledged already
+}
+
+// handleMediaChange handles a re-INVITE or an UPDATE, which may change the agreement.
+func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
+	select { // a request right behind an ACK may be read before it
+	case c.changing <- struct{}{}:
+		defer func() { <-c.changing }()
+	case <-time.After(retransmitInterval):
+		_ = tx.Respond(c.dialog.buildResponse(req, 491, "Request Pending"))
+		return
+	}
+	if refused := checkBody(req); refused != nil {
+		c.respond(tx, req, refused)
+		return
+	}
+	offer := sessionIn(req)
+	describes := offer != nil || req.Method == sip.INVITE
+	isOurOffer := describes && offer == nil // the offer is ours
+	if describes && !isOurOffer {
+		if err := c.Media.ApplyOffer(offer); err != nil {
+			c.respond(tx, req, NotAcceptable(err))
+			return
+		}
+	}
+	c.dialog.setTarget(req.Contact())
+	c.noteRefresh()
+	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
+	switch {
+	case isOurOffer:
+		setBody(res, "application/sdp", c.Media.BuildReoffer())
+	case describes:
+		setBody(res, "application/sdp", c.Media.LocalDescription())
+	}
+	body, err := deliver(res)
+	if isOurOffer && err == nil && len(body) > 0 {
+		err = c.Media.ApplyAnswer(body)
+	}
+	if err != nil {
+		c.End(err)
+	}
+}
+
+func (c *Call) onReinvite(req *sip.Request, tx sip.ServerTransaction) {
+	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return c.sendUntilAcked(res, tx, c.acked) })
+}
+
+func (c *Call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
+	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
+}
+
+// onInfo accepts a DTMF digit. No INFO package of RFC 6086 exists for digits, but phones send them so.
+func (c *Call) onInfo(req *sip.Request, tx sip.ServerTransaction) {
+	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
+	if part != nil && !c.OnDigit(part.kind, string(part.data)) {
+		refused = &Refusal{Code: 415, Reason: "Unsupported Media Type"}
+	}
+	if refused == nil {
+		refused = &Refusal{Code: 200, Reason: "OK"}
+	}
+	c.respond(tx, req, refused)
+}

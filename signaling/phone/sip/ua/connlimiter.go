@@ -1,0 +1,59 @@
+package ua
+
+import (
+	"net"
+	"time"
+
+	"voxgate/signaling/phone"
+)
+
+// StrangerTime bounds how long a TCP or TLS connection from an unknown address may exist without a call.
+const StrangerTime = 10 * time.Second
+
+// connLimiter is a TCP listener for sipgo that limits connections and survives failures of Accept. sipgo itself stops at the first failure,
+// and never closes idle connections.
+type connLimiter struct{ *phone.Acceptor }
+
+func limitConns(l net.Listener, g *gate, r *refusals) connLimiter {
+	rule, places := ruleStranger, 0
+	if g.passwords || g.elsewhere {
+		rule, places = ruleCrowd, phone.MaxUnverifiedConns
+	}
+	return connLimiter{&phone.Acceptor{
+		Listener: l, IsKnown: g.isTrunkAddress, Unverified: make(chan struct{}, places),
+		OnRefused: func(from net.Addr) { r.record("connection closed", rule, from.String()) },
+		OnError: func(why error) {
+			if r.strangers.Allow() {
+				r.log.Error("accepting a connection failed", "at", l.Addr(), "err", why)
+			}
+		},
+	}}
+}
+
+// Accept implements net.Listener.
+func (e connLimiter) Accept() (net.Conn, error) {
+	conn, known, err := e.Next()
+	if err != nil || known == nil {
+		return conn, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(StrangerTime))
+	return &unverifiedConn{conn, known}, nil
+}
+
+// unverifiedConn is a connection from an address that belongs to no trunk.
+type unverifiedConn struct {
+	net.Conn
+	verified func()
+}
+
+// Close implements net.Conn.
+func (s *unverifiedConn) Close() error {
+	s.verified()
+	return s.Conn.Close()
+}
+
+// markVerified stops counting the connection as unverified, and removes its deadline.
+func (s *unverifiedConn) markVerified() {
+	s.verified()
+	_ = s.SetDeadline(time.Time{})
+}

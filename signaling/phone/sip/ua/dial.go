@@ -1,0 +1,226 @@
+package ua
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/internal/crash"
+	"voxgate/signaling/phone"
+)
+
+// DialOptions configure the dialling of a call.
+type DialOptions struct {
+	Timeout time.Duration     // limit on ringing
+	Headers map[string]string // of the INVITE
+	// OnRinging is called at most once, when the phone rings.
+	OnRinging func()
+}
+
+// Dial sends the INVITE, with credentials if challenged, and waits until the call is answered. Otherwise it returns why not: for example a
+// [RefusedError].
+func (c *Call) Dial(o DialOptions) (err error) {
+	if c.lookupErr != nil {
+		return fmt.Errorf("%w: %w", errUnknown, c.lookupErr)
+	}
+	c.answer, err = c.sendInvites(&o)
+	return err
+}
+
+// Acknowledge acknowledges the answer to the INVITE.
+func (c *Call) Acknowledge() error { return c.dialog.sendAck(c.answer.CSeq().SeqNo) }
+
+// ApplyAnswer applies what the answer to the INVITE says about media and the session timer.
+func (c *Call) ApplyAnswer() error {
+	answer := sessionIn(c.answer)
+	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
+		answer = c.earlySDP.answerFor(c.answer)
+	}
+	if err := c.Media.ApplyAnswer(answer); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.timer = agreedRefresh(c.answer)
+	c.mu.Unlock()
+	<-c.changing // from now on the agreement can change
+	return nil
+}
+
+// sendInvites sends the INVITE, again if challenged, redirected or to another server, and waits for its final response.
+func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
+	defer cancel()
+	var auth passwordAnswers
+	moved := false
+	var more []sip.Header
+	for { // each server, and the target of a redirection, may challenge
+		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
+		setBody(req, "application/sdp", c.Media.LocalDescription())
+		headers := auth.authHeaders(c.dialog.login, req)
+		for _, h := range headers {
+			req.AppendHeader(h)
+		}
+		for _, h := range more {
+			req.AppendHeader(h)
+		}
+		for name, value := range o.Headers {
+			req.AppendHeader(sip.NewHeader(name, value))
+		}
+		res, err := c.sendInvite(ctx, req, o.OnRinging)
+		switch {
+		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
+			c.Log.Info("trying the next server", "server", c.dialog.servers[0])
+			auth = passwordAnswers{}
+			continue
+		case err != nil:
+			return nil, err
+		case res.IsSuccess():
+			c.dialog.mu.Lock()
+			c.dialog.proof = headers
+			c.dialog.mu.Unlock()
+			return res, nil
+		case !moved && c.followRedirect(ctx, res):
+			moved, auth = true, passwordAnswers{}
+			continue
+		case res.StatusCode == 422 && more == nil: // RFC 4028, section 7.3
+			if least, err := strconv.Atoi(headerText(res, "Min-SE")); err == nil && least > 0 {
+				more = []sip.Header{sip.NewHeader("Session-Expires", strconv.Itoa(least)), sip.NewHeader("Min-SE", strconv.Itoa(least))}
+				continue
+			}
+		}
+		if !auth.addChallenges(c.dialog.login, res) {
+			return nil, refusedBy(res)
+		}
+	}
+}
+
+// followRedirect makes the dialog follow a 3xx by the same trunk, if the new number is allowed. It uses the number of the best Contact (RFC
+// 3261, section 8.1.3.4) or, for 305, the Contact as proxy for the same number.
+func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
+	if res.StatusCode/100 != 3 {
+		return false
+	}
+	for _, contact := range contactsIn(res) {
+		if res.StatusCode == 305 {
+			servers, err := c.core.resolveServers(ctx, contact.Address, c.dialog.transport)
+			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another server's
+				continue
+			}
+			c.Log.Info("call redirected", "proxy", phone.ClipField(hostPort(contact.Address)))
+			c.dialog.mu.Lock()
+			c.dialog.servers = servers
+			c.dialog.mu.Unlock()
+			return true
+		}
+		number := numberIn(contact.Address)
+		if number == "" || !number.Matches(c.trunk.Outbound.To) || HasURIDelimiters(string(number)) {
+			continue
+		}
+		c.Log.Info("call redirected", "to", phone.ClipField(number))
+		c.dialog.mu.Lock()
+		c.dialog.target.User = string(number)
+		c.dialog.mu.Unlock()
+		return true
+	}
+	return false
+}
+
+// serverTimeout bounds the silence of a server, after which the next one of its name is tried. By then an INVITE is sent four times, at 0,
+// 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+const serverTimeout = 4 * time.Second
+
+var errSilent = errors.New("the server does not answer")
+
+// sendInvite sends one INVITE and waits for its final response. It returns [errSilent] if the server does not answer. A
+// call that is given up is cancelled, and has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section
+// 9.1). sipgo itself waits without limit after a provisional response.
+func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func()) (*sip.Response, error) {
+	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
+	}
+	defer tx.Terminate()
+	var serverTimer, cancelDeadline <-chan time.Time // serverTimer is nil without another server, cancelDeadline until the call is given up
+	if len(c.dialog.servers) > 1 {
+		serverTimer = time.After(serverTimeout)
+	}
+	var stopping <-chan struct{}
+	hasResponse, isRinging := false, false
+	ending, ctxDone := c.ending, ctx.Done()
+	giveUp := func() {
+		ending, ctxDone, serverTimer = nil, nil, nil
+		cancelDeadline, stopping = time.After(c.core.timeout), c.core.closing
+		c.sendCancel(req)
+	}
+	for {
+		select {
+		case res := <-tx.Responses():
+			serverTimer, hasResponse = nil, true
+			switch {
+			case res.IsSuccess():
+				// Before the transaction ends: otherwise an immediate repetition would be taken for the answer of another phone.
+				c.dialog.handleAnswer(res)
+				if ctxDone == nil { // it was answered while we gave up
+					_ = c.dialog.sendAck(res.CSeq().SeqNo)
+					c.dialog.sendBye("")
+					return nil, ErrCancelled
+				}
+				return res, nil
+			case !res.IsProvisional():
+				return res, nil
+			}
+			c.earlySDP.addAnswer(res)
+			if res.StatusCode >= 180 && !isRinging {
+				isRinging = true
+				onRinging()
+			}
+		case <-serverTimer:
+			return nil, errSilent
+		case <-tx.Done():
+			if !hasResponse && ctxDone != nil {
+				return nil, fmt.Errorf("%w: %w", errSilent, cmp.Or(tx.Err(), error(ErrCancelled)))
+			}
+			return nil, cmp.Or(tx.Err(), error(ErrCancelled))
+		case <-ending:
+			giveUp()
+		case <-ctxDone:
+			c.End(ErrNoAnswer)
+			giveUp()
+		case <-stopping:
+			stopping, cancelDeadline = nil, time.After(byeTimeout)
+		case <-cancelDeadline:
+			return nil, ErrCancelled
+		}
+	}
+}
+
+// sendCancel sends the CANCEL of an INVITE, in the background.
+func (c *Call) sendCancel(invite *sip.Request) {
+	req := sip.NewRequest(sip.CANCEL, invite.Recipient)
+	for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {
+		sip.CopyHeaders(name, invite, req)
+	}
+	req.AppendHeader(&sip.CSeqHeader{SeqNo: invite.CSeq().SeqNo, MethodName: sip.CANCEL})
+	req.SetTransport(invite.Transport())
+	req.SetDestination(invite.Destination())
+	req.SetBody(nil)
+	req.Laddr = invite.Laddr
+	c.core.running.Go(func() {
+		defer crash.Recover(c.Log, "sip call", c.End)
+		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
+		defer stop()
+		_, _ = transact(ctx, c.dialog.client, req)
+	})
+}
+
+// HasURIDelimiters reports whether a number has characters that would change the meaning of a URI.
+func HasURIDelimiters(number string) bool { return strings.ContainsAny(number, notInNumber) }
+
+// notInNumber are the characters that would change the meaning of a number in a URI.
+const notInNumber = "<>\"@;? \r\n"

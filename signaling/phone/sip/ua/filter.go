@@ -1,0 +1,142 @@
+package ua
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// packetFilter drops packets before sipgo stores anything about them.
+type packetFilter struct {
+	core      *core
+	calls     *callTable
+	registrar *registrar
+}
+
+// filterPacket drops packets that no authorized caller can have sent, before anything is stored about them.
+func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
+	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
+	if err != nil {
+		return nil, nil
+	}
+	from := netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	switch {
+	case f.calls.hasStopped():
+		return nil, nil
+	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && f.isForeignCancel(from, data):
+		f.core.refusals.record("packet dropped", ruleCancel, from.String())
+		return nil, nil
+	case p.Transport != "UDP":
+		if data = f.withoutForeignCancel(from, data); len(data) == 0 {
+			return nil, nil
+		}
+	}
+	switch {
+	case f.core.gate.isKnown(from):
+		return data, nil
+	case !f.core.gate.passwords && !f.core.gate.elsewhere:
+		f.core.refusals.record("packet dropped", ruleStranger, from.String())
+		return nil, nil
+	case p.Transport != "UDP": // the library forgets an address with its connection
+		return data, nil
+	case f.isAllowedPacket(from, p.LocalAddr, data):
+		return data, nil
+	}
+	return nil, nil
+}
+
+// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
+func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
+	m, err := sip.ParseMessage(data)
+	req, ok := m.(*sip.Request)
+	if err != nil || !ok || req.From() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
+		return true
+	}
+	req.SetSource(from.String())
+	return f.calls.hasForeignInvite(req)
+}
+
+// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an
+// existing call or registration, or authenticate. A call without credentials is challenged here and not by sipgo, which
+// stores each address that it reads from for as long as it runs. RFC 3261, section 8.2.7, describes such a stateless
+// server.
+func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
+	m, err := sip.ParseMessage(data)
+	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
+		return false
+	}
+	if res, ok := m.(*sip.Response); ok {
+		return f.isExpectedResponse(res)
+	}
+	req := m.(*sip.Request)
+	if req.To().Params.Has("tag") {
+		c := f.calls.findDialog(req)
+		if c == nil {
+			return false
+		}
+		ok, res := c.checkPacketOwner(req, from)
+		if res != nil {
+			f.writeShortResponse(by, from, res, data)
+		}
+		return ok
+	}
+	if !f.core.gate.passwords || req.Method != sip.INVITE || !req.From().Params.Has("tag") {
+		f.core.refusals.record("packet dropped", ruleStranger, from.String())
+		return false
+	}
+	req.SetSource(from.String())
+	r := f.core.gate.authenticatePacket(req, from, f.core.gate.trunks)
+	if r.trunk != nil {
+		return true
+	}
+	f.core.refusals.record("call refused", r.rule, from.String())
+	if res := f.core.gate.refusalResponse(r, req, from.Addr()); res != nil {
+		f.writeShortResponse(by, from, res, data)
+	}
+	return false
+}
+
+// isExpectedResponse reports whether a response belongs to one of our requests.
+func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
+	tag := res.From().Params.GetOr("tag", "")
+	_, registers := f.registrar.tags.Load(tag)
+	return registers || f.calls.find(tag) != nil
+}
+
+// maxReplyRatio bounds the length of a response to a stranger, relative to the request: with a spoofed source, its victim would get the
+// response.
+const maxReplyRatio = 3
+
+// writeShortResponse sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is
+// shortened to one algorithm.
+func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
+	most := maxReplyRatio * len(packet)
+	if len(res.String()) > most {
+		offers := res.GetHeaders("WWW-Authenticate")
+		for len(offers) > 1 && len(res.String()) > most {
+			res.RemoveHeader("WWW-Authenticate") // removes the first of them
+			offers = offers[1:]
+		}
+	}
+	if len(res.String()) <= most {
+		f.core.writeResponse(by, to, res)
+	}
+}
+
+// withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, since sipgo checks only the branch.
+// Partial messages from a trunk are passed on.
+func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
+	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
+	if begin < 0 || begin > 0 && data[begin-1] != '\n' {
+		return data
+	}
+	const end = "\r\n\r\n"
+	whole := bytes.Index(data[begin:], []byte(end))
+	if whole < 0 && f.core.gate.isKnown(from) || whole >= 0 && !f.isForeignCancel(from, data[begin:begin+whole+len(end)]) {
+		return data
+	}
+	f.core.refusals.record("message dropped", ruleCancel, from.String())
+	return data[:begin]
+}

@@ -1,0 +1,77 @@
+package ua
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxNames bounds the cached names, and nameLife their time in the cache.
+const (
+	maxNames = 1000
+	nameLife = time.Minute
+)
+
+// nameCache caches the addresses of hosts in route sets. They are resolved in the background, because packets must not wait.
+type nameCache struct {
+	resolver *net.Resolver
+	running  sync.WaitGroup
+
+	mu   sync.Mutex
+	list map[string]*resolvedName
+}
+
+type resolvedName struct {
+	addresses  []netip.Addr
+	lookedUpAt time.Time
+	isPending  bool
+}
+
+// hasAddress reports whether one of the hosts is known to have the given address. Unknown names are resolved for the next packet.
+func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
+	for _, host := range hosts {
+		if slices.Contains(n.addressesOf(host), from) {
+			ok = true
+		}
+	}
+	return ok
+}
+
+// addressesOf returns the cached addresses of a host, and resolves it in the background if they are missing or old.
+func (n *nameCache) addressesOf(host string) []netip.Addr {
+	host = strings.ToLower(host)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.list[host]
+	if one == nil {
+		if n.list == nil || len(n.list) >= maxNames {
+			n.list = map[string]*resolvedName{}
+		}
+		one = &resolvedName{}
+		n.list[host] = one
+	}
+	if !one.isPending && time.Since(one.lookedUpAt) > nameLife {
+		one.isPending = true
+		n.running.Go(func() { n.lookUp(host, one) })
+	}
+	return one.addresses
+}
+
+func (n *nameCache) lookUp(host string, one *resolvedName) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	list, err := n.resolver.LookupNetIP(ctx, "ip", host)
+	for i := range list {
+		list[i] = list[i].Unmap()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one.isPending, one.lookedUpAt = false, time.Now()
+	if err == nil {
+		one.addresses = list
+	}
+}

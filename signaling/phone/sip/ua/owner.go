@@ -1,0 +1,102 @@
+package ua
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
+)
+
+// mayCome reports whether a request within a dialog may come from an address. The Call-ID and the tags prove nothing, since anyone who has
+// seen a packet knows them. Accepted are the addresses of the INVITE and of its answer, those that have authenticated since, those of the
+// trunk, and the hosts of the route set, or without one the Contact's. names are the host names that must be resolved to decide.
+func (c *Call) mayCome(from netip.Addr, transport string) (ok bool, names []string) {
+	d := c.dialog
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.transport == "TLS" && transport != "TLS" { // source addresses of UDP can be spoofed
+		return false, nil
+	}
+	if slices.Contains(d.owners, from) || c.trunk.hasAddress(from) || slices.ContainsFunc(d.servers,
+		func(s netip.AddrPort) bool { return s.Addr().Unmap() == from }) {
+		return true, nil
+	}
+	var hosts []string
+	if c.trunk.Outbound != nil {
+		if server, err := ParseURI(c.trunk.Outbound.Server); err == nil {
+			hosts = append(hosts, server.Host)
+		}
+	}
+	for _, route := range d.routes {
+		hosts = append(hosts, route.Host)
+		if maddr, ok := route.UriParams.Get("maddr"); ok {
+			hosts = append(hosts, maddr)
+		}
+	}
+	if len(d.routes) == 0 && !behindNAT(d.target.Host, d.source) {
+		hosts = append(hosts, d.target.Host)
+	}
+	for _, host := range hosts {
+		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if err == nil && a.Unmap() == from {
+			return true, nil
+		}
+		if err != nil && !phone.IsInvalidHost(host) {
+			names = append(names, host)
+		}
+	}
+	return false, names
+}
+
+// checkOwner reports whether a request within a call comes from its other side. If not, the sender may authenticate with the trunk's
+// password. res is the challenge or refusal to send, or nil for no response.
+func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
+	from, known := sourceOf(req)
+	if !known {
+		return false, nil
+	}
+	if ok, names := c.mayCome(from, req.Transport()); ok || c.core.names.hasAddress(names, from) {
+		c.dialog.followSource(req)
+		return true, nil
+	}
+	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
+		c.core.refusals.record("request refused", ruleOwner, req.Source())
+		return false, nil
+	}
+	r := c.core.gate.admitRequest(req, from, []*trunkState{c.trunk})
+	if r.trunk == nil {
+		c.core.refusals.record("request refused", r.rule, req.Source())
+		return false, c.core.gate.refusalResponse(r, req, from)
+	}
+	c.dialog.addOwner(req.Source())
+	c.dialog.followSource(req)
+	return true, nil
+}
+
+// checkPacketOwner is [Call.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is
+// true, sipgo may handle the request, which is then checked by checkOwner.
+func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
+	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
+		return true, nil
+	}
+	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
+		c.core.refusals.record("packet dropped", ruleOwner, from.String())
+		return false, nil
+	}
+	req.SetSource(from.String())
+	r := c.core.gate.authenticatePacket(req, from, []*trunkState{c.trunk})
+	if r.trunk != nil {
+		return true, nil
+	}
+	c.core.refusals.record("packet dropped", r.rule, from.String())
+	return false, c.core.gate.refusalResponse(r, req, from.Addr())
+}
+
+// lookUpHosts resolves the host names of a call in advance, before requests come from them.
+func (c *Call) lookUpHosts() {
+	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
+	c.core.names.hasAddress(names, netip.Addr{})
+}

@@ -1,0 +1,163 @@
+package ua
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/internal/crash"
+	"voxgate/signaling/phone"
+)
+
+// refreshPause is the time between two attempts to refresh the session timer. The shortest timer leaves room for two.
+const refreshPause = 10 * time.Second
+
+// KeepAlive refreshes the session timer in the background if that is due. It returns an error if the call was not refreshed in
+// time. It is called once a second, by one goroutine at a time.
+func (c *Call) KeepAlive(now time.Time) error {
+	c.mu.Lock()
+	if c.alive.refreshed.IsZero() { // the timer starts now
+		c.alive.refreshed = now
+	}
+	timer, waited := c.timer, now.Sub(c.alive.refreshed)
+	c.mu.Unlock()
+	switch {
+	case timer.every == 0:
+	case waited > timer.expiresAfter():
+		return ErrRefresh
+	case timer.isRefresher && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
+		c.alive.tried = now
+		c.refreshing.Go(func() {
+			crash.Run(c.Log, "sip call", c.End, func() { c.sendRefresh(timer) })
+		})
+	}
+	return nil
+}
+
+// sendRefresh refreshes the session timer (RFC 4028, section 7.4). It tries again as the other side demands: with a longer interval
+// (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
+func (c *Call) sendRefresh(timer sessionTimer) {
+	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
+	defer cancel()
+	ctx, end := c.Context(ctx)
+	defer end(nil)
+	for {
+		res, err := c.refreshOnce(ctx, timer)
+		if err != nil {
+			if ctx.Err() == nil || c.EndReason() == nil {
+				c.Log.Warn("session timer not refreshed", "err", err)
+			}
+			return
+		}
+		wait := time.Duration(0)
+		least, _ := strconv.Atoi(headerText(res, "Min-SE"))
+		switch interval := time.Duration(least) * time.Second; {
+		case res.IsSuccess():
+			c.noteRefresh()
+			return
+		case res.StatusCode == 408, res.StatusCode == 481:
+			c.End(ErrRefresh)
+			return
+		case res.StatusCode == 422 && interval > timer.every && interval <= maxSessionInterval:
+			timer.every = interval
+			c.mu.Lock()
+			c.timer.every = interval
+			c.mu.Unlock()
+		case res.StatusCode == 491:
+			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
+			if c.dialog.invite != nil { // the other side chose the Call-ID
+				wait = rand.N(2000 * time.Millisecond)
+			}
+		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
+			wait = retryAfter(res)
+		default:
+			c.Log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.ClipField(res.Reason))
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refreshOnce refreshes by UPDATE (RFC 3311), or by INVITE if the peer does not support UPDATE.
+func (c *Call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Response, err error) {
+	headers := []sip.Header{sip.NewHeader("Supported", "timer"), timer.header(true)}
+	c.mu.Lock()
+	invites := c.timer.invites
+	c.mu.Unlock()
+	if !invites {
+		res, err = c.dialog.send(ctx, c.dialog.newRequest(sip.UPDATE, headers...))
+		invites = err == nil && (res.StatusCode == 405 || res.StatusCode == 501)
+	}
+	if invites {
+		c.mu.Lock()
+		c.timer.invites = true
+		c.mu.Unlock()
+		res, err = c.sendReinvite(ctx, headers)
+	}
+	return res, err
+}
+
+// sendReinvite offers the current agreement again.
+func (c *Call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
+	select {
+	case c.changing <- struct{}{}:
+		defer func() { <-c.changing }()
+	default:
+		return nil, errChanging
+	}
+	req := c.dialog.newRequest(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
+	setBody(req, "application/sdp", c.Media.LocalDescription())
+	res, err := c.dialog.send(ctx, req)
+	if err != nil || !res.IsSuccess() {
+		return res, err
+	}
+	c.dialog.setTarget(res.Contact())
+	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
+		return nil, err
+	}
+	answer := sessionIn(res)
+	if answer == nil { // the agreement is unchanged
+		return res, nil
+	}
+	return res, c.Media.ApplyAnswer(answer)
+}
+
+// withTimer adds the supported methods and extensions to a response, and the agreed session timer.
+func (c *Call) withTimer(res *sip.Response) *sip.Response {
+	res.AppendHeader(sip.NewHeader("Allow", allowed))
+	res.AppendHeader(sip.NewHeader("Supported", extensions))
+	c.mu.Lock()
+	timer := c.timer
+	c.mu.Unlock()
+	if timer.every > 0 {
+		res.AppendHeader(timer.header(false))
+		if !timer.isRefresher {
+			res.AppendHeader(sip.NewHeader("Require", "timer"))
+		}
+	}
+	return res
+}
+
+// noteRefresh notes that the peer is still there.
+func (c *Call) noteRefresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alive.refreshed = time.Now()
+}
+
+// RefreshNow refreshes the session timer at once, as if it were due. done is closed when that is over.
+func (c *Call) RefreshNow() (done <-chan struct{}) {
+	over := make(chan struct{})
+	c.refreshing.Go(func() {
+		defer close(over)
+		c.sendRefresh(sessionTimer{every: minSessionInterval, isRefresher: true})
+	})
+	return over
+}

@@ -1,0 +1,27 @@
+package ua
+
+import "strings"
+
+// replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The tags are named from our side.
+type replaces struct {
+	callID, local, remote string
+	earlyOnly             bool // only if not answered yet
+}
+
+// readReplaces parses the header. ok is false if it is malformed.
+func readReplaces(header string) (r replaces, ok bool) {
+	id, params, _ := strings.Cut(header, ";")
+	r.callID = strings.TrimSpace(id)
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		switch strings.ToLower(name) {
+		case "to-tag":
+			r.local = value
+		case "from-tag":
+			r.remote = value
+		case "early-only":
+			r.earlyOnly = true
+		}
+	}
+	return r, r.callID != "" && r.local != "" && r.remote != ""
+}

@@ -1,0 +1,212 @@
+package ua
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/internal/crash"
+)
+
+// onRepeatedAnswer handles a further final response to our answered INVITE. Either the peer repeats it because our ACK was lost, or a
+// second phone of a forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
+func (u *UserAgent) onRepeatedAnswer(res *sip.Response) {
+	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
+		return
+	}
+	c := u.calls.find(res.From().Params.GetOr("tag", ""))
+	if c == nil || res.CallID() == nil || res.CallID().Value() != c.dialog.callID || !u.calls.begin() {
+		return
+	}
+	go func() {
+		defer u.calls.serving.Done()
+		defer crash.Recover(c.Log, "sip call", c.End)
+		dialog := c.dialog
+		forked := !dialog.isDialog(dialog.callID, res.To().Params.GetOr("tag", ""))
+		if forked {
+			dialog = dialog.forkDialog(res)
+		}
+		if err := dialog.ackAgain(res.CSeq().SeqNo); err == nil && forked {
+			dialog.sendBye(`SIP;cause=200;text="Call completed elsewhere"`) // RFC 3326
+		}
+	}()
+}
+
+// setHandlers sets the handler of each method.
+func (u *UserAgent) setHandlers() {
+	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
+		sip.INVITE: u.onInvite, sip.ACK: u.onAck, sip.BYE: u.onBye, sip.CANCEL: u.onCancel, sip.OPTIONS: u.onOptions,
+		sip.INFO: u.withDialogCall((*Call).onInfo), sip.UPDATE: u.withDialogCall((*Call).onUpdate),
+		sip.NOTIFY: u.withDialogCall((*Call).onNotify),
+		sip.PRACK:  u.withDialogCall((*Call).onPrack),
+	} {
+		u.server.OnRequest(method, u.guardHandler(f))
+	}
+	u.server.OnNoRoute(u.guardHandler(u.onUnsupported))
+}
+
+// guardHandler keeps malformed requests from f, and recovers from its panics.
+func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+	return func(req *sip.Request, tx sip.ServerTransaction) {
+		defer crash.Recover(u.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
+			if c := u.calls.findDialog(req); c != nil {
+				c.End(err)
+			}
+			if req.Method != sip.ACK { // fails if a response was sent already
+				u.respond(req, tx, 500, "Server Internal Error")
+			}
+		})
+		if !u.calls.begin() {
+			return
+		}
+		defer u.calls.serving.Done()
+		if req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil ||
+			!req.From().Params.Has("tag") {
+			return
+		}
+		crash.RunTestHook("sip request")
+		f(req, tx)
+	}
+}
+
+// respondIfKnown responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently.
+// Scanners get no response.
+func (u *UserAgent) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	from, err := netip.ParseAddrPort(req.Source())
+	if err == nil && u.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+		u.respond(req, tx, code, reason, headers...)
+	}
+}
+
+func (u *UserAgent) respond(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	res := sip.NewResponseFromRequest(req, code, reason, nil)
+	for _, h := range headers {
+		res.AppendHeader(h)
+	}
+	_ = tx.Respond(res)
+}
+
+func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+	return func(req *sip.Request, tx sip.ServerTransaction) {
+		c := u.calls.findDialog(req)
+		owned, refusal := false, (*sip.Response)(nil)
+		if c != nil {
+			owned, refusal = c.checkOwner(req)
+		}
+		switch {
+		case refusal != nil:
+			_ = tx.Respond(refusal)
+		case !owned: // pretend to others that the call does not exist
+			u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
+		case !c.dialog.isNextRequest(req):
+			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
+		default:
+			u.verifyConn(req)
+			f(c, req, tx)
+		}
+	}
+}
+
+// onOptions lists what is supported, inside or outside of a call. Proxies use it to check whether a call is still alive.
+func (u *UserAgent) onOptions(req *sip.Request, tx sip.ServerTransaction) {
+	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
+	u.respondInOrOutOfCall(req, tx, 200, "OK", headers...)
+}
+
+// onUnsupported refuses unsupported methods.
+func (u *UserAgent) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
+	u.respondInOrOutOfCall(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
+}
+
+// respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
+func (u *UserAgent) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	if !req.To().Params.Has("tag") {
+		u.respondIfKnown(req, tx, code, reason, headers...)
+		return
+	}
+	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
+		c.respond(tx, req, &Refusal{Code: code, Reason: reason, headers: headers})
+	})(req, tx)
+}
+
+// onInvite handles an INVITE: a new call, or a re-INVITE.
+func (u *UserAgent) onInvite(req *sip.Request, tx sip.ServerTransaction) {
+	if req.To().Params.Has("tag") {
+		u.withDialogCall((*Call).onReinvite)(req, tx)
+		return
+	}
+	from, ok := sourceOf(req)
+	if !ok {
+		return
+	}
+	r := u.gate.admitRequest(req, from, u.gate.trunks)
+	if r.trunk == nil {
+		u.refusals.record("call refused", r.rule, req.Source())
+		if res := u.gate.refusalResponse(r, req, from); res != nil {
+			_ = tx.Respond(res)
+		}
+		return
+	}
+	u.verifyConn(req)
+	dialog := dialogFromRequest(req, u.contactURI(req.Transport(), from))
+	dialog.client, dialog.from, dialog.login = u.client, u.localUDPAddr(req.Transport()), r.trunk.Outbound
+	c := newCall(u.core, r.trunk, dialog, u.log)
+	c.tx, c.party = tx, partyOf(req, r.trunk.isAsserting(), u.gate.contacts())
+	if refused := c.checkInvite(req); refused != nil {
+		c.Refuse(refused)
+		return
+	}
+	u.onCall(c)
+}
+
+// checkInvite reads what an INVITE demands. It returns a refusal if that is not supported.
+func (c *Call) checkInvite(req *sip.Request) *Refusal {
+	if missing := missingOptions(req, extensions); len(missing) > 0 {
+		list := strings.Join(missing, ", ")
+		return (&Refusal{Code: 420, Reason: "Bad Extension", Rule: "extension: " + list}).WithHeader("Unsupported", list)
+	}
+	timer, ok := readRefresh(req)
+	if !ok {
+		return (&Refusal{Code: 422, Reason: "Session Interval Too Small", Rule: "session timer"}).
+			WithHeader("Min-SE", fmt.Sprintf("%.0f", minSessionInterval.Seconds()))
+	}
+	c.timer = timer
+	return checkBody(req)
+}
+
+// onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, since sipgo reads each packet in its
+// own goroutine.
+func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
+	u.gate.noteCancel(req)
+	for _, c := range u.calls.all() {
+		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
+			continue
+		}
+		if !isClosed(c.answerAcked) { // afterwards it is too late (RFC 3261, section 9.2)
+			c.End(ErrCancelled)
+		}
+	}
+	u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
+}
+
+func (u *UserAgent) onAck(req *sip.Request, _ sip.ServerTransaction) {
+	c := u.calls.findDialog(req)
+	if c == nil {
+		return
+	}
+	if owned, _ := c.checkOwner(req); owned {
+		c.onAck(req)
+	}
+}
+
+func (u *UserAgent) onBye(req *sip.Request, tx sip.ServerTransaction) {
+	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
+		// Later requests find no call, and the call ends behind the response.
+		if c.setReason(hungUp{reasonIn(ErrHungUp.Error(), req)}) {
+			defer close(c.ending)
+		}
+		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
+	})(req, tx)
+}

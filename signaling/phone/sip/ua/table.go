@@ -1,0 +1,101 @@
+package ua
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// callTable holds the calls, by our tag.
+type callTable struct {
+	mu        sync.Mutex
+	byTag     map[string]*Call
+	isStopped bool           // requests are not answered any more
+	serving   sync.WaitGroup // requests in progress
+}
+
+// add adds a call. It returns false if no new call may begin.
+func (t *callTable) add(c *Call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if isClosed(c.core.closing) {
+		return false
+	}
+	t.byTag[c.dialog.localTag] = c
+	return true
+}
+
+func (t *callTable) remove(c *Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byTag, c.dialog.localTag)
+}
+
+// find returns the call with our tag, or nil.
+func (t *callTable) find(tag string) *Call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byTag[tag]
+}
+
+// all returns all calls.
+func (t *callTable) all() []*Call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.byTag))
+}
+
+// findDialog returns the call of a request within a dialog, or nil.
+func (t *callTable) findDialog(req *sip.Request) *Call {
+	c := t.find(req.To().Params.GetOr("tag", ""))
+	if c == nil || !c.dialog.isDialog(req.CallID().Value(), req.From().Params.GetOr("tag", "")) || errors.Is(c.EndReason(), ErrHungUp) {
+		return nil
+	}
+	return c
+}
+
+// hasForeignInvite reports whether a CANCEL has the branch of a call's INVITE, but does not belong to it.
+func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
+	return slices.ContainsFunc(t.all(), func(c *Call) bool {
+		i := c.dialog.invite
+		return i != nil && branchOf(i) == branchOf(cancel) && inviteKey(i) != inviteKey(cancel)
+	})
+}
+
+// begin begins to serve a request. It returns false if requests are not answered any more. Else the caller must call serving.Done.
+func (t *callTable) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isStopped {
+		return false
+	}
+	t.serving.Add(1)
+	return true
+}
+
+// close closes closing, so that no new call may begin, and returns the calls that have.
+func (t *callTable) close(closing chan struct{}) []*Call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !isClosed(closing) {
+		close(closing)
+	}
+	return slices.Collect(maps.Values(t.byTag))
+}
+
+// stop stops the answering of requests, and waits for those in progress.
+func (t *callTable) stop() {
+	t.mu.Lock()
+	t.isStopped = true
+	t.mu.Unlock()
+	t.serving.Wait()
+}
+
+func (t *callTable) hasStopped() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.isStopped
+}

@@ -1,0 +1,237 @@
+package ua
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo"
+	"github.com/emiago/sipgo/sip"
+)
+
+// listener is a listening address for signalling.
+type listener struct {
+	transport string
+	at        netip.AddrPort
+	packets   net.PacketConn // for UDP
+	serve     func() error
+	close     func() error
+}
+
+// maxMessage bounds a message, in bytes: sipgo's limit (sip.ParseMaxMessageLength).
+const maxMessage = 64<<10 - 1
+
+// quiet discards sipgo's log: input of strangers does not belong in ours. Some of it goes to a process-wide logger.
+var quiet = slog.New(slog.DiscardHandler)
+
+func init() {
+	sip.SetDefaultLogger(quiet)
+	sip.TransportBufferReadSize = maxMessage // longer messages would be cut
+	// sipgo sends no longer message by UDP. RFC 3261, section 18.1.1, demands TCP for requests of more than 1,300 bytes if the peer
+	// supports it, which is up to the operator. Responses use the transport of the request, whatever their length.
+	sip.UDPMTUSize = maxMessage
+}
+
+// transport is the network side of the user agent: sipgo's transports and transactions, our sockets, and our addresses.
+type transport struct {
+	agent    *sipgo.UserAgent
+	server   *sipgo.Server
+	client   *sipgo.Client
+	resolver *net.Resolver
+	local    *localAddr
+	listens  []listener
+	log      *slog.Logger
+}
+
+// newTransport returns a transport without sockets. filter sees each packet before sipgo does, and unhandled each response without a
+// transaction.
+func newTransport(local *localAddr, secure *tls.Config, log *slog.Logger,
+	filter func(sip.TransportReadProps, []byte) ([]byte, error), unhandled func(*sip.Response),
+) (t *transport, err error) {
+	t = &transport{resolver: local.resolver, local: local, log: log}
+	t.agent, err = sipgo.NewUA(
+		sipgo.WithUserAgent("voxgate"),
+		sipgo.WithUserAgenTLSConfig(secure),
+		sipgo.WithUserAgentTransportLayerOptions(
+			sip.WithTransportLayerLogger(quiet),
+			sip.WithTransportLayerReadFilter(filter),
+		),
+		sipgo.WithUserAgentTransactionLayerOptions(
+			sip.WithTransactionLayerLogger(quiet),
+			sip.WithTransactionLayerUnhandledResponseHandler(unhandled),
+			sip.WithTransactionLayerTerminateOnConnClose(), // without it, the end of a connection is noticed only after 32 s
+		),
+	)
+	if err == nil {
+		t.server, err = sipgo.NewServer(t.agent, sipgo.WithServerLogger(quiet))
+	}
+	if err == nil {
+		t.client, err = sipgo.NewClient(t.agent, sipgo.WithClientLogger(quiet), sipgo.WithClientNAT())
+	}
+	return t, err
+}
+
+func (t *transport) openListener(l Listen, g *gate, r *refusals) error {
+	add := func(at net.Addr, serve, stop func() error) {
+		where := netip.MustParseAddrPort(at.String())
+		t.listens = append(t.listens, listener{transport: strings.ToUpper(l.Transport), at: where, serve: serve, close: stop})
+	}
+	if l.Transport == "udp" {
+		conn, err := net.ListenPacket("udp", l.Address)
+		if err != nil {
+			return err
+		}
+		add(conn.LocalAddr(), func() error { return t.server.ServeUDP(conn) }, conn.Close)
+		t.listens[len(t.listens)-1].packets = conn
+		return nil
+	}
+	at, err := net.Listen("tcp", l.Address)
+	if err != nil {
+		return err
+	}
+	in := limitConns(at, g, r)
+	if l.Transport == "tcp" {
+		add(at.Addr(), func() error { return t.server.ServeTCP(in) }, at.Close)
+		return nil
+	}
+	config, err := l.Config(t.log)
+	if err != nil {
+		at.Close()
+		return err
+	}
+	secure := tls.NewListener(in, config)
+	add(at.Addr(), func() error { return t.server.ServeTLS(secure) }, secure.Close)
+	return nil
+}
+
+// awaitSocket waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
+func (t *transport) awaitSocket(l listener) {
+	for l.transport == "UDP" {
+		if conn, err := t.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
+			_, _ = conn.TryClose()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
+// request in a goroutine of unknown end, and opens a new socket if the request's is closed.
+func (t *transport) closeLate() {
+	const (
+		look  = 10 * time.Millisecond
+		quiet = 5 // rounds without a new socket; a request takes microseconds
+		most  = 200
+	)
+	for looks, empty := 0, 0; empty < quiet; looks++ {
+		if looks == most {
+			t.log.Warn("endpoint closed with open sockets", "sockets", t.agent.TransportLayer().Pool("udp").Size())
+			return
+		}
+		time.Sleep(look)
+		empty++
+		if t.agent.TransportLayer().Pool("udp").Size() > 0 {
+			empty = 0
+		}
+		_ = t.agent.Close()
+	}
+}
+
+// verifyConn marks the connection of a call's request as verified.
+func (t *transport) verifyConn(req *sip.Request) {
+	if !sip.IsReliable(req.Transport()) {
+		return
+	}
+	conn, err := t.agent.TransportLayer().GetConnection(req.Transport(), req.Source())
+	if err != nil {
+		return
+	}
+	defer conn.TryClose() // GetConnection has incremented its reference count
+	c, ok := conn.(*sip.TCPConnection)
+	if !ok {
+		return
+	}
+	by := c.Conn
+	if secure, ok := by.(*tls.Conn); ok {
+		by = secure.NetConn()
+	}
+	if s, ok := by.(*unverifiedConn); ok {
+		s.markVerified()
+	}
+}
+
+// writeResponse sends a response by the socket of its request.
+func (t *transport) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
+	for _, l := range t.listens {
+		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
+			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // on a failure the peer repeats its request
+		}
+	}
+}
+
+// contactURI returns our Contact for a peer and a transport.
+func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
+	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: t.local.host(peer), UriParams: sip.NewParams()}
+	for _, l := range t.listens {
+		if l.transport == strings.ToUpper(transport) {
+			uri.Port = int(l.at.Port())
+			break
+		}
+	}
+	if transport = strings.ToLower(transport); transport != "udp" {
+		uri.UriParams.Add("transport", transport)
+	}
+	return uri
+}
+
+// localUDPAddr returns our socket for UDP requests: a firewall that admits our port may block others.
+func (t *transport) localUDPAddr(transport string) sip.Addr {
+	for _, l := range t.listens {
+		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
+			return sip.Addr{IP: l.at.Addr().AsSlice(), Port: int(l.at.Port())}
+		}
+	}
+	return sip.Addr{}
+}
+
+// maxServers bounds the addresses that are tried for one name.
+const maxServers = 8
+
+// resolveServers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section
+// 4.2), if it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are
+// not used either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
+func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
+	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
+	}
+	names := []*net.SRV{{Target: host, Port: port}}
+	if server.Port == 0 && transport != "TLS" {
+		if _, list, err := t.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
+			names = list // sorted by priority, and randomly by weight
+		}
+	}
+	var found []netip.AddrPort
+	var failed error
+	for _, name := range names[:min(len(names), maxServers)] {
+		list, err := t.resolver.LookupNetIP(ctx, "ip", name.Target)
+		if err != nil {
+			failed = err
+			continue
+		}
+		for _, a := range list { // addresses of one family only, since our Contact has one address
+			if a = a.Unmap(); len(found) == 0 || len(found) < maxServers && a.Is4() == found[0].Addr().Is4() {
+				found = append(found, netip.AddrPortFrom(a, name.Port))
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, failed
+	}
+	return found, nil
+}

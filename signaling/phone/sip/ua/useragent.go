@@ -1,0 +1,167 @@
+// Package ua is a SIP user agent (RFC 3261) for calls from and to configured trunks. It admits requests, registers at trunks, and signals
+// calls: dialogs, session timers, reliable responses, transfers. sipgo implements transports and transactions. The media of a call are
+// negotiated by a [Media], and what is said in it is up to the package that answers or dials.
+package ua
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// UserAgent is our side of all signalling. [New] makes it.
+type UserAgent struct {
+	*core
+	calls     *callTable
+	registrar *registrar
+	onCall    func(*Call)
+}
+
+// Options configure a UserAgent.
+type Options struct {
+	External string // address or host name that peers use; if empty, the address that we listen at
+	TLS      TLS    // for outgoing connections
+	Trunks   []*Trunk
+	Calls    int // limit on concurrent calls of all trunks
+	Resolver *net.Resolver
+	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
+	// default is 32 s.
+	Timeout time.Duration
+	// OnCall serves a new incoming call of a trunk, which must be refused, or answered and released.
+	OnCall func(*Call)
+	// Refused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
+	Refused func(rule string)
+	Logger  *slog.Logger
+}
+
+// New returns a user agent without sockets: see [UserAgent.Listen].
+func New(o Options) (*UserAgent, error) {
+	local, err := newLocalAddr(o.External, o.Resolver, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("external: %w", err)
+	}
+	secure, err := o.TLS.Config(o.Trunks, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	shared := &core{
+		gate: newGate(o.Trunks, o.Calls, time.Now), refusals: newRefusals(o.Refused, o.Logger), names: nameCache{resolver: o.Resolver},
+		timeout: cmp.Or(o.Timeout, DefaultTimeout), closing: make(chan struct{}),
+	}
+	u := &UserAgent{core: shared, calls: &callTable{byTag: map[string]*Call{}}, registrar: &registrar{core: shared}, onCall: o.OnCall}
+	filter := &packetFilter{shared, u.calls, u.registrar}
+	if shared.transport, err = newTransport(local, secure, o.Logger, filter.filterPacket, u.onRepeatedAnswer); err != nil {
+		return nil, err
+	}
+	u.setHandlers()
+	return u, nil
+}
+
+// Listen opens the sockets, answers requests from now on, and registers at the trunks. If it fails, the user agent must be closed.
+func (u *UserAgent) Listen(addresses []Listen) error {
+	for i, l := range addresses {
+		if err := u.openListener(l, u.gate, u.refusals); err != nil {
+			return fmt.Errorf("listen[%d]: %w", i, err)
+		}
+	}
+	for _, l := range u.listens {
+		u.log.Info("listening", "transport", l.transport, "at", l.at)
+		u.running.Go(func() { _ = l.serve() }) // ends with the listener
+		u.awaitSocket(l)
+	}
+	u.registrar.registerAll()
+	return nil
+}
+
+// Addresses returns the listening addresses, in the order of the configuration.
+func (u *UserAgent) Addresses() (list []netip.AddrPort) {
+	for _, l := range u.listens {
+		list = append(list, l.at)
+	}
+	return list
+}
+
+// Connections returns the number of addresses for which sipgo keeps a connection of a transport, such as "udp".
+func (u *UserAgent) Connections(transport string) int {
+	return u.agent.TransportLayer().Pool(transport).Size()
+}
+
+// NewCall returns an outgoing call by a trunk, from a number or, if that is empty, from the trunk's. It is not dialled yet. NewCall blocks
+// while the trunk's server is looked up; if that fails, so does [Call.Dial].
+func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
+	t := u.gate.findTrunk(trunk)
+	server, err := ParseURI(t.Outbound.Server)
+	if err != nil {
+		return nil, err
+	}
+	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
+	servers, unknown := u.resolveServers(ctx, server, transport)
+	if unknown != nil { // the call has an ID, so it fails like an unanswered one
+		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
+	}
+	to := server
+	to.User = number
+	caller := t.Outbound.localURI(server.Host)
+	caller.User = cmp.Or(from, caller.User)
+	c := newCall(u.core, t, u.newOutboundDialog(to, caller, servers, transport, t.Outbound), u.log)
+	c.lookupErr = unknown
+	return c, nil
+}
+
+// FindReplaced returns the call that c is to replace, or nil. It must be of the same trunk. If earlyOnly is true, it must not be answered.
+func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
+	headers := c.dialog.invite.GetHeaders("Replaces")
+	if len(headers) == 0 {
+		return nil, false, nil
+	}
+	r, ok := readReplaces(headers[0].Value())
+	if !ok || len(headers) > 1 {
+		return nil, false, &Refusal{Code: 400, Reason: "Bad Request", Rule: "replaces: the header cannot be read"}
+	}
+	old = u.calls.find(r.local)
+	if old == nil || old.trunk != c.trunk || !old.dialog.isDialog(r.callID, r.remote) {
+		return nil, false, &Refusal{Code: 481, Reason: "Call/Transaction Does Not Exist", Rule: "replaces: there is no such call"}
+	}
+	return old, r.earlyOnly, nil
+}
+
+// Begin adds a call, so that its requests are served. It returns [ErrClosed] if no new call may begin. The call must be released anyway.
+func (u *UserAgent) Begin(c *Call) error {
+	if !u.calls.add(c) {
+		return ErrClosed
+	}
+	if c.dialog.invite != nil {
+		c.lookUpHosts()
+	}
+	return nil
+}
+
+// Release removes a call, and gives back what it has reserved.
+func (u *UserAgent) Release(c *Call) {
+	u.calls.remove(c)
+	c.release()
+}
+
+// Close ends the remaining calls for a reason, unregisters at the trunks and closes all sockets. It blocks until that is done.
+func (u *UserAgent) Close(reason error) {
+	for _, c := range u.calls.close(u.closing) {
+		c.End(reason)
+	}
+	for _, c := range u.calls.all() { // their BYEs need the sockets
+		<-c.released
+	}
+	u.registrar.unregisterAll()
+	u.calls.stop() // because sipgo opens another socket to respond by a closed one
+	_ = u.agent.Close()
+	for _, l := range u.listens {
+		_ = l.close()
+	}
+	u.running.Wait()
+	u.names.running.Wait()
+	u.closeLate()
+}
