@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -8,7 +9,10 @@ import (
 )
 
 // Command is a request of a caller to the session: one of the types below.
-type Command interface{ command() }
+type Command interface {
+	// run executes the command in the session's loop.
+	run(ctx context.Context, s *Session) error
+}
 
 type (
 	// Message is a typed turn. A complete one interrupts the voice and is answered. An incomplete one is answered
@@ -115,22 +119,3 @@ const (
 	ActivityKeep
 	ActivityDrop
 )
-
-func (Message) command()          {}
-func (PrefillTurns) command()     {}
-func (Text) command()             {}
-func (Activity) command()         {}
-func (ToolResponse) command()     {}
-func (Interrupt) command()        {}
-func (Prompt) command()           {}
-func (PlaybackPosition) command() {}
-func (Pause) command()            {}
-func (PauseRecording) command()   {}
-func (EndAfterSpeaking) command() {}
-func (UpdateConfig) command()     {}
-func (BackendUpdate) command()    {}
-func (GetContext) command()       {}
-func (ClearContext) command()     {}
-func (Goodbye) command()          {}
-func (drainCommand) command()     {}
-func (takenCommand) command()     {}

@@ -2,8 +2,6 @@ package bridge
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
@@ -21,7 +19,7 @@ var (
 	errParts = &Error{Code: CodeBadMessage, Message: "The parts of a message must be an array."}
 )
 
-// runCommand executes a command.
+// runCommand executes a command in the loop.
 func (s *Session) runCommand(ctx context.Context, c Command) error {
 	if _, asks := c.(infoRequest); !asks {
 		s.cluster.markChanged()
@@ -30,62 +28,69 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 		s.endWith(s.pendingReason)
 		return nil
 	}
-	switch c := c.(type) {
-	case Message:
-		if s.isStop(c) {
-			s.stopAnswer(ctx)
-			s.output.wasStopped = true
-			return nil
-		}
-		return s.sendMessage(c)
-	case PrefillTurns:
-		return s.prefillTurns(c.Turns)
-	case Text:
-		if !s.sendText(c.Text) {
-			return errTooManyMessages
-		}
-	case ToolResponse:
-		return s.calls.HandleResponse(toolcalls.Response(c))
-	case Interrupt:
+	return c.run(ctx, s)
+}
+
+func (c Message) run(ctx context.Context, s *Session) error {
+	if s.isStop(c) {
 		s.stopAnswer(ctx)
-	case Prompt:
-		return s.promptModel(c.Instruction)
-	case PlaybackPosition:
-		s.transcript.LimitPlayed(c.Turn, c.Played)
-	case Pause:
-		s.setHold(ctx, c)
-	case PauseRecording:
-		return s.recording.setPaused(c.On)
-	case EndAfterSpeaking:
-		s.endAfterSpeaking(ErrGoodbye)
-	case UpdateConfig:
-		return s.updateConfig(ctx, c)
-	case BackendUpdate:
-		return s.updateFromBackend(ctx, c)
-	case advanceStep:
-		return s.advanceStep(ctx, c)
-	case drainCommand:
-		s.onDrain(c.stopsIn)
-	case takenCommand:
-		s.endWith(ErrReplaced)
-	case infoRequest:
-		*c.result = s.buildInfo()
-	case watchCommand:
-		first := []EventBody{History{s.transcript.Entries()}}
-		if s.keeper.EverConnected() { // else the watcher gets that of the caller
-			first = slices.Insert(first, 0, EventBody(s.setupComplete()))
-		}
-		s.addWatcher(c.watcher, first...)
-	case GetContext:
-		s.answer(c.ReplyTo, History{s.transcript.Entries()})
-	case ClearContext:
-		return s.clearContext(ctx, c)
-	case Goodbye:
-		s.endWith(ErrGoodbye)
-	default:
-		return &Error{Code: CodeUnknown, Message: fmt.Sprintf("Unsupported command %T.", c)}
+		s.output.wasStopped = true
+		return nil
+	}
+	return s.sendMessage(c)
+}
+
+func (c Text) run(_ context.Context, s *Session) error {
+	if !s.sendText(c.Text) {
+		return errTooManyMessages
 	}
 	return nil
+}
+
+func (c Interrupt) run(ctx context.Context, s *Session) error {
+	s.stopAnswer(ctx)
+	return nil
+}
+
+func (c PlaybackPosition) run(_ context.Context, s *Session) error {
+	s.transcript.LimitPlayed(c.Turn, c.Played)
+	return nil
+}
+
+func (c EndAfterSpeaking) run(_ context.Context, s *Session) error {
+	s.endAfterSpeaking(ErrGoodbye)
+	return nil
+}
+
+func (c GetContext) run(_ context.Context, s *Session) error {
+	s.answer(c.ReplyTo, History{s.transcript.Entries()})
+	return nil
+}
+
+func (c Goodbye) run(_ context.Context, s *Session) error {
+	s.endWith(ErrGoodbye)
+	return nil
+}
+
+func (c drainCommand) run(_ context.Context, s *Session) error {
+	s.onDrain(c.stopsIn)
+	return nil
+}
+
+func (c takenCommand) run(_ context.Context, s *Session) error {
+	s.endWith(ErrReplaced)
+	return nil
+}
+
+func (c PauseRecording) run(_ context.Context, s *Session) error { return s.recording.setPaused(c.On) }
+
+// run is not called by the loop: see [Session.Do].
+func (c Activity) run(_ context.Context, s *Session) error {
+	return markError(s.uplink.QueueMark(uplink.Mark(c)))
+}
+
+func (c ToolResponse) run(_ context.Context, s *Session) error {
+	return s.calls.HandleResponse(toolcalls.Response(c))
 }
 
 // requestsAnswer reports whether the model has to answer a command.
@@ -157,9 +162,9 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
-// prefillTurns sends the model turns that it does not answer. Each question of the person begins a turn of the
-// transcript.
-func (s *Session) prefillTurns(turns []PrefillTurn) error {
+// run sends the model turns that it does not answer. Each question of the person begins a turn of the transcript.
+func (c PrefillTurns) run(_ context.Context, s *Session) error {
+	turns := c.Turns
 	config := s.keeper.Config()
 	if !config.Profile.Appends {
 		return &Error{Code: CodeInvalidState, Message: config.Model + " does not support turns without an answer."}
@@ -216,6 +221,8 @@ func (s *Session) isStop(m Message) bool {
 	return err == nil && parts.Len() == 0 && (s.output.turn.isGenerating() || s.output.voice.QueuedDuration() > 0)
 }
 
+func (c Prompt) run(_ context.Context, s *Session) error { return s.promptModel(c.Instruction) }
+
 // promptModel makes the model speak, with an instruction that only the model sees.
 func (s *Session) promptModel(instruction string) error {
 	if instruction == "" {
@@ -226,6 +233,11 @@ func (s *Session) promptModel(instruction string) error {
 	if !s.uplink.QueueTurn(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}
+	return nil
+}
+
+func (p Pause) run(ctx context.Context, s *Session) error {
+	s.setHold(ctx, p)
 	return nil
 }
 
@@ -243,8 +255,8 @@ func (s *Session) setHold(ctx context.Context, p Pause) {
 	}
 }
 
-// clearContext forgets the conversation. The next session begins without history.
-func (s *Session) clearContext(ctx context.Context, c ClearContext) error {
+// run forgets the conversation. The next session begins without history.
+func (c ClearContext) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingClears() >= maxPendingAnswers {
 		return errTooManyRequests
 	}

@@ -42,8 +42,8 @@ var errTooManyRequests = &Error{
 	Code: CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
 }
 
-// updateConfig changes the configuration at the caller's request. If it is rejected, the current one stays in force.
-func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) error {
+// run changes the configuration at the caller's request. If it is rejected, the current one stays in force.
+func (c UpdateConfig) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingChanges() >= maxPendingAnswers {
 		return errTooManyRequests
 	}
@@ -65,8 +65,8 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) error {
 	return nil
 }
 
-// updateFromBackend changes the agent or its functions at the request of the operator's backend.
-func (s *Session) updateFromBackend(ctx context.Context, c BackendUpdate) error {
+// run changes the agent or its functions at the request of the operator's backend.
+func (c BackendUpdate) run(ctx context.Context, s *Session) error {
 	change, config, err := s.changeSteering(func() error { return s.steering.applyUpdate(c) })
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func (s *Session) updateFromBackend(ctx context.Context, c BackendUpdate) error 
 	return nil
 }
 
-// advanceStep moves to the next step of the agent at the request of the model.
-func (s *Session) advanceStep(ctx context.Context, c advanceStep) error {
+// run moves to the next step of the agent at the request of the model.
+func (c advanceStep) run(ctx context.Context, s *Session) error {
 	change, config, err := s.changeSteering(func() error { return s.steering.advanceStep(c) })
 	if errors.Is(err, errSameStep) {
 		return nil

@@ -81,11 +81,6 @@ type (
 	Span struct{ From, To time.Time }
 )
 
-// infoRequest is the command that fetches the state of the conversation.
-type infoRequest struct{ result *Info }
-
-func (infoRequest) command() {}
-
 // Info is the state of a conversation.
 type Info struct {
 	ID         string

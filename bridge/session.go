@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -169,6 +170,18 @@ func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
 	return func() { s.removeWatcher(w) }, nil
 }
 
+// watchCommand adds a watcher.
+type watchCommand struct{ watcher *watcher }
+
+func (c watchCommand) run(_ context.Context, s *Session) error {
+	first := []EventBody{History{s.transcript.Entries()}}
+	if s.keeper.EverConnected() { // else the watcher gets that of the caller
+		first = slices.Insert(first, 0, EventBody(s.setupComplete()))
+	}
+	s.addWatcher(c.watcher, first...)
+	return nil
+}
+
 // Do executes a command, in order with the others. It blocks until the session has accepted it, usually for
 // microseconds; an error, which [AsError] explains, means that it was rejected. After the end of the conversation it
 // returns an error at once. It must not be called from [Caller].Notify.
@@ -198,6 +211,14 @@ func (s *Session) Do(c Command) error {
 	default:
 		return errEnded
 	}
+}
+
+// infoRequest is the command that fetches the state of the conversation.
+type infoRequest struct{ result *Info }
+
+func (c infoRequest) run(_ context.Context, s *Session) error {
+	*c.result = s.buildInfo()
+	return nil
 }
 
 func (s *Session) buildInfo() Info {

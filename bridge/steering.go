@@ -65,8 +65,6 @@ type advanceStep struct {
 	answer *map[string]any
 }
 
-func (advanceStep) command() {}
-
 // newStepTool returns the tool with which the model moves to the next step.
 func newStepTool(do func(Command) error) tools.Tool {
 	return tools.Tool{

@@ -33,11 +33,6 @@ type callerConn struct {
 // watcher gets the events of a conversation of another caller.
 type watcher struct{ notify func(Event) }
 
-// watchCommand adds a watcher.
-type watchCommand struct{ watcher *watcher }
-
-func (watchCommand) command() {}
-
 // notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
 func (a *subscribers) notify(b EventBody) { a.answer(nil, b) }
 

@@ -259,14 +259,12 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 			err = errors.Join(err, c.session.Do(a))
 		}
 		return err
-	case protocol.TypeInterrupt:
-		return c.session.Do(bridge.Interrupt{})
-	case protocol.TypeRecording:
-		pause, err := m.ParsePauseRecording()
+	case protocol.TypeInterrupt, protocol.TypeRecording:
+		command, err := m.ParseCommand(nil)
 		if err != nil {
 			return err
 		}
-		return c.session.Do(pause)
+		return c.session.Do(command)
 	case protocol.TypeDisconnect:
 		return c.session.Do(bridge.EndAfterSpeaking{})
 	case protocol.TypePing:

@@ -36,6 +36,11 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	if m.ID != nil && !c.session.MarkReceived(*m.ID) {
 		return nil // repeated by a client that could not know that it had arrived
 	}
+	if command, err := m.ParseCommand(replyRoute{c, w}); err != nil {
+		return err
+	} else if command != nil {
+		return c.session.Do(command)
+	}
 	switch m.Type {
 	case protocol.TypeMessage:
 		turn, warning, err := m.ParseTurn()
@@ -50,24 +55,6 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 		return c.onRealtimeInput(w, m)
 	case protocol.TypeToolResponse:
 		return c.onToolResponse(m)
-	case protocol.TypeUpdateConfig:
-		config, err := m.ParseConfig()
-		if err != nil {
-			return err
-		}
-		return c.session.Do(bridge.UpdateConfig{Config: config, ReplyTo: replyRoute{c, w}})
-	case protocol.TypeGetContext:
-		return c.session.Do(bridge.GetContext{ReplyTo: replyRoute{c, w}})
-	case protocol.TypeClearContext:
-		return c.session.Do(bridge.ClearContext{ReplyTo: replyRoute{c, w}})
-	case protocol.TypeInterrupt:
-		return c.session.Do(bridge.Interrupt{})
-	case protocol.TypeRecording:
-		pause, err := m.ParsePauseRecording()
-		if err != nil {
-			return err
-		}
-		return c.session.Do(pause)
 	case protocol.TypeDisconnect:
 		c.goodbyeRoute = w
 		return c.session.Do(bridge.Goodbye{})

@@ -465,26 +465,6 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 	return tools.Encode(parts), media, nil
 }
 
-// ParseConfig returns the LiveConfig of UPDATE_CONFIG, not validated.
-func (m ClientMessage) ParseConfig() (config json.RawMessage, err error) {
-	err = m.DecodePayload(&config)
-	return config, err
-}
-
-// ParsePauseRecording parses PAUSE_RECORDING.
-func (m ClientMessage) ParsePauseRecording() (bridge.PauseRecording, error) {
-	var p struct {
-		Paused *bool `json:"paused"`
-	}
-	if err := m.DecodePayload(&p); err != nil {
-		return bridge.PauseRecording{}, err
-	}
-	if p.Paused == nil {
-		return bridge.PauseRecording{}, BadField("payload.paused", "must be true or false")
-	}
-	return bridge.PauseRecording{On: *p.Paused}, nil
-}
-
 // ParseOffer returns the SDP of WEBRTC_OFFER.
 func (m ClientMessage) ParseOffer() (sdp string, err error) {
 	var p struct {

@@ -4,9 +4,11 @@
 package protocol
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
+	"voxgate/bridge"
 	"voxgate/tools"
 )
 
@@ -27,6 +29,51 @@ const (
 	TypePiece         = "PIECE"                // both directions
 	TypePing          = "PING"
 )
+
+// commandParsers has the messages that are one command of the conversation.
+var commandParsers = map[string]func(m ClientMessage, replyTo any) (bridge.Command, error){
+	TypeUpdateConfig: parseUpdateConfig,
+	TypeGetContext: func(_ ClientMessage, replyTo any) (bridge.Command, error) {
+		return bridge.GetContext{ReplyTo: replyTo}, nil
+	},
+	TypeClearContext: func(_ ClientMessage, replyTo any) (bridge.Command, error) {
+		return bridge.ClearContext{ReplyTo: replyTo}, nil
+	},
+	TypeInterrupt: func(ClientMessage, any) (bridge.Command, error) { return bridge.Interrupt{}, nil },
+	TypeRecording: parsePauseRecording,
+}
+
+// ParseCommand returns the command of the conversation that the message stands for, or nil if there is none: other
+// messages have parsers of their own. replyTo becomes the [bridge.Event.ReplyTo] of the answer.
+func (m ClientMessage) ParseCommand(replyTo any) (bridge.Command, error) {
+	parse := commandParsers[m.Type]
+	if parse == nil {
+		return nil, nil
+	}
+	return parse(m, replyTo)
+}
+
+// parseUpdateConfig does not validate the LiveConfig.
+func parseUpdateConfig(m ClientMessage, replyTo any) (bridge.Command, error) {
+	var config json.RawMessage
+	if err := m.DecodePayload(&config); err != nil {
+		return nil, err
+	}
+	return bridge.UpdateConfig{Config: config, ReplyTo: replyTo}, nil
+}
+
+func parsePauseRecording(m ClientMessage, _ any) (bridge.Command, error) {
+	var p struct {
+		Paused *bool `json:"paused"`
+	}
+	if err := m.DecodePayload(&p); err != nil {
+		return nil, err
+	}
+	if p.Paused == nil {
+		return nil, BadField("payload.paused", "must be true or false")
+	}
+	return bridge.PauseRecording{On: *p.Paused}, nil
+}
 
 // Types of the messages that clients receive, in addition to TypeCandidate and TypePiece.
 const (
