@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/oauth2"
+	"cloud.google.com/go/auth"
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
@@ -17,8 +17,8 @@ import (
 )
 
 func onVertex(o *bridge.Options) {
-	o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
-		return &oauth2.Token{AccessToken: "t"}, nil
+	o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*auth.Token, error) {
+		return &auth.Token{Value: "t"}, nil
 	}}
 }
 

@@ -162,7 +162,7 @@ var arrows = map[string][]string{
 	"bridge/gemini/traces": {},
 	"bridge/gemini/probe": {
 		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/liveconfig", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/pricing",
-		"media/g711",
+		"media/g711", "tools",
 	},
 	"bridge/gemini/liveconfig":    {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
@@ -208,9 +208,9 @@ var owners = map[string][]string{
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},
-	"google.golang.org/genai":                  {}, // its tests compare themselves with it
+	"google.golang.org/genai":                  {"bridge/gemini/api", "bridge/gemini/probe", "signaling/compat/geminirest"},
 	"github.com/redis/go-redis/v9":             {"store"},
-	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
+	"cloud.google.com/go/auth":                 {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
 	"github.com/kljensen/snowball":             {"vox/assistant"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},

@@ -3,7 +3,7 @@
 // connection; package bridge runs the conversation.
 //
 // Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown fields, and makes
-// 38 allocations for 20 ms of audio.
+// 72 allocations to receive 20 ms of audio and 41 to send them, where Conn makes 1 and 4 (BenchmarkFrame).
 package gemini
 
 import "time"

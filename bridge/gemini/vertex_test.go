@@ -20,7 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/oauth2"
+	"cloud.google.com/go/auth"
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
@@ -193,8 +193,8 @@ func TestMissingCredentials(t *testing.T) {
 // vertexOn returns a client whose tokens are token-1, token-2 … from then on, and how many were fetched.
 func vertexOn(client *api.Client, live time.Duration) *atomic.Int32 {
 	var fetched atomic.Int32
-	client.Vertex = &api.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*oauth2.Token, error) {
-		return &oauth2.Token{AccessToken: fmt.Sprintf("token-%d", fetched.Add(1)), Expiry: time.Now().Add(live)}, nil
+	client.Vertex = &api.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*auth.Token, error) {
+		return &auth.Token{Value: fmt.Sprintf("token-%d", fetched.Add(1)), Expiry: time.Now().Add(live)}, nil
 	}}
 	return &fetched
 }
@@ -248,7 +248,7 @@ func TestTokensAreRenewedAhead(t *testing.T) {
 		fetched := vertexOn(client, time.Hour)
 		var down atomic.Bool
 		fetch := client.Vertex.Fetch
-		client.Vertex.Fetch = func(ctx context.Context) (*oauth2.Token, error) {
+		client.Vertex.Fetch = func(ctx context.Context) (*auth.Token, error) {
 			if down.Load() {
 				return nil, errors.New("down")
 			}
@@ -286,10 +286,10 @@ func TestOneFetchForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pipeClient(t, live(untilGone).handler(t))
 		var fetched atomic.Int32
-		client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+		client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*auth.Token, error) {
 			fetched.Add(1)
 			time.Sleep(3 * time.Second)
-			return &oauth2.Token{AccessToken: "t"}, nil
+			return &auth.Token{Value: "t"}, nil
 		}}
 		try := func(n int, patience time.Duration) (failed int) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -331,7 +331,7 @@ func TestOneFetchForAll(t *testing.T) {
 func TestTheTokenServerThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		client := &api.Client{Vertex: &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+		client := &api.Client{Vertex: &api.Vertex{Project: "p", Fetch: func(context.Context) (*auth.Token, error) {
 			<-release // deaf to its context
 			return nil, errors.New("too late")
 		}}}

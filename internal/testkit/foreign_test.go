@@ -681,7 +681,32 @@ func restReaders() map[string]foreignReader {
 			open: func(t *testing.T, url string) func() error { return openREST(t, url, call.path, call.body) },
 		}
 	}
+	readers["text model by Google's SDK"] = foreignReader{
+		kind: stream, good: answerWith(stream, "data: "+googles+"\n\n"), within: silence, allocated: toGoogle, open: openTextModel,
+	}
 	return readers
+}
+
+func openTextModel(t *testing.T, url string) func() error {
+	log := slog.New(slog.DiscardHandler)
+	client := &api.Client{BaseURL: strings.TrimSuffix(url, "/"+foreignSecret), APIKey: foreignSecret}
+	host := bridge.NewHost(bridge.Options{Client: client, Logger: log})
+	models := geminirest.New(host, client, nil, log)
+	t.Cleanup(func() {
+		models.Close()
+		if err := host.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() error {
+		var text bytes.Buffer
+		_, err := models.GenerateContent(t.Context(), bridge.Unlimited, "g", json.RawMessage(`{"contents":[{"parts":[{"text":"Hi"}]}]}`),
+			func(piece json.RawMessage) error { text.Write(piece); return nil })
+		if err == nil && !strings.Contains(text.String(), `"Hi"`) {
+			err = errors.New("no text")
+		}
+		return err
+	}
 }
 
 func openREST(t *testing.T, url, path, body string) func() error {

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"cloud.google.com/go/auth"
 	"github.com/gorilla/websocket"
-	"golang.org/x/oauth2"
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
@@ -130,8 +130,8 @@ func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool
 		Backend: "emulator", Park: time.Minute, Stall: 6 * time.Second, Logger: log,
 	}
 	if onVertex {
-		o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
-			return &oauth2.Token{AccessToken: "t"}, nil
+		o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*auth.Token, error) {
+			return &auth.Token{Value: "t"}, nil
 		}}
 	}
 	host := bridge.NewHost(o)

@@ -3,9 +3,7 @@
 package api
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
-
-	"voxgate/bridge/gemini/wire"
-	"voxgate/tools"
 )
 
 // DefaultModel is used if no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
@@ -221,71 +215,3 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	r.Header, secret, err = c.Credentials(ctx)
 	return r, secret, err
 }
-
-// checkTimeout bounds Check: Google responds within a second, and an operator waits during startup.
-const checkTimeout = 10 * time.Second
-
-// Check tests whether the credentials are accepted and the model exists, by one REST call (on Vertex AI with a fresh token), so
-// that an operator learns of a mistake at startup. A refusal is a *wire.HandshakeError. The empty model is DefaultModel. Ephemeral
-// tokens cannot be used for REST, so they are not checked.
-func (c *Client) Check(ctx context.Context, model string) error {
-	if err := c.checkSettings(); err != nil {
-		return err
-	}
-	if c.hasToken() {
-		return nil
-	}
-	u, err := c.endpoint("http", "https")
-	if err != nil {
-		return err
-	}
-	model = strings.TrimPrefix(cmp.Or(model, DefaultModel), "models/")
-	if c.Vertex != nil {
-		u.Path += "/" + vertexVersion + "/publishers/google/models/" + model
-	} else {
-		u.Path += "/" + stableVersion + "/models/" + model
-	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	if err := c.get(ctx, u.String()); err != nil {
-		return fmt.Errorf("gemini: check model %q: %w", model, err)
-	}
-	return nil
-}
-
-// get requests a URL of the REST API and discards the response.
-func (c *Client) get(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	var secret Secret
-	if req.Header, secret, err = c.Credentials(ctx); err != nil {
-		return err
-	}
-	transport := tools.NewTransport()
-	transport.DisableKeepAlives = true
-	if c.NetDial != nil {
-		transport.DialContext, transport.Proxy = c.NetDial, nil
-	}
-	client := &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if resp.StatusCode == http.StatusOK {
-		return err
-	}
-	c.HandleRefusal(secret, resp.StatusCode)
-	message := string(body)
-	var answer struct{ Error struct{ Message string } }
-	if json.Unmarshal(body, &answer) == nil {
-		message = cmp.Or(answer.Error.Message, message)
-	}
-	return &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(message), wire.MaxReason)}
-}
-
-// maxAnswer is far above the kilobyte in which Google describes a model.
-const maxAnswer = 64 << 10

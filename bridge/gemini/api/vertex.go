@@ -3,16 +3,18 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
 	"sync"
 	"time"
 
-	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/google"
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/auth/credentials"
 	"golang.org/x/sync/singleflight"
 
 	"voxgate/bridge/gemini/wire"
@@ -20,7 +22,8 @@ import (
 )
 
 // Vertex is a project and location of Vertex AI, and our identity there. It caches the token for all clients that share it, and
-// must not be copied.
+// must not be copied. The cache of package auth does not serve: it cannot discard a revoked token, a caller who leaves waits for
+// the fetch, and after a failed one it does not try again before the token has expired.
 type Vertex struct {
 	// Project is the billed project. It is required.
 	Project string
@@ -30,18 +33,18 @@ type Vertex struct {
 
 	// Fetch gets a new token. Nil uses Application Default Credentials, read again each time, so that a replaced key file takes
 	// effect.
-	Fetch func(context.Context) (*oauth2.Token, error)
+	Fetch func(context.Context) (*auth.Token, error)
 
 	fetches singleflight.Group
 
 	mu     sync.Mutex
-	cached *oauth2.Token // the newest token or nil; guarded by mu
+	cached *auth.Token // the newest token or nil; guarded by mu
 }
 
 // Emulated returns a fictitious project with a token that the emulator accepts.
 func Emulated() *Vertex {
-	return &Vertex{Project: "emulated", Fetch: func(context.Context) (*oauth2.Token, error) {
-		return &oauth2.Token{AccessToken: "of the emulator"}, nil
+	return &Vertex{Project: "emulated", Fetch: func(context.Context) (*auth.Token, error) {
+		return &auth.Token{Value: "of the emulator"}, nil
 	}}
 }
 
@@ -134,7 +137,7 @@ func (v *Vertex) cachedToken(d time.Duration) Secret {
 	if v.cached == nil || !v.cached.Expiry.IsZero() && time.Until(v.cached.Expiry) <= d {
 		return ""
 	}
-	return Secret(v.cached.AccessToken)
+	return Secret(v.cached.Value)
 }
 
 // renew fetches a token, unless another caller has just done so.
@@ -151,10 +154,10 @@ func (v *Vertex) renew() (any, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.cached = token
-	return Secret(token.AccessToken), nil
+	return Secret(token.Value), nil
 }
 
-// tokenTransport records the last exchange with the token server, since the oauth2 package reports it as text only.
+// tokenTransport records the last exchange with the token server, since package auth reports it as text only.
 type tokenTransport struct {
 	*http.Transport
 	status  int   // of the response; 0 without one
@@ -171,26 +174,30 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // fetch gets a token.
-func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
+func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	transport := &tokenTransport{Transport: tools.NewTransport()}
 	transport.DisableKeepAlives = true // the next token is fetched in an hour
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect})
 	get := v.Fetch
 	if get == nil {
-		get = defaultCredentials
+		get = defaultCredentials(&http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect})
 	}
 	token, err := get(ctx)
 	switch {
-	case err == nil && (token == nil || token.AccessToken == ""):
+	case err == nil && (token == nil || token.Value == ""):
 		return nil, fmt.Errorf("%w: there is no token in the answer", ErrCredentials)
 	case err == nil:
 		return token, nil
 	case ctx.Err() != nil:
 		return nil, errNoToken
 	}
-	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+	if refused, ok := errors.AsType[*auth.Error](err); ok {
 		// Its text contains the whole response, which may contain anything.
-		said := wire.OneLine(refused.ErrorCode+" "+refused.ErrorDescription, wire.MaxReason)
+		var answer struct {
+			Error       string
+			Description string `json:"error_description"`
+		}
+		_ = json.Unmarshal(refused.Body, &answer)
+		said := wire.OneLine(answer.Error+" "+answer.Description, wire.MaxReason)
 		if r := refused.Response; r != nil && r.StatusCode >= http.StatusInternalServerError {
 			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", r.StatusCode, said)
 		}
@@ -208,21 +215,26 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // an invalid key, a missing account
 }
 
-// defaultCredentials uses Application Default Credentials: the file named by GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, or the
-// metadata server of Google Cloud.
-func defaultCredentials(ctx context.Context) (*oauth2.Token, error) {
-	credentials, err := google.FindDefaultCredentials(ctx, cloudScope)
-	if err != nil {
-		return nil, err
+// defaultCredentials returns a function that uses Application Default Credentials: the file named by
+// GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, or the metadata server of Google Cloud.
+func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token, error) {
+	return func(ctx context.Context) (*auth.Token, error) {
+		found, err := credentials.DetectDefault(&credentials.DetectOptions{
+			Scopes: []string{cloudScope}, Client: client,
+			Logger: slog.New(slog.DiscardHandler), // an environment variable would have it log tokens
+		})
+		if err != nil {
+			return nil, err
+		}
+		return found.Token(ctx)
 	}
-	return credentials.TokenSource.Token()
 }
 
 // discard removes a refused token from the cache, unless it has been replaced.
 func (v *Vertex) discard(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.cached != nil && Secret(v.cached.AccessToken) == token {
+	if v.cached != nil && Secret(v.cached.Value) == token {
 		v.cached = nil
 	}
 }

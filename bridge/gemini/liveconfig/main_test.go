@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"cloud.google.com/go/auth"
 	"go.uber.org/goleak"
-	"golang.org/x/oauth2"
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/liveconfig"
@@ -25,7 +25,7 @@ func door(vertex bool) *api.Client {
 	}
 	return &api.Client{Vertex: &api.Vertex{
 		Project: "a-project", Location: "europe-west4",
-		Fetch: func(context.Context) (*oauth2.Token, error) { return &oauth2.Token{AccessToken: "a-token"}, nil },
+		Fetch: func(context.Context) (*auth.Token, error) { return &auth.Token{Value: "a-token"}, nil },
 	}}
 }
 

@@ -2,12 +2,16 @@ package probe
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 
+	"google.golang.org/genai"
+
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // Models for REST calls.
@@ -26,36 +30,63 @@ func restModels(vertex bool) []string {
 
 // restProbes returns the probes of the calls that the gateway's REST endpoint forwards (docs/rest.md), or nil for other models.
 func restProbes(model string) (list []probe) {
-	plum := object{"parts": []any{object{"text": "plum"}}}
-	plumRequest := object{"contents": []any{plum}, "systemInstruction": object{"parts": []any{object{"text": instruction}}}}
+	plum := genai.Text("plum")
+	plumConfig := &genai.GenerateContentConfig{SystemInstruction: genai.Text(instruction)[0]}
 	switch model {
 	case writer:
 		list = []probe{
 			{name: "generateContent", maxVoice: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
-				if answer := r.call("generateContent", "", plumRequest); answer != nil {
+				var answer *genai.GenerateContentResponse
+				if r.call(func(ctx context.Context, m *genai.Models) (err error) {
+					answer, err = m.GenerateContent(ctx, model, plum, plumConfig)
+					return err
+				}) {
 					r.addFact("answers")
 					r.addReplyFacts(answer)
 				}
 			}},
-			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: probeStream(plumRequest)},
+			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: func(r *run) {
+				var pieces []*genai.GenerateContentResponse
+				if r.call(func(ctx context.Context, m *genai.Models) error {
+					for piece, err := range m.GenerateContentStream(ctx, model, plum, plumConfig) {
+						if err != nil {
+							return err
+						}
+						pieces = append(pieces, piece)
+					}
+					return nil
+				}) && len(pieces) > 0 {
+					r.addFact("streams")
+					r.addReplyFacts(pieces...)
+				}
+			}},
 			{name: "generateContent without contents", assumed: []string{"refused with HTTP 400"}, rest: func(r *run) {
-				if r.call("generateContent", "", object{"contents": []any{}}) != nil {
+				if r.call(func(ctx context.Context, m *genai.Models) error {
+					_, err := m.GenerateContent(ctx, model, []*genai.Content{}, nil)
+					return err
+				}) {
 					r.addFact("answers")
 				}
 			}},
 			{name: "countTokens", assumed: []string{"counts tokens"}, rest: func(r *run) {
-				var counted struct{ TotalTokens int }
-				if json.Unmarshal(r.call("countTokens", "", object{"contents": []any{plum}}), &counted) == nil && counted.TotalTokens > 0 {
-					r.addFact("counts tokens")
-				}
+				r.call(func(ctx context.Context, m *genai.Models) error {
+					counted, err := m.CountTokens(ctx, model, plum, nil)
+					if err == nil && counted.TotalTokens > 0 {
+						r.addFact("counts tokens")
+					}
+					return err
+				})
 			}},
 		}
 	case embedder:
 		list = []probe{{name: "embedContent", assumed: []string{"768 numbers"}, rest: func(r *run) {
-			var made struct{ Embedding struct{ Values []float64 } }
-			if json.Unmarshal(r.call("embedContent", "", object{"content": plum, "outputDimensionality": 768}), &made) == nil {
-				r.addFact("%d numbers", len(made.Embedding.Values))
-			}
+			r.call(func(ctx context.Context, m *genai.Models) error {
+				made, err := m.EmbedContent(ctx, model, plum, &genai.EmbedContentConfig{OutputDimensionality: genai.Ptr[int32](768)})
+				if err == nil && len(made.Embeddings) == 1 {
+					r.addFact("%d numbers", len(made.Embeddings[0].Values))
+				}
+				return err
+			})
 		}}}
 	}
 	for i := range list {
@@ -64,62 +95,69 @@ func restProbes(model string) (list []probe) {
 	return list
 }
 
-// probeStream requests a response as server-sent events.
-func probeStream(asked object) func(*run) {
-	return func(r *run) {
-		var pieces []json.RawMessage
-		for line := range bytes.Lines(r.call("streamGenerateContent", "alt=sse", asked)) {
-			if piece, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-				pieces = append(pieces, piece)
-			}
-		}
-		if len(pieces) > 0 {
-			r.addFact("streams")
-			r.addReplyFacts(pieces...)
-		}
-	}
-}
-
-// call calls a method of the probe's model. If that is refused, it adds a fact and returns nil.
-func (r *run) call(method, query string, body object) (answer []byte) {
-	text := encode(body)
-	r.trace.add(true, text)
-	req, secret, err := r.client.Request(r.ctx, http.MethodPost, r.model, method, query, bytes.NewReader(text))
+// call runs a call of Google's SDK, and records its messages. If it fails, call adds a fact and returns false.
+func (r *run) call(f func(context.Context, *genai.Models) error) bool {
+	transport := traceTransport{tools.NewTransport(), &r.trace}
+	defer transport.CloseIdleConnections()
+	sdk, err := r.client.SDK(transport, maxAnswer)
 	if err != nil {
 		r.addFact("not asked")
 		r.addNote("%v", err)
-		return nil
+		return false
 	}
-	req.Header.Set("Content-Type", "application/json")
-	client := &http.Client{
-		Timeout: slowTimeout,
-		// A redirect would carry the key to another host.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	res, err := client.Do(req)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(r.ctx, slowTimeout)
+	defer cancel()
+	err = f(ctx, sdk.Models)
+	refused, isRefused := errors.AsType[*wire.HandshakeError](err)
+	switch {
+	case err == nil:
+		return true
+	case isRefused:
+		r.addFact("refused with HTTP %d", refused.Status)
+		r.setUnavailable((&wire.HandshakeError{Status: refused.Status}).Cause())
+		r.addNote("%s", refused.Body)
+	default:
 		r.addFact("no answer")
-		r.addNote("%s", secret.Hide(err.Error()))
-		return nil
+		r.addNote("%v", err)
 	}
-	defer res.Body.Close()
-	answer, _ = io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	r.trace.add(false, answer)
-	if res.StatusCode == http.StatusOK {
-		return answer
+	return false
+}
+
+// maxAnswer bounds a response, in bytes.
+const maxAnswer = 1 << 20
+
+// traceTransport records the bodies of requests and responses.
+type traceTransport struct {
+	*http.Transport
+	trace *trace
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t traceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	sent, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
 	}
-	r.addFact("refused with HTTP %d", res.StatusCode)
-	r.setUnavailable((&wire.HandshakeError{Status: res.StatusCode}).Cause())
-	r.addNote("%s", secret.Hide(string(answer)))
-	return nil
+	t.trace.add(true, sent)
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(sent))
+	res, err := t.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	_ = res.Body.Close()
+	t.trace.add(false, answer)
+	res.Body = io.NopCloser(bytes.NewReader(answer))
+	return res, err
 }
 
 // addReplyFacts adds the facts of a response in one or more chunks.
-func (r *run) addReplyFacts(pieces ...json.RawMessage) {
+func (r *run) addReplyFacts(pieces ...*genai.GenerateContentResponse) {
 	var reply wire.Reply
 	var said string
 	for _, piece := range pieces {
-		text, err := reply.AddText(piece)
+		text, err := reply.AddText(encode(piece))
 		if err != nil {
 			r.addNote("%v", err)
 		}

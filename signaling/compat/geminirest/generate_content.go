@@ -7,10 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 
+	"google.golang.org/genai"
+
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
 
@@ -48,16 +52,8 @@ func (d *Server) generateParts(ctx context.Context, model string, request []byte
 	defer cancel(nil)
 	watch := time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
 	defer watch.Stop()
-	next, err := d.backendFor(model).startGeneration(ctx, model, requestBody{text: request}, true)
-	if err != nil {
-		return publicError(ctx, err)
-	}
-	for {
-		event, err := next()
+	for event, err := range d.streamContent(ctx, model, request) {
 		watch.Reset(maxSilence)
-		if err == io.EOF {
-			return nil
-		}
 		if err != nil {
 			return publicError(ctx, err)
 		}
@@ -75,25 +71,41 @@ func (d *Server) generateParts(ctx context.Context, model string, request []byte
 			return err
 		}
 	}
+	return nil
+}
+
+// streamContent requests an answer of the model's backend, and returns its parts.
+func (d *Server) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
+	backend := d.backendFor(model)
+	if backend == d.google {
+		return d.google.streamContent(ctx, model, request)
+	}
+	return func(yield func(object, error) bool) {
+		next, err := backend.startGeneration(ctx, model, requestBody{text: request}, true)
+		for err == nil {
+			var event object
+			if event, err = next(); err == nil && !yield(event, nil) {
+				return
+			}
+		}
+		if err != io.EOF {
+			yield(nil, err)
+		}
+	}
 }
 
 // publicError converts an error of a backend for callers inside the gateway.
 func publicError(ctx context.Context, err error) error {
 	if r := (*backendError)(nil); errors.As(err, &r) {
-		code := bridge.CodeRefused
-		switch r.status {
-		case http.StatusTooManyRequests:
-			code = bridge.CodeBusy
-		case http.StatusUnauthorized, http.StatusForbidden:
-			code = bridge.CodeAuthenticationFailed
-		case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			code = bridge.CodeConnectionFailed
-		}
 		said, _ := r.body["error"].(object)
 		after, _ := time.ParseDuration(cmp.Or(r.retryAfter, "0") + "s") // HTTP dates are not supported; they count as 0
-		return &bridge.Error{
-			Code: code, Status: r.status, Retry: max(0, after), Message: fmt.Sprintf("The model does not answer: %v", said["message"]),
-		}
+		return refusalError(r.status, fmt.Sprint(said["message"]), after)
+	}
+	if r, ok := errors.AsType[*wire.HandshakeError](err); ok {
+		return refusalError(r.Status, r.Body, r.Retry)
+	}
+	if r, ok := errors.AsType[genai.APIError](err); ok { // within a stream
+		return refusalError(r.Code, r.Message, 0)
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errBackendSilent) {
 		return cause
@@ -103,4 +115,18 @@ func publicError(ctx context.Context, err error) error {
 		Message: "The model cannot be reached, or its answer broke off.",
 		Err:     errors.Join(err, context.Cause(ctx)),
 	}
+}
+
+// refusalError returns the error for a response of a backend with this HTTP status.
+func refusalError(status int, message string, retry time.Duration) *bridge.Error {
+	code := bridge.CodeRefused
+	switch status {
+	case http.StatusTooManyRequests:
+		code = bridge.CodeBusy
+	case http.StatusUnauthorized, http.StatusForbidden:
+		code = bridge.CodeAuthenticationFailed
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		code = bridge.CodeConnectionFailed
+	}
+	return &bridge.Error{Code: code, Status: status, Retry: max(0, retry), Message: "The model does not answer: " + message}
 }

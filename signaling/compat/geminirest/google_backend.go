@@ -1,17 +1,22 @@
 package geminirest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"google.golang.org/genai"
+
 	"voxgate/bridge/gemini/api"
 	"voxgate/signaling"
+	"voxgate/tools"
 )
 
 // backend is a server that runs models.
@@ -39,10 +44,38 @@ func (r *backendError) Error() string {
 	return fmt.Sprintf("refused with %d: %v", r.status, failure["message"])
 }
 
-// google forwards calls to the Gemini API, Vertex AI or the emulator.
+// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK; those of clients do
+// not, because it drops fields that it does not know.
 type google struct {
 	api    *api.Client
 	client *http.Client
+	sdk    func() (*genai.Client, error)
+}
+
+// streamContent requests an answer for the gateway itself, and returns its parts.
+func (g *google) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
+	return func(yield func(object, error) bool) {
+		var body object
+		err := errors.Join(checkModelName(model, "streamGenerateContent"), decodeObject(request, &body))
+		sdk, failed := g.sdk()
+		if err = cmp.Or(err, failed); err != nil {
+			yield(nil, err)
+			return
+		}
+		options := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false), HTTPOptions: &genai.HTTPOptions{
+			ExtrasRequestProvider: func(map[string]any) map[string]any { return body }, // parts of a model unchanged: some are signed
+		}}
+		for answer, err := range sdk.Models.GenerateContentStream(ctx, model, nil, options) {
+			var event object
+			if err == nil {
+				answer.SDKHTTPResponse = nil
+				err = decodeObject(tools.Encode(answer), &event)
+			}
+			if !yield(event, err) {
+				return
+			}
+		}
+	}
 }
 
 func (g *google) startGeneration(ctx context.Context, model string, request requestBody, streams bool) (func() (object, error), error) {
@@ -116,10 +149,8 @@ func (g *google) listModels(ctx context.Context, page url.Values) (models []any,
 
 // sendRequest sends a request and returns the body of a successful response.
 func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, query string, request requestBody) (io.ReadCloser, error) {
-	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
-		// The request carries our key, so it must not reach another path than the client may use.
-		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
-		return nil, &backendError{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
+	if err := checkModelName(model, method); err != nil {
+		return nil, err
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
 	if err != nil {
@@ -146,6 +177,15 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, message)
 	}
 	return nil, &backendError{resp.StatusCode, body, resp.Header.Get("Retry-After")}
+}
+
+// checkModelName rejects a model for which the request, which carries our key, would reach another path than the client may use.
+func checkModelName(model, method string) error {
+	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
+		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
+		return &backendError{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
+	}
+	return nil
 }
 
 // plainBody returns the body of a response, or an error if it is compressed: we did not ask for that and cannot read it.

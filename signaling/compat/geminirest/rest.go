@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/genai"
+
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/signaling"
@@ -29,6 +31,8 @@ const (
 	maxRequest = 20 << 20
 	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxResponse = 64 << 20
+	// maxText limits an event of an answer to the gateway itself, in bytes. Google's SDK takes time in the square of it: 40 s for 64 MB.
+	maxText = 4 << 20
 	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
 	// of 3,072 numbers.
 	maxChatResponse = 16 << 20
@@ -58,7 +62,7 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 	transport := tools.NewTransport()
 	transport.DisableCompression = true // compression would delay the events of a stream
 	d := &Server{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
-	d.google = &google{gemini, &d.client}
+	d.google = &google{gemini, &d.client, sync.OnceValues(func() (*genai.Client, error) { return gemini.SDK(transport, maxText) })}
 	d.routes = makeRoutes(routes, d.google, &d.client)
 	return d
 }

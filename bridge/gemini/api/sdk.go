@@ -1,0 +1,153 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/genai"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+)
+
+// noKey stands for the key in the SDK, which does not work without one.
+const noKey = "not-a-key"
+
+const (
+	// maxRefusal bounds an error response, in bytes.
+	maxRefusal = 64 << 10
+
+	// maxDescription is far above the kilobyte in which Google describes a model.
+	maxDescription = 64 << 10
+
+	// checkTimeout bounds Check: Google responds within a second, and an operator waits during startup.
+	checkTimeout = 10 * time.Second
+)
+
+// SDK returns Google's Go SDK for everything that is not on the audio path. It sends its requests by base, and never has our
+// credentials, which it would print in some errors: they are added to each request. The error of a refused request wraps a
+// [*wire.HandshakeError] without secrets. maxResponse bounds a response, or an event of a stream, in bytes. With an ephemeral token
+// SDK returns [ErrToken].
+func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, error) {
+	if err := c.checkSettings(); err != nil {
+		return nil, err
+	}
+	if c.hasToken() {
+		return nil, ErrToken
+	}
+	u, err := c.endpoint("http", "https")
+	if err != nil {
+		return nil, err
+	}
+	config := &genai.ClientConfig{
+		Backend: genai.BackendGeminiAPI, APIKey: noKey,
+		HTTPClient:  &http.Client{Transport: &sdkTransport{base, c, maxResponse}},
+		HTTPOptions: genai.HTTPOptions{BaseURL: u.String(), APIVersion: stableVersion},
+	}
+	if c.Vertex != nil {
+		config.Backend, config.APIKey, config.HTTPOptions.APIVersion = genai.BackendVertexAI, "", vertexVersion
+		config.Project, config.Location = c.Vertex.Project, c.Vertex.location()
+	}
+	return genai.NewClient(context.Background(), config)
+}
+
+// sdkTransport sends the requests of the SDK.
+type sdkTransport struct {
+	base        http.RoundTripper
+	client      *Client
+	maxResponse int
+}
+
+// RoundTrip implements [http.RoundTripper]. A response other than 200 is an error, because the SDK keeps neither its header nor
+// secrets out of its own errors. This includes redirects: another server would get our credentials.
+func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	header, secret, err := t.client.Credentials(r.Context())
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Del("X-Goog-Api-Key")
+	maps.Copy(r.Header, header)
+	resp, err := t.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		resp.Body = &limitedBody{ReadCloser: resp.Body, limit: t.maxResponse, isStream: r.URL.Query().Get("alt") == "sse"}
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	t.client.HandleRefusal(secret, resp.StatusCode)
+	var answer struct{ Error struct{ Message string } }
+	_ = json.Unmarshal(body, &answer) // else the body is the message
+	message := cmp.Or(answer.Error.Message, string(body))
+	return nil, &wire.HandshakeError{
+		Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(message), wire.MaxReason),
+		Retry: wire.RetryAfter(resp.Header, string(body)),
+	}
+}
+
+// limitedBody is a body that fails when it is too long, or an event of it.
+type limitedBody struct {
+	io.ReadCloser
+	limit    int // bytes
+	isStream bool
+	size     int // bytes read of the response, or of the event
+}
+
+// Read implements [io.Reader]. An end of an event that two reads share is missed, which does not matter: many events fit into limit.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.size += n
+	if b.isStream {
+		if i := max(bytes.LastIndex(p[:n], []byte("\n\n")), bytes.LastIndex(p[:n], []byte("\r\n\r\n"))); i >= 0 {
+			b.size = n - i
+		}
+	}
+	if b.size > b.limit {
+		return 0, fmt.Errorf("the answer has more than %d bytes", b.limit)
+	}
+	return n, err
+}
+
+// Check tests whether the credentials are accepted and the model exists, by one REST call (on Vertex AI with a fresh token), so
+// that an operator learns of a mistake at startup. A refusal is a *wire.HandshakeError. The empty model is DefaultModel. Ephemeral
+// tokens cannot be used for REST, so they are not checked.
+func (c *Client) Check(ctx context.Context, model string) error {
+	transport := tools.NewTransport()
+	transport.DisableKeepAlives = true
+	if c.NetDial != nil {
+		transport.DialContext, transport.Proxy = c.NetDial, nil
+	}
+	sdk, err := c.SDK(transport, maxDescription)
+	switch {
+	case errors.Is(err, ErrToken):
+		return nil
+	case err != nil:
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	model = strings.TrimPrefix(cmp.Or(model, DefaultModel), "models/")
+	_, err = sdk.Models.Get(ctx, model, nil)
+	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
+		err = refused // without what the SDK says about it
+	}
+	if err != nil {
+		return fmt.Errorf("gemini: check model %q: %w", model, err)
+	}
+	return nil
+}
