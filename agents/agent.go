@@ -68,9 +68,6 @@ type waiting struct {
 	Say   string `json:"say,omitzero"`   // the instruction for the model to speak, if it can
 }
 
-// protocols are the names, as in grants, of the protocols that can reach agents.
-var protocols = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
-
 // thinkingLevels are the values of the Thinking field.
 var thinkingLevels = []string{"minimal", "low", "medium", "high"}
 
@@ -154,6 +151,7 @@ func (a *Agent) validate() error {
 	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.knownTools != nil && !anyMatches(a.knownTools, tool) }); i >= 0 {
 		return fieldErrorf(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
 	}
+	protocols := bridge.ProtocolNames(bridge.InAgents)
 	for _, pattern := range a.Protocols {
 		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
 			return fieldErrorf("doors", "%q is not one of %s", pattern, strings.Join(protocols, ", "))

@@ -18,6 +18,12 @@ import (
 	"voxgate/bridge/flow"
 )
 
+func init() { // as the endpoints do
+	for _, name := range []string{"live", "openai", "rtvi", "sip", "telephony", "web", "whip"} {
+		bridge.RegisterProtocol(name, bridge.InAgents)
+	}
+}
+
 func write(t *testing.T, folder, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
@@ -158,7 +164,7 @@ func TestInvalidAgentFiles(t *testing.T) {
 		"---\nkeys: 65\n---":                                    ":2: keys: must be 0 to 64",
 		"---\nkeys: -1\n---":                                    ":2: keys: must be 0 to 64",
 		"---\nkeys: one\n---":                                   ":2: keys: must be a number, not text",
-		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is not one of web, live`,
+		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is not one of live, openai`,
 		"---\nthinking: very\n---":                              `:2: thinking: "very" is neither one of minimal`,
 		"---\nvoice: Kore\nconfig:\n  generationConfig: 7\n---": ":3: config: config.generationConfig",
 		"---\nvoice: Kore\nsilence: {after: 1s}\n---":           ":3: silence: config.voxgate.silence.after must be between",

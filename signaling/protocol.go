@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol declares a protocol to the program that serves it. Each endpoint's folder has its own in register.go, with the settings that
+// Protocol declares a protocol to the program that serves it. Each endpoint's folder has its own in protocol.go, with the settings that
 // nothing else reads; gateway/endpoints.go lists them.
 type Protocol struct {
 	Name string

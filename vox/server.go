@@ -20,7 +20,7 @@ import (
 )
 
 // protocolName identifies this endpoint in grants and tools.
-const protocolName = "vox"
+var protocolName = bridge.RegisterProtocol("vox", bridge.InGrants)
 
 // Generate requests an answer of a text model.
 type Generate func(

@@ -33,12 +33,11 @@ type Grant struct {
 // maxGrantSeconds limits the length of a conversation: 31 years. Longer times overflow nanoseconds.
 const maxGrantSeconds = 1_000_000_000
 
-// protocols are the names to which a grant can be bound; see [bridge.Origin].
-var protocols = []string{"live", "openai", "rest", "rtvi", "telephony", "vox", "web", "whip"}
-
 // isProtocol reports whether a pattern of [Grant.Protocols] matches a protocol.
 func isProtocol(pattern string) bool {
-	return slices.ContainsFunc(protocols, func(protocol string) bool { return bridge.MatchesAny([]string{pattern}, protocol) })
+	return slices.ContainsFunc(bridge.ProtocolNames(bridge.InGrants), func(protocol string) bool {
+		return bridge.MatchesAny([]string{pattern}, protocol)
+	})
 }
 
 // checkNames rejects unknown protocols and agents, for which the token would be rejected later. folder has the
@@ -46,7 +45,7 @@ func isProtocol(pattern string) bool {
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Protocols {
 		if !isProtocol(pattern) {
-			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(protocols, ", "))
+			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(bridge.ProtocolNames(bridge.InGrants), ", "))
 		}
 	}
 	names := folder.Names()

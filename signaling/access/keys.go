@@ -224,7 +224,7 @@ func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 		for i, pattern := range g.Protocols {
 			if !isProtocol(pattern) {
 				log.Warn("unknown protocol in the grant of a keys file: it allows nothing", "at", fmt.Sprintf("%s.grant.doors[%d]", at, i),
-					"protocol", pattern, "known", strings.Join(protocols, ", "))
+					"protocol", pattern, "known", strings.Join(bridge.ProtocolNames(bridge.InGrants), ", "))
 			}
 		}
 	}

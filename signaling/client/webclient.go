@@ -205,7 +205,7 @@ var errTooLong = protocol.BadField(
 var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
 
 // protocolName identifies this protocol to tools.
-const protocolName = "web"
+var protocolName = bridge.RegisterProtocol("web", bridge.InAgents|bridge.InGrants)
 
 // authorizeConnect checks that the client may open a conversation, and answers CONNECT_GEMINI.
 func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {

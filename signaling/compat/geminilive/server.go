@@ -24,7 +24,7 @@ import (
 )
 
 // protocolName identifies this endpoint in grants and tools.
-const protocolName = "live"
+var protocolName = bridge.RegisterProtocol("live", bridge.InAgents|bridge.InGrants)
 
 // Server serves the Live API.
 type Server struct {

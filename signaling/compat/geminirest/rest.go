@@ -45,7 +45,7 @@ const (
 )
 
 // protocolName identifies this endpoint in tools and grants.
-const protocolName = "rest"
+var protocolName = bridge.RegisterProtocol("rest", bridge.InGrants)
 
 // Server serves Gemini's REST API.
 type Server struct {

@@ -31,9 +31,10 @@ import (
 	"voxgate/tools"
 )
 
+// protocolName identifies this protocol to grants and tools.
+var protocolName = bridge.RegisterProtocol("openai", bridge.InAgents|bridge.InGrants)
+
 const (
-	// protocolName identifies this protocol to grants and tools.
-	protocolName = "openai"
 	// subprotocol is OpenAI's WebSocket subprotocol. keyPrefix precedes the key in the list of subprotocols, because
 	// browsers cannot send headers.
 	subprotocol = "realtime"

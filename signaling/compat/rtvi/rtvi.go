@@ -25,9 +25,10 @@ import (
 	"voxgate/tools"
 )
 
+// protocolName identifies this protocol to grants and tools.
+var protocolName = bridge.RegisterProtocol("rtvi", bridge.InAgents|bridge.InGrants)
+
 const (
-	// protocolName identifies this protocol to grants and tools.
-	protocolName = "rtvi"
 	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
 	// maxSessionData limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers

@@ -29,7 +29,7 @@ import (
 )
 
 // protocolName identifies this endpoint in grants and tools.
-const protocolName = "whip"
+var protocolName = bridge.RegisterProtocol("whip", bridge.InAgents|bridge.InGrants)
 
 // maxBody limits a request, in bytes.
 const maxBody = 64 << 10

@@ -25,7 +25,7 @@ import (
 )
 
 // protocolName identifies this endpoint in tools and grants.
-const protocolName = "telephony"
+var protocolName = bridge.RegisterProtocol("telephony", bridge.InAgents|bridge.InGrants)
 
 // Options configure a [Server].
 type Options struct {

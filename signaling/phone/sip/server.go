@@ -62,7 +62,7 @@ type Options struct {
 }
 
 // protocolName is the name of this protocol in tools and grants.
-const protocolName = "sip"
+var protocolName = bridge.RegisterProtocol("sip", bridge.InAgents)
 
 // New listens at the configured addresses and answers calls. Shut down the host before you close the Server.
 func New(o Options) (*Server, error) {

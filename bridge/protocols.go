@@ -1,0 +1,34 @@
+package bridge
+
+import "slices"
+
+// ProtocolUse says where the name of a protocol may stand.
+type ProtocolUse int
+
+const (
+	// InAgents allows the name in the list of protocols that reach an agent.
+	InAgents ProtocolUse = 1 << iota
+	// InGrants allows the name in the list of protocols that a token admits to.
+	InGrants
+)
+
+// protocols holds the uses of each registered protocol, by name. It is complete once all packages are initialized.
+var protocols = map[string]ProtocolUse{}
+
+// RegisterProtocol makes the name of a protocol known and returns it, for [Origin.Protocol]. Only the initialization of a package may call
+// it.
+func RegisterProtocol(name string, use ProtocolUse) string {
+	protocols[name] |= use
+	return name
+}
+
+// ProtocolNames returns the names of the protocols with this use, sorted.
+func ProtocolNames(use ProtocolUse) (names []string) {
+	for name, uses := range protocols {
+		if uses&use != 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
