@@ -9,13 +9,16 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,8 +50,9 @@ type Options struct {
 	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
 	Config map[string]any
 
-	// NetDial opens the TCP connections. It may be nil.
-	NetDial func(ctx context.Context, network, address string) (net.Conn, error)
+	Header  http.Header                                                          // of the WebSocket's request; may be nil
+	TLS     *tls.Config                                                          // of a wss URL; may be nil
+	NetDial func(ctx context.Context, network, address string) (net.Conn, error) // opens the TCP connections; may be nil
 
 	// WebRTC carries the audio, if it is not nil: a *rtc.Audio of package voxgate/client/rtc.
 	WebRTC PeerDialer
@@ -97,7 +101,8 @@ type Conversation struct {
 	connected chan struct{}   // closed when ws is set; replaced when it is lost
 	isClosing bool
 	calls     map[string]context.CancelFunc // tool calls in progress, by ID
-	err       error                         // why the conversation ended
+	setup     Setup
+	err       error // why the conversation ended
 
 	// Of the reading goroutine.
 	resumeToken string
@@ -130,6 +135,21 @@ func Dial(ctx context.Context, o Options) (*Conversation, error) {
 // Events delivers what happens, in order. The channel is closed at the end of the conversation. If it is not read, the
 // gateway's messages wait.
 func (c *Conversation) Events() <-chan Event { return c.events }
+
+// Setup describes a conversation that was opened or resumed.
+type Setup struct {
+	SessionID   string
+	Model       string
+	Backend     string // gemini-api, vertex-ai or emulator
+	IsResumable bool   `json:"-"` // it goes on after a lost connection
+}
+
+// Setup returns the description of the newest connection.
+func (c *Conversation) Setup() Setup {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setup
+}
 
 // Err returns why the conversation ended, or nil after Close or before the end.
 func (c *Conversation) Err() error {
@@ -351,9 +371,8 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 			return nil, nil, fmt.Errorf("access token: %w", err)
 		}
 	}
-	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, NetDialContext: c.options.NetDial}
-	if ws, _, err = dialer.DialContext(ctx, c.options.URL, nil); err != nil {
-		return nil, nil, fmt.Errorf("dial %s: %w", c.options.URL, err)
+	if ws, err = c.dialWebSocket(ctx); err != nil {
+		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
 	defer stop()
@@ -379,7 +398,42 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 		return nil, nil, err
 	}
 	backlog, err = c.awaitSetup(ws)
+	if err != nil && ctx.Err() != nil { // which has closed the connection
+		err = fmt.Errorf("connect: %w", context.Cause(ctx))
+	}
 	return ws, backlog, err
+}
+
+// UpgradeError reports that no WebSocket was opened.
+type UpgradeError struct {
+	Status int    // of the HTTP response that came instead; 0 means none
+	Body   string // its first line
+	Err    error  // of the connection, if no response came
+}
+
+func (e *UpgradeError) Error() string {
+	if e.Status == 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%d %s: %s", e.Status, http.StatusText(e.Status), e.Body)
+}
+
+func (e *UpgradeError) Unwrap() error { return e.Err }
+
+func (c *Conversation) dialWebSocket(ctx context.Context) (*websocket.Conn, error) {
+	o := &c.options
+	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, NetDialContext: o.NetDial}
+	ws, res, err := dialer.DialContext(ctx, o.URL, nil)
+	if err == nil {
+		return ws, nil
+	}
+	refused := &UpgradeError{Err: err}
+	if res != nil {
+		body, _ := io.ReadAll(res.Body) // the dialer has read at most 1 KiB of it
+		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+		refused = &UpgradeError{Status: res.StatusCode, Body: strings.TrimSuffix(line, "\r")}
+	}
+	return nil, fmt.Errorf("dial %s: %w", o.URL, refused)
 }
 
 // awaitSetup reads until SETUP_COMPLETE, and returns the messages before it.
@@ -434,7 +488,8 @@ func (c *Conversation) completeSetup(payload json.RawMessage) error {
 		Success     bool
 		Resumed     bool
 		ResumeToken string
-		Error       json.RawMessage
+		Setup
+		Error json.RawMessage
 	}
 	switch err := json.Unmarshal(payload, &p); {
 	case err != nil:
@@ -446,6 +501,10 @@ func (c *Conversation) completeSetup(payload json.RawMessage) error {
 		c.generation, c.lastEvent = 0, 0
 	}
 	c.resumeToken = p.ResumeToken
+	p.IsResumable = p.ResumeToken != ""
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setup = p.Setup
 	return nil
 }
 

@@ -53,6 +53,9 @@ type (
 	// conversation has begun.
 	Resumed struct{ IsNew bool }
 
+	// Connected is the first event of each connection. Servers are the STUN and TURN servers that the gateway names.
+	Connected struct{ Servers []ICEServer }
+
 	// Raw is any other message of the protocol.
 	Raw struct {
 		Type    string
@@ -70,6 +73,7 @@ func (State) isEvent()          {}
 func (Failure) isEvent()        {}
 func (ConnectionLost) isEvent() {}
 func (Resumed) isEvent()        {}
+func (Connected) isEvent()      {}
 func (Raw) isEvent()            {}
 
 // deliver passes an event to the application. It blocks until the application reads it, and returns false if the
@@ -135,6 +139,7 @@ func (c *Conversation) handle(m message) error {
 				}
 			}
 		}
+		ICEServers           []ICEServer
 		ToolCall             struct{ FunctionCalls []functionCall }
 		ToolCallCancellation struct{ IDs []string }
 	}
@@ -144,6 +149,8 @@ func (c *Conversation) handle(m message) error {
 		}
 	}
 	switch m.Type {
+	case "GEMINI_CONNECTED":
+		return c.pass(Connected{p.ICEServers})
 	case "AUDIO_CHUNK":
 		if p.Generation < c.generation {
 			return nil

@@ -60,7 +60,7 @@ func (c *Conversation) closePeer() {
 // handlePeer passes a message of the negotiation to the peer. It reports whether the message was one.
 func (c *Conversation) handlePeer(m message) (handled bool, err error) {
 	if c.peer == nil {
-		return false, nil
+		return false, nil // the application may negotiate itself, with Send and Raw events
 	}
 	var p struct {
 		SDP        string

@@ -51,7 +51,7 @@ var arrows = map[string][]string{
 		"tools/*",
 		"web",
 	},
-	"gateway/check":   {}, // stands where users are, and knows the protocol alone
+	"gateway/check":   {"client"}, // stands where users are, and knows the protocol alone
 	"gateway/console": {"agents", "bridge", "signaling", "signaling/access", "signaling/backend", "signaling/client", "web"},
 	"gateway/telemetry": {
 		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",

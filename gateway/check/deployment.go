@@ -101,7 +101,7 @@ func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	if s == nil {
 		return c.lines, nil
 	}
-	defer func() { s.close() }()
+	defer s.close()
 	for _, origin := range c.Origins {
 		c.checkOrigin(ctx, origin)
 	}
@@ -109,7 +109,7 @@ func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	if c.Stay > 0 {
 		beside.Go(func() { c.checkIdleSocket(ctx) })
 	}
-	s = c.checkWebRTC(ctx, s)
+	c.checkWebRTC(ctx, s)
 	beside.Wait()
 	return c.lines, nil
 }

@@ -1,20 +1,23 @@
 package check
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"voxgate/client"
 )
 
 func (c *checkRun) tlsConfig() *tls.Config { return &tls.Config{RootCAs: c.Roots} }
@@ -61,46 +64,117 @@ func suggestTLSRemedy(err error) string {
 }
 
 // openSession opens a conversation as a client does, or returns nil.
-func (c *checkRun) openSession(ctx context.Context) *socket {
+func (c *checkRun) openSession(ctx context.Context) *conversation {
 	began := time.Now()
-	s, err := c.dialWebSocket(ctx, "")
+	s, err := c.dial(ctx)
 	if err != nil {
-		c.fail("WebSocket", err.Error(), suggestUpgradeRemedy(err))
+		if refused, ok := errors.AsType[*client.UpgradeError](err); ok {
+			c.fail("WebSocket", refused.Error(), suggestUpgradeRemedy(err))
+		} else {
+			c.fail("conversation", err.Error(), suggestSessionRemedy(err))
+		}
 		return nil
 	}
-	upgraded := time.Since(began)
-	if err := c.beginSession(ctx, s, ""); err != nil {
-		s.close()
-		c.fail("conversation", err.Error(), suggestSessionRemedy(err))
-		return nil
-	}
+	opened := time.Since(began)
 	began = time.Now()
-	if err := s.request("PING", "PONG", stepTimeout); err != nil {
+	err = s.Send(ctx, "PING", nil)
+	if err == nil {
+		err = s.await(stepTimeout, func(e client.Event) bool { raw, ok := e.(client.Raw); return ok && raw.Type == "PONG" })
+	}
+	if err != nil {
 		s.close()
 		c.fail("WebSocket", "a PING has no answer: "+err.Error(),
 			"A proxy holds messages back: proxy_buffering off; and proxy_http_version 1.1;")
 		return nil
 	}
-	c.pass("WebSocket", "open after %v, a message there and back takes %v; %s answers", upgraded.Round(time.Millisecond),
-		time.Since(began).Round(10*time.Microsecond), s.backend)
+	c.pass("WebSocket", "a conversation opens within %v, a message there and back takes %v; %s answers", opened.Round(time.Millisecond),
+		time.Since(began).Round(10*time.Microsecond), s.Setup().Backend)
 	return s
 }
 
-// beginSession opens or resumes a conversation on a socket. With a server key it mints a token first.
-func (c *checkRun) beginSession(ctx context.Context, s *socket, resume string) (err error) {
+// conversation is a conversation with the gateway. Its events are read all the time, because the client answers pings only then.
+type conversation struct {
+	*client.Conversation
+	events  chan client.Event // closed at its end
+	servers []client.ICEServer
+	cut     func() // drops its TCP connection without a close frame
+}
+
+// dial opens a conversation. With a server key it mints a token first.
+func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 	token := c.Token
 	if c.Key != "" {
+		var err error
 		if token, err = c.mintToken(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return s.beginSession(token, resume)
+	u := *c.base
+	u.Scheme, u.Path = strings.Replace(u.Scheme, "http", "ws", 1), u.Path+"/ws"
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	var conn atomic.Pointer[net.Conn]
+	opened, err := client.Dial(ctx, client.Options{
+		URL: u.String(), TLS: c.tlsConfig(),
+		Token: func(context.Context) (string, error) { return token, nil },
+		NetDial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			conn.Store(&c)
+			return c, err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &conversation{Conversation: opened, events: make(chan client.Event, 1024)}
+	s.cut = func() { _ = (*conn.Load()).Close() }
+	if first, ok := (<-opened.Events()).(client.Connected); ok {
+		s.servers = first.Servers
+	}
+	go func() {
+		defer close(s.events)
+		for e := range opened.Events() {
+			select {
+			case s.events <- e:
+			default: // too many for the check that reads them
+			}
+		}
+	}()
+	return s, nil
+}
+
+func (s *conversation) close() { _ = s.Close() }
+
+// await reads events until done returns true. A lost connection is an error, unless done accepts that event.
+func (s *conversation) await(most time.Duration, done func(client.Event) bool) error {
+	timeout := time.After(most)
+	for {
+		select {
+		case e, ok := <-s.events:
+			loss, isLost := e.(client.ConnectionLost)
+			switch {
+			case !ok:
+				return fmt.Errorf("the conversation has ended: %w", cmp.Or(s.Err(), client.ErrEnded))
+			case done(e):
+				return nil
+			case isLost:
+				return loss.Err
+			}
+		case <-timeout:
+			return context.DeadlineExceeded
+		}
+	}
 }
 
 // keyError means that the server key could not mint a token.
 type keyError struct{ reason string }
 
 func (e *keyError) Error() string { return "the server key mints no token: " + e.reason }
+
+func isKeyError(err error) bool {
+	_, ok := errors.AsType[*keyError](err)
+	return ok
+}
 
 // mintToken mints a token with the server key.
 func (c *checkRun) mintToken(ctx context.Context) (token string, err error) {
@@ -123,72 +197,68 @@ func (c *checkRun) mintToken(ctx context.Context) (token string, err error) {
 	return minted.Token, nil
 }
 
-// upgradeError reports that the server sent an HTTP response instead of upgrading to a WebSocket.
-type upgradeError struct {
-	status int
-	body   string
-}
-
-func (e *upgradeError) Error() string {
-	return fmt.Sprintf("%d %s: %s", e.status, http.StatusText(e.status), e.body)
-}
-
 func suggestUpgradeRemedy(err error) string {
-	refused, ok := errors.AsType[*upgradeError](err)
+	refused, ok := errors.AsType[*client.UpgradeError](err)
 	switch {
-	case !ok:
+	case !ok, refused.Status == 0:
 		return "A proxy ends the connection: it must speak HTTP/1.1 to the gateway and pass WebSockets on."
-	case refused.status == http.StatusForbidden:
+	case refused.Status == http.StatusForbidden:
 		return "Add the page's origin to VOXGATE_ORIGINS."
-	case refused.status == http.StatusTooManyRequests:
+	case refused.Status == http.StatusTooManyRequests:
 		return "A limit is reached (docs/access.md#limits). Behind a proxy, VOXGATE_TRUSTED_PROXIES must name it, or all people are one address."
 	}
 	return "A proxy does not pass WebSockets on. nginx: proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; " +
 		"proxy_http_version 1.1; Apache: ProxyPass with upgrade=websocket."
 }
 
-// setupError means that the gateway refused the conversation.
-type setupError struct{ code, message string }
-
-func (e *setupError) Error() string { return e.message + " (" + e.code + ")" }
-
 func suggestSessionRemedy(err error) string {
-	refused, ok := errors.AsType[*setupError](err)
-	_, unminted := errors.AsType[*keyError](err)
+	refused, ok := errors.AsType[*client.Error](err)
 	switch {
-	case unminted:
+	case isKeyError(err):
 		return "It must stand in the file that VOXGATE_KEYS names, and its \"may\" must have \"tokens\" (docs/access.md)."
 	case !ok && isTimeout(err):
 		return "Nothing came back: a proxy holds messages back (proxy_buffering off;), or Google does not answer (see the gateway's log)."
 	case !ok:
 		return "The connection ended. The gateway's log says why, if it was the gateway."
-	case strings.Contains(refused.code, "token") || refused.code == "unauthorized":
+	case strings.Contains(refused.Code, "token") || refused.Code == "unauthorized":
 		return "Set VOXGATE_CHECK_TOKEN to a token of your backend, or VOXGATE_CHECK_KEY to a server key that may mint tokens."
 	}
 	return "PROTOCOL.md#errors explains the code; see also the gateway's log."
 }
 
-// checkOrigin connects with the origin of one of the operator's pages.
+// checkOrigin requests a WebSocket with the origin of one of the operator's pages, and opens no conversation.
 func (c *checkRun) checkOrigin(ctx context.Context, origin string) {
-	s, err := c.dialWebSocket(ctx, origin)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.String()+"/ws", nil)
+	if err != nil {
+		c.fail("origin "+origin, err.Error(), "")
+		return
+	}
+	for name, value := range map[string]string{
+		"Origin": origin, "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+		"Sec-WebSocket-Key": base64.StdEncoding.EncodeToString([]byte(rand.Text()[:16])),
+	} {
+		req.Header.Set(name, value)
+	}
+	res, err := c.client.Do(req)
+	if err == nil {
+		defer res.Body.Close()
+	}
+	if err == nil && res.StatusCode != http.StatusSwitchingProtocols {
+		body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		err = &client.UpgradeError{Status: res.StatusCode, Body: firstLine(body)}
+	}
 	if err != nil {
 		c.fail("origin "+origin, err.Error(), suggestUpgradeRemedy(err))
 		return
 	}
-	s.close()
 	c.pass("origin "+origin, "may connect")
 }
 
 // checkIdleSocket keeps a second socket open for Stay, to detect proxies that close it. The gateway pings on it every 5
 // s.
 func (c *checkRun) checkIdleSocket(ctx context.Context) {
-	s, err := c.dialWebSocket(ctx, "")
+	s, err := c.dial(ctx)
 	if err != nil {
-		c.fail("long connections", err.Error(), suggestUpgradeRemedy(err))
-		return
-	}
-	defer s.close()
-	if err := c.beginSession(ctx, s, ""); err != nil {
 		mend := suggestSessionRemedy(err)
 		if c.Token != "" {
 			mend = "A token may be for one conversation, and this is the second: use VOXGATE_CHECK_KEY, or --stay 0."
@@ -196,8 +266,9 @@ func (c *checkRun) checkIdleSocket(ctx context.Context) {
 		c.fail("long connections", err.Error(), mend)
 		return
 	}
+	defer s.close()
 	began := time.Now()
-	err = s.waitFor(c.Stay, func(message) bool { return false })
+	err = s.await(c.Stay, func(client.Event) bool { return false })
 	if isTimeout(err) {
 		c.pass("long connections", "one lasts %v", c.Stay)
 		return
@@ -205,135 +276,4 @@ func (c *checkRun) checkIdleSocket(ctx context.Context) {
 	c.fail("long connections", fmt.Sprintf("cut after %v: %v", time.Since(began).Round(time.Second), err),
 		"A proxy cuts connections: proxy_read_timeout and proxy_send_timeout 1h; "+
 			"(HAProxy: timeout tunnel 1h; a load balancer: its idle time-out).")
-}
-
-// message is a message of the client protocol.
-type message struct {
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload,omitempty"`
-}
-
-// socket is a WebSocket of a client.
-type socket struct {
-	conn    *websocket.Conn
-	token   string // with which its conversation was opened
-	backend string
-	ice     []iceServer
-	resume  string
-	resumed bool
-}
-
-// iceServer is a STUN or TURN server that the gateway announces to clients.
-type iceServer struct {
-	URLs                 []string
-	Username, Credential string
-}
-
-// dialWebSocket opens the WebSocket.
-func (c *checkRun) dialWebSocket(ctx context.Context, origin string) (*socket, error) {
-	header := http.Header{}
-	if origin != "" {
-		header.Set("Origin", origin)
-	}
-	u := *c.base
-	u.Scheme, u.Path = strings.Replace(u.Scheme, "http", "ws", 1), u.Path+"/ws"
-	dialer := websocket.Dialer{TLSClientConfig: c.tlsConfig(), HandshakeTimeout: stepTimeout, Proxy: http.ProxyFromEnvironment}
-	conn, res, err := dialer.DialContext(ctx, u.String(), header)
-	if err != nil {
-		if res != nil {
-			body, _ := io.ReadAll(res.Body) // the dialer has read at most 1 KiB of it
-			return nil, &upgradeError{res.StatusCode, firstLine(body)}
-		}
-		return nil, err
-	}
-	return &socket{conn: conn}, nil
-}
-
-func (s *socket) close() {
-	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	_ = s.conn.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
-	_ = s.conn.Close()
-}
-
-func (s *socket) send(kind string, payload any) error {
-	encoded, err := json.Marshal(payload)
-	if err != nil {
-		return err
-	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(stepTimeout))
-	return s.conn.WriteJSON(message{kind, encoded})
-}
-
-// waitFor reads messages until done returns true. After a timeout, which is a net.Error, the socket cannot be used any more.
-func (s *socket) waitFor(most time.Duration, done func(message) bool) error {
-	_ = s.conn.SetReadDeadline(time.Now().Add(most))
-	for {
-		_, data, err := s.conn.ReadMessage()
-		if err != nil {
-			return err
-		}
-		var m message
-		if json.Unmarshal(bytes.TrimSpace(data), &m) == nil && done(m) {
-			return nil
-		}
-	}
-}
-
-func (s *socket) request(question, answer string, most time.Duration) error {
-	if err := s.send(question, nil); err != nil {
-		return err
-	}
-	return s.waitFor(most, func(m message) bool { return m.Type == answer })
-}
-
-// beginSession opens a conversation, or resumes one.
-func (s *socket) beginSession(token, resume string) error {
-	s.token = token
-	hello := map[string]any{"initialConfig": map[string]any{}, "resumable": true}
-	if token != "" {
-		hello["token"] = token
-	}
-	if resume != "" {
-		hello["resumeToken"] = resume
-	}
-	if err := s.send("CONNECT_GEMINI", hello); err != nil {
-		return err
-	}
-	var refused error
-	err := s.waitFor(stepTimeout, func(m message) bool {
-		var p struct {
-			Success, Resumed     bool
-			ResumeToken, Backend string
-			ICEServers           []iceServer
-			Reason, Message      string
-			Details              struct{ Code string }
-			Error                struct {
-				Message string
-				Details struct{ Code string }
-			}
-		}
-		_ = json.Unmarshal(m.Payload, &p)
-		switch m.Type {
-		case "GEMINI_CONNECTED":
-			s.ice = p.ICEServers
-		case "GEMINI_ERROR":
-			refused = &setupError{p.Details.Code, p.Message}
-		case "GEMINI_DISCONNECTED":
-			if refused == nil {
-				refused = &setupError{"ended", p.Reason}
-			}
-			return true
-		case "SETUP_COMPLETE":
-			if refused = nil; !p.Success {
-				refused = &setupError{p.Error.Details.Code, p.Error.Message}
-			}
-			s.resume, s.resumed, s.backend = p.ResumeToken, p.Resumed, p.Backend
-			return true
-		}
-		return false
-	})
-	if refused != nil {
-		return refused
-	}
-	return err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -16,50 +15,51 @@ import (
 	"github.com/pion/turn/v5"
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
+
+	"voxgate/client"
 )
 
 // checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first path. Then it drops the WebSocket,
-// resumes the conversation on a new one, and returns that.
-func (c *checkRun) checkWebRTC(ctx context.Context, s *socket) *socket {
+// resumes the conversation on a new one.
+func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
 	c.checkPath(ctx, s, mediaPath{name: "WebRTC by UDP", protocol: "udp", mend: blocked, sound: true})
 	c.checkPath(ctx, s, mediaPath{
 		name: "WebRTC by TCP", protocol: "tcp", optional: true, mend: "Let TCP to VOXGATE_TCP_PORT through the firewall.",
 	})
-	for _, server := range s.ice {
+	for _, server := range s.servers {
 		for _, u := range server.URLs {
 			if strings.HasPrefix(u, "turn") {
 				c.checkRelay(ctx, s, u, server)
 			}
 		}
 	}
-	return c.checkResume(ctx, s)
+	c.checkResume(s)
 }
 
-// checkResume drops the socket without a close frame and resumes the conversation over another one, which it returns.
-func (c *checkRun) checkResume(ctx context.Context, s *socket) *socket {
-	if s.resume == "" {
+// checkResume drops the connection without a close frame, and waits until the conversation goes on over another one.
+func (c *checkRun) checkResume(s *conversation) {
+	if !s.Setup().IsResumable {
 		c.fail("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
-		return s
+		return
 	}
-	_ = s.conn.NetConn().Close()
 	began := time.Now()
-	next, err := c.dialWebSocket(ctx, "")
-	if err != nil {
-		c.fail("going on", err.Error(), suggestUpgradeRemedy(err))
-		return s
+	s.cut()
+	err := s.await(stepTimeout, func(e client.Event) bool { _, lost := e.(client.ConnectionLost); return lost })
+	var resumed client.Resumed
+	if err == nil {
+		err = s.await(stepTimeout, func(e client.Event) (done bool) { resumed, done = e.(client.Resumed); return done })
 	}
 	const fleet = "Behind several gateways all need one VOXGATE_REDIS and VOXGATE_REDIS_SECRET (docs/scaling.md)."
-	switch err := next.beginSession(s.token, s.resume); {
+	switch {
 	case err != nil:
 		c.fail("going on", err.Error(), fleet)
-	case !next.resumed:
+	case resumed.IsNew:
 		c.fail("going on", "a new conversation began", fleet)
 	default:
 		c.pass("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
 	}
-	return next
 }
 
 // mediaPath is a network path for the voice.
@@ -73,7 +73,7 @@ type mediaPath struct {
 }
 
 // checkPath connects over one path.
-func (c *checkRun) checkPath(ctx context.Context, s *socket, w mediaPath) bool {
+func (c *checkRun) checkPath(ctx context.Context, s *conversation, w mediaPath) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout+c.Talk)
 	defer cancel()
 	call, err := newCall(w, c.From)
@@ -110,13 +110,12 @@ func (c *checkRun) checkPath(ctx context.Context, s *socket, w mediaPath) bool {
 }
 
 // measureVoice makes the model speak, and measures loss and jitter of its voice.
-func (c *checkRun) measureVoice(ctx context.Context, s *socket, call *call) {
+func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call) {
 	speaking, stop := context.WithCancel(ctx)
 	defer stop()
 	var up sync.WaitGroup
 	up.Go(func() { call.sendSilence(speaking) })
-	question := map[string]any{"parts": []map[string]string{{"text": "Please count slowly, in words, from one to twenty."}}}
-	if err := s.send("SEND_MESSAGE", question); err != nil {
+	if err := s.SendText(ctx, "Please count slowly, in words, from one to twenty."); err != nil {
 		c.fail("voice", err.Error(), "")
 		return
 	}
@@ -151,7 +150,7 @@ func (c *checkRun) measureVoice(ctx context.Context, s *socket, call *call) {
 var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
 // checkRelay checks a TURN server with the credentials that the gateway gives to clients.
-func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, server iceServer) {
+func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address string, server client.ICEServer) {
 	name := "relay " + address
 	client, stop, err := turnClient(ctx, address, server, c.tlsConfig())
 	if err != nil {
@@ -190,7 +189,9 @@ func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, se
 }
 
 // turnClient connects to a TURN server.
-func turnClient(ctx context.Context, address string, server iceServer, config *tls.Config) (client *turn.Client, stop func(), err error) {
+func turnClient(
+	ctx context.Context, address string, server client.ICEServer, config *tls.Config,
+) (client *turn.Client, stop func(), err error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	at, query, _ := strings.Cut(rest, "?")
 	if _, _, err := net.SplitHostPort(at); err != nil {
@@ -297,7 +298,7 @@ func newCall(w mediaPath, from func(net.IP) bool) (*call, error) {
 func (c *call) close() { _ = c.pc.GracefulClose() }
 
 // exchangeOffer sends an offer by the socket, and adds the gateway's candidates of one protocol. It returns their number.
-func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (candidates int, err error) {
+func (c *call) exchangeOffer(ctx context.Context, s *conversation, protocol string) (candidates int, err error) {
 	offer, err := c.pc.CreateOffer(nil)
 	if err != nil {
 		return 0, err
@@ -312,13 +313,17 @@ func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (c
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	if err := s.send("WEBRTC_OFFER", map[string]string{"sdp": c.pc.LocalDescription().SDP}); err != nil {
+	if err := s.Send(ctx, "WEBRTC_OFFER", map[string]string{"sdp": c.pc.LocalDescription().SDP}); err != nil {
 		return 0, err
 	}
 	answer, all := "", false
 	var found []webrtc.ICECandidateInit
 	var refused error
-	err = s.waitFor(stepTimeout, func(m message) bool {
+	err = s.await(stepTimeout, func(e client.Event) bool {
+		if failure, ok := e.(client.Failure); ok {
+			refused = failure.Err
+		}
+		m, _ := e.(client.Raw)
 		switch m.Type {
 		case "WEBRTC_ANSWER":
 			var p struct{ SDP string }
@@ -332,8 +337,6 @@ func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (c
 			} else {
 				all = true
 			}
-		case "GEMINI_ERROR":
-			refused = errors.New(firstLine(m.Payload))
 		}
 		return answer != "" && all || refused != nil
 	})
