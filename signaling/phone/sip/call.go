@@ -1,6 +1,7 @@
 package sip
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -283,3 +284,32 @@ func transferMessage(to phone.Party) bridge.Message {
 
 // isBridged reports whether the agent has put its caller through.
 func (c *call) isBridged() bool { return isClosed(c.bridged) }
+
+// menu returns the state of an automatic phone menu for an outgoing call, or nil for an incoming one.
+func (c *call) menu() *phone.Menu {
+	if c.outbound == nil {
+		return nil
+	}
+	return &c.outbound.menu
+}
+
+// watchBridge keeps alive a call without a conversation until ctx is done. It passes pressed keys to press. It returns why the call must
+// end.
+func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.Ending():
+			return c.EndReason()
+		case key := <-c.keypad.Keys():
+			press(key)
+		case now := <-tick.C:
+			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,25 +17,8 @@ import (
 	"voxgate/tools"
 )
 
-const (
-	maxHeaders = 16
-	maxHeader  = 256      // bytes of one value
-	maxSay     = 1000     // bytes of the message for an answering machine
-	maxDial    = 64 << 10 // bytes of the request body
-)
-
-var headerName = regexp.MustCompile(`^(?i:x-[a-z0-9-]{1,60}|user-to-user)$`)
-
-// badHeader returns the name of a header that is not allowed, or "".
-func badHeader(headers map[string]string) string {
-	for name, value := range headers {
-		if !headerName.MatchString(name) || len(value) > maxHeader || len(headers) > maxHeaders ||
-			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return name
-		}
-	}
-	return ""
-}
+// maxDial bounds the body of a request, in bytes.
+const maxDial = 64 << 10
 
 // Endpoints returns the HTTP endpoints for outgoing calls, which need a server key.
 func (s *Server) Endpoints() []signaling.Endpoint {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/agents"
+	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/signaling/phone/sip/ua"
@@ -174,3 +175,6 @@ func (c *Config) findTrunk(name string) *Trunk {
 	}
 	return &c.Trunks[i]
 }
+
+// protocolName is the name of this protocol in tools and grants.
+var protocolName = bridge.RegisterProtocol("sip", bridge.InAgents)

@@ -83,19 +83,3 @@ func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
 	}
 	return old, nil
 }
-
-// askOperator asks the operator's webhook what to do with a call, if one is configured. It returns a refusal, or nil.
-func (c *call) askOperator() *ua.Refusal {
-	if c.server.endpoint == nil {
-		return nil
-	}
-	d, refused := askWebhook(c.server.endpoint, c.ID(), c.trunk.Name, c.party)
-	if refused != nil || d.Agent == nil {
-		return refused
-	}
-	var err error
-	if c.agent, err = c.server.resolveAgent(*d.Agent, nil); err != nil {
-		return &ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: "webhook: its agent: " + err.Error()}
-	}
-	return nil
-}

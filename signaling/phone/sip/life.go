@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/crash"
+	"voxgate/media"
 	"voxgate/signaling/phone"
 	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/signaling/phone/sip/ua"
@@ -44,7 +45,7 @@ func (s *Server) runCall(c *call, ring func() error) {
 }
 
 // ringIncoming answers a call, and converses. With early media it converses while the call rings, and answers when the model speaks.
-func (c *call) ringIncoming() error {
+func (c *call) ringIncoming() (err error) {
 	refused := c.askOperator()
 	if c.IsCancelled() {
 		refused = refusalFor(ua.ErrCancelled)
@@ -57,47 +58,43 @@ func (c *call) ringIncoming() error {
 	if err := c.Accept(); err != nil {
 		return err
 	}
-	var talked <-chan error // nil before the conversation begins
-	if c.replaces == nil {  // else there is nothing to wait for
-		early, err := c.Ring(c.trunk.EarlyMedia)
-		if err != nil {
+	early := false
+	if c.replaces == nil { // else there is nothing to wait for
+		if early, err = c.Ring(c.trunk.EarlyMedia); err != nil {
 			return err
 		}
-		if early {
-			talked = c.startConversing()
-			select {
-			case <-c.modelSpoke: // the model is connected: from here on the call costs money
-			case err := <-talked:
-				err = cmp.Or(c.EndReason(), err)
-				c.Respond(refusalFor(err))
-				return err
-			}
+	}
+	var talked <-chan error // receives the end of the conversation; nil before it begins
+	if early {
+		talked = c.startConversing()
+		select {
+		case <-c.modelSpoke: // the model is connected: from here on the call costs money
+		case err := <-talked:
+			err = cmp.Or(c.EndReason(), err)
+			c.Respond(refusalFor(err))
+			return err
 		}
 	}
-	err := c.EndReason()
-	if err != nil {
+	defer func() { err = c.HangUp(err, reasonHeader) }()
+	if err = c.EndReason(); err != nil {
 		c.Respond(refusalFor(err))
-	} else {
-		err = c.Answer()
+	} else if err = c.Answer(); err == nil && !early {
+		talked = c.startConversing()
 	}
 	if err != nil {
 		c.End(err)
-		if talked != nil {
-			<-talked
-		}
-		return c.HangUp(err, reasonHeader)
 	}
-	if talked == nil {
-		talked = c.startConversing()
+	if talked != nil {
+		err = cmp.Or(err, <-talked)
 	}
-	return c.HangUp(<-talked, reasonHeader)
+	return err
 }
 
 // ringOutgoing dials, and converses once the call is answered. onRinging receives nil when the phone rings, or the error. It may be called
 // more than once.
-func (c *call) ringOutgoing(onRinging func(error)) error {
+func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
-	err := c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
+	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
 		registry.setState(r, StateRinging)
 		onRinging(nil)
 	}})
@@ -105,17 +102,18 @@ func (c *call) ringOutgoing(onRinging func(error)) error {
 		onRinging(cmp.Or(c.EndReason(), err))
 		return err
 	}
+	defer func() { err = c.HangUp(err, reasonHeader) }()
 	c.audio.DropReceived() // early media, such as a ringback tone, is not the person's voice
 	if err := c.Acknowledge(); err != nil {
 		onRinging(err)
-		return c.HangUp(err, reasonHeader)
+		return err
 	}
 	registry.setState(r, StateAnswered)
 	onRinging(nil)
 	if err := c.ApplyAnswer(); err != nil {
-		return c.HangUp(err, reasonHeader)
+		return err
 	}
-	return c.HangUp(<-c.startConversing(), reasonHeader)
+	return <-c.startConversing()
 }
 
 // startConversing runs [call.converse]. The channel receives the reason for its end.
@@ -248,6 +246,41 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
+// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until they or the agent's conversation have
+// ended; they can continue without the agent. A supervisor replaces the agent.
+func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
+	if !c.trunk.Listen || c.partner.supervised != nil {
+		return nil
+	}
+	mic, err := s.NewMicrophone(sipmedia.PlaybackRate)
+	if err != nil {
+		return err
+	}
+	o := &monitoredBridge{result: make(chan error, 1)}
+	c.monitored = o
+	go crash.Run(c.Log, "sip call", func(err error) { o.result <- err }, func() { o.result <- c.bridge(c.partner) })
+	s.AttachOutput(nil)
+	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	frame := make([]int16, media.Samples(media.FrameDuration, sipmedia.PlaybackRate))
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-o.result:
+			o.result <- err
+			return err
+		case <-tick.C:
+			clear(frame)
+			o.both.MixInto(frame)
+			_ = mic.WritePCM(frame) // never fails
+		}
+	}
+}
+
 // startRecorders returns what receives the audio of a bridge: the agent, if it listens, and a recording, if the conversation before was
 // recorded. end finishes the recording.
 func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
@@ -262,25 +295,4 @@ func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func())
 		c.Log.Error("recording", "err", err)
 	}
 	return tapes, func() {}
-}
-
-// watchBridge keeps alive a call without a conversation until ctx is done. It passes pressed keys to press. It returns why the call must
-// end.
-func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-c.Ending():
-			return c.EndReason()
-		case key := <-c.keypad.Keys():
-			press(key)
-		case now := <-tick.C:
-			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
-				return err
-			}
-		}
-	}
 }

@@ -3,6 +3,8 @@ package sip
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"voxgate/agents"
@@ -125,4 +127,23 @@ func (s *Server) newOutgoing(ctx context.Context, r *outboundCall, agent *agents
 		return nil, err
 	}
 	return c, nil
+}
+
+const (
+	maxHeaders = 16
+	maxHeader  = 256  // bytes of one value
+	maxSay     = 1000 // bytes of the message for an answering machine
+)
+
+var headerName = regexp.MustCompile(`^(?i:x-[a-z0-9-]{1,60}|user-to-user)$`)
+
+// badHeader returns the name of a header that is not allowed, or "".
+func badHeader(headers map[string]string) string {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || len(value) > maxHeader || len(headers) > maxHeaders ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return name
+		}
+	}
+	return ""
 }

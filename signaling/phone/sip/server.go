@@ -61,9 +61,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// protocolName is the name of this protocol in tools and grants.
-var protocolName = bridge.RegisterProtocol("sip", bridge.InAgents)
-
 // New listens at the configured addresses and answers calls. Shut down the host before you close the Server.
 func New(o Options) (*Server, error) {
 	ports, err := sipmedia.NewPortPool(o.Config.RTP)

@@ -2,7 +2,6 @@ package sip
 
 import (
 	"context"
-	"time"
 
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
@@ -33,19 +32,11 @@ func (c *call) tools() []tools.Tool {
 	}
 	if len(c.trunk.TransferTo) > 0 {
 		manner := phone.TransferMode{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
-		const timeout = ua.ReferTimeout + consultationTimeout + sipmedia.SpokenTimeout + 5*time.Second
+		const timeout = ua.ReferTimeout + consultationTimeout + sipmedia.SpokenTimeout + ua.ByeTimeout
 		list = append(list, phone.TransferTool(c.trunk.TransferTo, timeout, manner, nil,
 			func(ctx context.Context, target, about string) error {
 				return c.line.Load().transferCall(ctx, target, about)
 			}))
 	}
 	return list
-}
-
-// menu returns the state of an automatic phone menu for an outgoing call, or nil for an incoming one.
-func (c *call) menu() *phone.Menu {
-	if c.outbound == nil {
-		return nil
-	}
-	return &c.outbound.menu
 }

@@ -7,10 +7,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/internal/crash"
-	"voxgate/media"
 	"voxgate/signaling/phone"
-	sipmedia "voxgate/signaling/phone/sip/media"
 	"voxgate/signaling/phone/sip/ua"
 )
 
@@ -125,39 +122,4 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	leg.consultation = newConsultation(brief)
 	leg.open.Grant = &bridge.Grant{MaxDuration: consultationTimeout}
 	return leg, nil
-}
-
-// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until they or the agent's conversation have
-// ended; they can continue without the agent. A supervisor replaces the agent.
-func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
-	if !c.trunk.Listen || c.partner.supervised != nil {
-		return nil
-	}
-	mic, err := s.NewMicrophone(sipmedia.PlaybackRate)
-	if err != nil {
-		return err
-	}
-	o := &monitoredBridge{result: make(chan error, 1)}
-	c.monitored = o
-	go crash.Run(c.Log, "sip call", func(err error) { o.result <- err }, func() { o.result <- c.bridge(c.partner) })
-	s.AttachOutput(nil)
-	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
-		return err
-	}
-	tick := time.NewTicker(media.FrameDuration)
-	defer tick.Stop()
-	frame := make([]int16, media.Samples(media.FrameDuration, sipmedia.PlaybackRate))
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case err := <-o.result:
-			o.result <- err
-			return err
-		case <-tick.C:
-			clear(frame)
-			o.both.MixInto(frame)
-			_ = mic.WritePCM(frame) // never fails
-		}
-	}
 }

@@ -193,7 +193,7 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 			c.End(ErrNoAnswer)
 			giveUp()
 		case <-stopping:
-			stopping, cancelDeadline = nil, time.After(byeTimeout)
+			stopping, cancelDeadline = nil, time.After(ByeTimeout)
 		case <-cancelDeadline:
 			return nil, ErrCancelled
 		}
@@ -213,7 +213,7 @@ func (c *Call) sendCancel(invite *sip.Request) {
 	req.Laddr = invite.Laddr
 	c.core.running.Go(func() {
 		defer crash.Recover(c.Log, "sip call", c.End)
-		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
+		ctx, stop := context.WithTimeout(context.Background(), ByeTimeout)
 		defer stop()
 		_, _ = transact(ctx, c.dialog.client, req)
 	})

@@ -474,16 +474,16 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
-// byeTimeout bounds the requests that end a call or a registration, for which no user waits.
-const byeTimeout = 5 * time.Second
+// ByeTimeout bounds the requests that end a call or a registration, for which no user waits.
+const ByeTimeout = 5 * time.Second
 
-// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks until the response, for at most byeTimeout.
+// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks until the response, for at most ByeTimeout.
 func (d *dialog) sendBye(reason string) {
 	req := d.newRequest(sip.BYE)
 	if reason != "" {
 		req.AppendHeader(sip.NewHeader("Reason", reason))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ByeTimeout)
 	defer cancel()
 	if _, err := d.send(ctx, req); err != nil && d.log != nil { // the peer may be gone, too
 		d.log.Warn("BYE not answered", "at", req.Destination(), "err", err)

@@ -114,7 +114,7 @@ func (r *registration) keepRegistered(ctx context.Context, granted time.Duration
 
 // unregister removes the registration, so that the trunk sends no more calls.
 func (r *registration) unregister() {
-	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ByeTimeout)
 	defer cancel()
 	if _, err := r.send(ctx, 0); err != nil {
 		r.registrar.core.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
