@@ -1,4 +1,4 @@
-# Everything a newcomer needs is `make run`; everything a change must pass is `make test`.
+# Everything a newcomer needs is `make run`; everything a change must pass is `make test`; CI runs `make test-all` as well.
 
 # Google's SDK brings gRPC, whose request traces make the linker keep every method: 16 MB.
 export GOFLAGS := -buildvcs=false -tags=grpcnotrace
@@ -12,7 +12,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build check test static lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -24,7 +24,10 @@ check: build-deps static ## the short loop: formatting, vet, staticcheck, the sh
 	$(GO) test -short -vet=off -ldflags=-w -p=6 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
-test: lint go-test web-test ## everything a change must pass
+test: lint ## what a change must pass: every Go test, and each feature of the pages in Chromium
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target go-test web-test
+
+test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, bad networks, Firefox, published clients, the lab
 
 lint: build-deps web-deps static
 	$(NPM) run --silent types
@@ -41,19 +44,30 @@ static:
 	$(GO) run ./internal/wordlint
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
-# -w leaves out what debuggers want, so that linking takes half as long.
-# Packages without goroutines are tested without the race detector, with which they take five times as long.
+# -w leaves out what debuggers want, so that linking takes half as long. Most tests wait for sound, so more of them run at
+# once than there are processors.
 LONG   := ./internal/testkit ./gateway ./signaling/phone/sip ./bridge ./signaling/client
-SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
+GOTEST := $(GO) test -vet=off -ldflags=-w -shuffle=on
 go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
-	$(GO) test -race -shuffle=on -timeout=15m -vet=off -ldflags=-w -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
-	$(GO) test -shuffle=on -vet=off -ldflags=-w -p=3 $(SERIAL)
+	$(GOTEST) -p=4 -parallel=6 $(LONG) ./...
 
+# Packages without goroutines are left out: with the race detector they take five times as long, and find nothing.
+SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
+go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
+	TEST_ALL=1 $(GOTEST) -race -timeout=15m -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
+	$(GO) test -C lab -race -vet=off ./...
+
+# Browser tests that are not of a feature of the pages: bad networks, other browsers and published clients.
+OTHERS   := firefox firewall live memory network nodes realtime rest rtvi sdk
+WEBTEST  := node --test --test-concurrency=4 --test-reporter=spec
 web-test: build test-deps web-deps
-	$(NPM) run --silent test
+	cd web && $(WEBTEST) $(filter-out $(OTHERS:%=test/%.test.mjs),$(patsubst web/%,%,$(wildcard web/test/*.test.mjs)))
+
+web-test-all: build test-deps web-deps
+	cd web && $(WEBTEST) $(OTHERS:%=test/%.test.mjs)
 
 FIREFOX := client connection page canvas settings native sight embed origin voice gap race nodes
-test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
+test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test-all runs some of them
 	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
 test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat, Vercel, WHIP encoders, aiortc

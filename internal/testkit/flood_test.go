@@ -327,8 +327,8 @@ func floodVOX(frames ...string) func(*testing.T, *testkit.Gateway) flooder {
 // TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
 // it took is there again when it has ended.
 func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if os.Getenv("TEST_ALL") == "" {
+		t.Skip("make test-all sets TEST_ALL")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
 	slow := slowBackend(t)

@@ -138,8 +138,8 @@ func heldResources(t *testing.T, g *testkit.Gateway) (r resources) {
 // TestConversationsReleaseTheirResources opens and closes conversations in every way, some at a time; what they took is
 // there again when they are over.
 func TestConversationsReleaseTheirResources(t *testing.T) { // alone: it counts what the process has
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if os.Getenv("TEST_ALL") == "" {
+		t.Skip("make test-all sets TEST_ALL")
 	}
 	log := slog.New(slog.DiscardHandler)
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
