@@ -1,4 +1,4 @@
-// Package client is a Go client of Voxgate's client protocol (signaling/PROTOCOL.md), with audio over the WebSocket or
+// Package client is a Go client of Voxgate's client protocol (signaling/client/PROTOCOL.md), with audio over the WebSocket or
 // WebRTC.
 //
 // [Dial] opens a [Conversation]. Its audio is 16-bit PCM with one channel: [Conversation.SendAudio] sends the microphone,

@@ -279,7 +279,7 @@ func matches(pattern, pkg string) bool {
 // TestTheSameMessagesEverywhere compares the message types of the Go code, of PROTOCOL.md and of the page.
 func TestTheSameMessagesEverywhere(t *testing.T) {
 	code := messageTypes(t, "../signaling/client/protocol/protocol.go")
-	protocol := readFile(t, "../signaling/PROTOCOL.md")
+	protocol := readFile(t, "../signaling/client/PROTOCOL.md")
 	inProtocol := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {
 		if strings.ToUpper(m[1]) == m[1] || m[1] == "groundingMetadata" {

@@ -54,7 +54,7 @@ func serveEcho(ctx context.Context) error {
 	return nil // remaining calls end with the process
 }
 
-// message is a message of the client protocol (signaling/PROTOCOL.md).
+// message is a message of the client protocol (signaling/client/PROTOCOL.md).
 type message struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload"`

@@ -1,4 +1,4 @@
-// Package protocol encodes and decodes the JSON messages of the client protocol (signaling/PROTOCOL.md). It parses a
+// Package protocol encodes and decodes the JSON messages of the client protocol (signaling/client/PROTOCOL.md). It parses a
 // client's messages strictly, and converts them to commands of the conversation; it encodes the messages to the client,
 // including the events of the conversation. It opens no connections and sends nothing; package client does.
 package protocol

@@ -215,7 +215,7 @@ func TestProtocolListsCodesAndStates(t *testing.T) {
 		return found
 	}
 	section := func(heading string) string {
-		_, text, _ := strings.Cut(read("../../PROTOCOL.md"), "\n"+heading+"\n")
+		_, text, _ := strings.Cut(read("../PROTOCOL.md"), "\n"+heading+"\n")
 		text, _, _ = strings.Cut(text, "\n#")
 		return text
 	}
