@@ -178,6 +178,7 @@ var arrows = map[string][]string{
 	"media/playout":               {"media"},
 	"media/record":                {"media", "media/opus/libopus"},
 	"media/rtpaudio":              {"media"},
+	"media/silero":                {},
 	"media/vad":                   {"media"},
 	"store":                       {},
 	"store/redistest":             {}, // imported by tests only
