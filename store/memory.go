@@ -95,26 +95,52 @@ func (m *memory) SetUsage(
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()
-	members := m.activeMembers(name)
-	for other, u := range members {
-		if other != member {
-			total += u.n
-		}
-	}
-	previous := members[member]
+	total, previous := m.usageOfOthers(name, member)
 	if previous.order > order {
 		return total + previous.n, true, nil
 	}
 	if limit >= 0 && total+n > limit {
 		return total + previous.n, false, nil
 	}
-	if members == nil {
-		members = map[string]usage{}
-		m.counts[name] = members
-	}
-	// A usage of 0 is kept, too: an older call may still arrive.
-	members[member] = usage{n, order, time.Now().Add(ttl)}
+	m.setUsage(name, member, usage{n, order, time.Now().Add(ttl)})
 	return total + n, true, nil
+}
+
+func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others BudgetUsage, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweep()
+	reserved, spent := "reserved/"+r.Name, "spent/"+r.Name+"/"+r.Period
+	others.Reserved, _ = m.usageOfOthers(reserved, r.Member)
+	others.Spent, _ = m.usageOfOthers(spent, r.Member)
+	got = r.Grant(others)
+	now := time.Now()
+	m.setUsage(reserved, r.Member, usage{r.Usage.Reserved - r.Want + got, r.Order, now.Add(r.TTL)})
+	m.setUsage(spent, r.Member, usage{r.Usage.Spent, r.Order, now.Add(r.SpentTTL)})
+	return got, others, nil
+}
+
+// usageOfOthers returns the usage of all members but one, and of this one. It needs mu.
+func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
+	for other, u := range m.activeMembers(name) {
+		if other == member {
+			own = u
+		} else {
+			total += u.n
+		}
+	}
+	return total, own
+}
+
+// setUsage records the usage of a member unless there is a newer one. A usage of 0 is kept, too: an older call may still arrive. It
+// needs mu.
+func (m *memory) setUsage(name, member string, u usage) {
+	if m.counts[name] == nil {
+		m.counts[name] = map[string]usage{}
+	}
+	if u.order >= m.counts[name][member].order {
+		m.counts[name][member] = u
+	}
 }
 
 // activeMembers returns the unexpired members of a name. It needs mu.

@@ -34,7 +34,7 @@ const (
 	poolSize = 32
 )
 
-// redisStore is a Store in Redis. It uses single commands and scripts of one key, so it works with a Cluster.
+// redisStore is a Store in Redis. It uses single commands and scripts of one slot, so it works with a Cluster.
 type redisStore struct {
 	client            redis.UniversalClient
 	nameKey, valueKey []byte // HMAC keys: of the names, and of the encryption keys of values
@@ -131,9 +131,13 @@ func urlError(err error) error {
 // redisKey returns the key of a name in Redis. Its purpose stays readable.
 func (s *redisStore) redisKey(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
+	return "voxgate:" + kind + ":" + s.hashName(name)
+}
+
+func (s *redisStore) hashName(name string) string {
 	mac := hmac.New(sha256.New, s.nameKey)
 	mac.Write([]byte(name))
-	return "voxgate:" + kind + ":" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
 // cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages per key (NIST
@@ -259,22 +263,33 @@ func (s *redisStore) CompareAndSwap(
 }
 
 // The counts of a name are a hash, too. A member's field holds n, the order of the call, and the expiry by Redis's clock, so that
-// the gateways' clocks may differ.
-var countScript = redis.NewScript(`
+// the gateways' clocks may differ. usageOfOthers and setUsage are like those of memory.
+const countFunctions = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local member, order, n, most, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local total, mine, newest, all = 0, 0, -1, redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  local used, at, ends = string.match(all[i + 1], '^(%d+) (%d+) (%d+)$')
-  if tonumber(ends) <= now then redis.call('HDEL', KEYS[1], all[i])
-  elseif all[i] == member then mine, newest = tonumber(used), tonumber(at)
-  else total = total + used end
+local function usageOfOthers(key, member)
+  local total, own, newest, all = 0, 0, -1, redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    local used, at, ends = string.match(all[i + 1], '^(%d+) (%d+) (%d+)$')
+    if tonumber(ends) <= now then redis.call('HDEL', key, all[i])
+    elseif all[i] == member then own, newest = tonumber(used), tonumber(at)
+    else total = total + used end
+  end
+  return total, own, newest
 end
-if newest > order then return {total + mine, 1} end
-if most >= 0 and total + n > most then return {total + mine, 0} end
-redis.call('HSET', KEYS[1], member, string.format('%d %d %.0f', n, order, now + ttl))
-if redis.call('PTTL', KEYS[1]) < ttl then redis.call('PEXPIRE', KEYS[1], ttl) end
+local function setUsage(key, member, n, order, newest, ttl)
+  if newest > order then return end
+  redis.call('HSET', key, member, string.format('%.0f %.0f %.0f', n, order, now + ttl))
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
+end
+`
+
+var countScript = redis.NewScript(countFunctions + `
+local member, order, n, most, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local total, own, newest = usageOfOthers(KEYS[1], member)
+if newest > order then return {total + own, 1} end
+if most >= 0 and total + n > most then return {total + own, 0} end
+setUsage(KEYS[1], member, n, order, newest, ttl)
 return {total + n, 1}`)
 
 func (s *redisStore) SetUsage(
@@ -293,6 +308,32 @@ func (s *redisStore) SetUsage(
 		return err
 	})
 	return total, ok, err
+}
+
+// reserveScript is [Reservation.Grant] and the report of the result. Both keys have the same hash tag, so they are in one slot of a
+// Cluster.
+var reserveScript = redis.NewScript(countFunctions + `
+local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local others, _, newest = usageOfOthers(KEYS[1], member)
+local othersSpent, _, newestSpent = usageOfOthers(KEYS[2], member)
+local kept, spent = tonumber(ARGV[5]), tonumber(ARGV[6])
+local got = math.max(0, math.min(want, limit - others - othersSpent - kept - spent))
+setUsage(KEYS[1], member, kept + got, order, newest, tonumber(ARGV[7]))
+setUsage(KEYS[2], member, spent, order, newestSpent, tonumber(ARGV[8]))
+return {got, others, othersSpent}`)
+
+func (s *redisStore) Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error) {
+	tag := "{" + s.hashName(r.Name) + "}"
+	keys := []string{"voxgate:reserved:" + tag, "voxgate:spent:" + tag + r.Period}
+	err = s.call(ctx, func(ctx context.Context) error {
+		n, err := reserveScript.Run(ctx, s.client, keys, r.Member, r.Order, r.Limit, r.Want, r.Usage.Reserved-r.Want, r.Usage.Spent,
+			r.TTL.Milliseconds(), r.SpentTTL.Milliseconds()).Int64Slice()
+		if err == nil {
+			got, others = int(n[0]), BudgetUsage{int(n[1]), int(n[2])}
+		}
+		return err
+	})
+	return got, others, err
 }
 
 // membersScript returns the members with their unexpired usage. It is a script because expiry uses the clock of Redis.

@@ -38,6 +38,10 @@ type Store interface {
 	// a member the one with the higher order wins, in whatever sequence they arrive.
 	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
+	// Reserve records what a member has spent and reserved of a budget, and reserves more in the same step: got is as much of the wanted
+	// amount as the limit leaves. others is the usage of all other members. Of two calls of a member the one with the higher order wins.
+	Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error)
+
 	// Members returns the usage of each member of this name.
 	Members(ctx context.Context, name string) (map[string]int, error)
 
@@ -46,4 +50,23 @@ type Store interface {
 
 	// Close releases the store.
 	Close() error
+}
+
+// BudgetUsage holds the reserved and the spent part of a budget.
+type BudgetUsage struct{ Reserved, Spent int }
+
+// Reservation is the usage of a budget by one member, which reserves more of it.
+type Reservation struct {
+	Name, Period string // of the budget; what was spent counts in this period alone, such as a day
+	Member       string
+	Order        uint64
+	Usage        BudgetUsage // Reserved includes Want
+	Want, Limit  int
+	TTL          time.Duration // of what is reserved
+	SpentTTL     time.Duration
+}
+
+// Grant returns how much of Want the limit leaves, given the usage of the others.
+func (r Reservation) Grant(others BudgetUsage) int {
+	return max(0, min(r.Want, r.Limit-others.Reserved-others.Spent-(r.Usage.Reserved-r.Want)-r.Usage.Spent))
 }

@@ -179,6 +179,57 @@ func TestSetUsage(t *testing.T) {
 	})
 }
 
+func TestReserve(t *testing.T) {
+	both(t, func(t *testing.T, a, b store.Store) {
+		reserves := func(s store.Store, member string, order uint64, own store.BudgetUsage, want, got int, others store.BudgetUsage) {
+			t.Helper()
+			n, rest, err := s.Reserve(t.Context(), store.Reservation{
+				Name: "tokens/key/shop", Period: "2026-11-27", Member: member, Order: order, Usage: own, Want: want, Limit: 10,
+				TTL: time.Minute, SpentTTL: time.Hour,
+			})
+			if n != got || rest != others || err != nil {
+				t.Errorf("%s with %+v wants %d: got %d beside %+v, %v; want %d beside %+v", member, own, want, n, rest, err, got, others)
+			}
+		}
+		reserves(a, "a", 1, store.BudgetUsage{Reserved: 6}, 6, 6, store.BudgetUsage{})
+		reserves(b, "b", 1, store.BudgetUsage{Reserved: 6}, 6, 4, store.BudgetUsage{Reserved: 6}) // what is left
+		reserves(b, "b", 2, store.BudgetUsage{Reserved: 5}, 1, 0, store.BudgetUsage{Reserved: 6})
+		reserves(a, "a", 3, store.BudgetUsage{Spent: 2}, 0, 0, store.BudgetUsage{Reserved: 4})
+		reserves(a, "a", 2, store.BudgetUsage{Reserved: 6}, 1, 1, store.BudgetUsage{Reserved: 4}) // is late: the call before includes it
+		reserves(b, "b", 3, store.BudgetUsage{Reserved: 13}, 9, 4, store.BudgetUsage{Spent: 2})
+		if n, rest, err := a.Reserve(t.Context(), store.Reservation{
+			Name: "tokens/key/shop", Period: "2026-11-28", Member: "a", Order: 4, Usage: store.BudgetUsage{Reserved: 9}, Want: 9, Limit: 10,
+			TTL: time.Minute, SpentTTL: time.Hour,
+		}); n != 2 || rest != (store.BudgetUsage{Reserved: 8}) || err != nil {
+			t.Errorf("a day later: %d beside %+v, %v", n, rest, err)
+		}
+	})
+}
+
+// Many who reserve at once get the whole limit and no more.
+func TestReserveAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, a, b store.Store) {
+		var all atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				got, _, err := []store.Store{a, b}[i%2].Reserve(t.Context(), store.Reservation{
+					Name: "tokens/key/shop", Member: fmt.Sprint(i), Order: 1, Usage: store.BudgetUsage{Reserved: 3}, Want: 3, Limit: 10,
+					TTL: time.Minute, SpentTTL: time.Minute,
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				all.Add(int64(got))
+			})
+		}
+		wg.Wait()
+		if n := all.Load(); n != 10 {
+			t.Errorf("%d of 10 were reserved", n)
+		}
+	})
+}
+
 // Redis knows neither what is said nor about whom, and who has another secret does not either.
 func TestRedisSeesNoPlainText(t *testing.T) {
 	t.Parallel()
@@ -188,6 +239,12 @@ func TestRedisSeesNoPlainText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := a.SetUsage(t.Context(), "sessions/192.0.2.1", "node", 1, 1, -1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Reserve(t.Context(), store.Reservation{
+		Name: "tokens/person/alice", Member: "node", Order: 1, TTL: time.Minute,
+		SpentTTL: time.Minute,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, g, err := other.Get(t.Context(), "session/of-alice"); g != 0 || err != nil {
@@ -329,6 +386,12 @@ func works(t *testing.T, s store.Store) {
 		}
 		if total, ok, err := s.SetUsage(t.Context(), name, "a", 1, 2, 2, time.Minute); total != 2 || !ok || err != nil {
 			t.Errorf("%d, %v, %v", total, ok, err)
+		}
+		r := store.Reservation{
+			Name: name, Member: "a", Order: 1, Usage: store.BudgetUsage{Reserved: 3}, Want: 3, Limit: 2, TTL: time.Minute, SpentTTL: time.Minute,
+		}
+		if got, _, err := s.Reserve(t.Context(), r); got != 2 || err != nil {
+			t.Errorf("%s: reserved %d, %v", name, got, err)
 		}
 		if m, err := s.Members(t.Context(), name); m["a"] != 2 || err != nil {
 			t.Errorf("%v, %v", m, err)

@@ -230,7 +230,7 @@ func (a *account) ContinueSession(next bridge.Cost) {
 	a.countSession(claims)
 	a.reserveTurn(next)
 	for _, c := range claims {
-		g.markChanged(c.budgetOwner, sessions)
+		g.markChanged(c.budgetOwner, units)
 	}
 }
 
@@ -245,7 +245,7 @@ func (a *account) beginInCluster() error {
 		if room[i] = true; c.limit < 0 || c.kind == "all" { // the capacity of a machine is not shared
 			continue
 		}
-		wg.Go(func() { _, room[i] = g.countInCluster(counter{c.budgetOwner, sessions}, c.limit) })
+		wg.Go(func() { room[i] = g.countSessions(c.budgetOwner, c.limit) })
 	}
 	wg.Wait()
 	for i, c := range claims {
@@ -270,13 +270,6 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// reserveTries limits the attempts at a reservation while others use the same budget, each after a random part of
-// reservePause. Of several at the same moment each may see the others' requests, and all may fail.
-const (
-	reserveTries = 3
-	reservePause = 20 * time.Millisecond
-)
-
 // ReserveCost reserves the maximum cost of something; got is less if less is left. settle must be called once with the
 // actual cost: the rest of the reservation is returned. The conversation's reservation for its turn stays. It blocks as
 // long as the store does.
@@ -295,80 +288,47 @@ func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(br
 }
 
 // reserveBudget reserves the same amount in each budget of a unit: as much as the tightest has left, at most what was
-// requested.
+// requested. It reserves here first, which other calls of this gateway see at once, and then with the other gateways.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
-	want := most
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })
 	if len(budgets) == 0 {
-		return want, nil
+		return most, nil
 	}
-	for range reserveTries {
-		g.mu.Lock()
-		got = want
-		for _, b := range budgets {
-			left, wanted := g.usageOf(b.budgetOwner).remaining(b), b.unit.costField(&got)
-			if left <= 0 || *wanted <= 0 {
-				defer g.mu.Unlock()
-				return bridge.Cost{}, g.budgetError(b)
-			}
-			*wanted = min(*wanted, left)
+	want := most
+	g.mu.Lock()
+	for _, b := range budgets {
+		left, wanted := g.usageOf(b.budgetOwner).remaining(b), b.unit.costField(&want)
+		if left <= 0 {
+			defer g.mu.Unlock()
+			return bridge.Cost{}, g.budgetError(b)
 		}
-		a.addCost(unit.reservedResource, got, 1)
-		g.mu.Unlock()
-		room, ok := a.reserveInCluster(budgets, got)
-		if ok {
-			return got, nil
-		}
-		g.mu.Lock()
-		a.addCost(unit.reservedResource, got, -1)
-		g.mu.Unlock()
-		full := false
-		for _, b := range budgets {
-			*b.unit.costField(&want) = min(*b.unit.costField(&want), *b.unit.costField(&room))
-			full = full || *b.unit.costField(&room) <= 0
-		}
-		if full {
-			want = most
-			time.Sleep(rand.N(reservePause))
-		}
+		*wanted = min(*wanted, left)
 	}
-	return bridge.Cost{}, &refusal{
-		rule: "budget reserved", code: bridge.CodeBusy, message: "The rest of the budget is reserved by calls in progress.", retry: retryLater,
+	for _, b := range budgets { // reserveInCluster reports it; as a change it would be reported before it is granted
+		g.usageOf(b.budgetOwner).counts[b.unit.reservedResource()].local += *b.unit.costField(&want)
 	}
-}
-
-// reserveInCluster reports the local reservations to the other gateways; got is this account's part of them. ok is
-// false if the others leave no room for got; room is how much they leave. Reservations are counted first and then the
-// spending, in the reverse order of a settlement, so nothing is missed in between.
-func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room bridge.Cost, ok bool) {
-	g := a.client.gate
-	rooms := make([]int, len(budgets))
-	isGranted := make([]bool, len(budgets))
+	g.mu.Unlock()
+	grants := make([]int, len(budgets))
 	var wg sync.WaitGroup
 	for i, b := range budgets {
-		got := *b.unit.costField(&got)
-		wg.Go(func() {
-			g.mu.Lock()
-			paid := g.usageOf(b.budgetOwner).counts[b.unit.spentResource()]
-			g.mu.Unlock()
-			most := max(0, b.limit-paid.local-paid.remote)
-			all, ok := g.countInCluster(counter{b.budgetOwner, b.unit.reservedResource()}, most)
-			if !ok {
-				rooms[i] = most - all
-				return
-			}
-			used, _ := g.countInCluster(counter{b.budgetOwner, b.unit.spentResource()}, -1)
-			rooms[i] = got - max(0, all+used-b.limit)
-			isGranted[i] = rooms[i] == got
-		})
+		wg.Go(func() { grants[i] = g.reserveInCluster(b, *b.unit.costField(&want)) })
 	}
 	wg.Wait()
-	room = got
+	got = want
 	for i, b := range budgets {
-		*b.unit.costField(&room) = min(*b.unit.costField(&room), rooms[i])
+		*b.unit.costField(&got) = min(*b.unit.costField(&got), grants[i])
 	}
-	return room, !slices.Contains(isGranted, false)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, b := range budgets {
+		if grants[i] <= 0 {
+			a.addCost(unit.reservedResource, want, -1)
+			return bridge.Cost{}, g.budgetError(b)
+		}
+	}
+	a.addCost(unit.reservedResource, bridge.Cost{Tokens: want.Tokens - got.Tokens, Micros: want.Micros - got.Micros}, -1)
+	return got, nil
 }
 
 // addCost adds a cost to a resource of each budget: times is 1 to add it and -1 to subtract it. The changes are later
@@ -378,7 +338,7 @@ func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int)
 		if n := times * *b.unit.costField(&cost); n != 0 {
 			counts := &a.client.gate.usageOf(b.budgetOwner).counts[what(b.unit)]
 			counts.local = max(0, counts.local+n)
-			a.client.gate.markChanged(b.budgetOwner, what(b.unit))
+			a.client.gate.markChanged(b.budgetOwner, b.unit)
 		}
 	}
 }
@@ -475,7 +435,7 @@ func (a *account) End() {
 		u.counts[sessions].local--
 	}
 	for _, c := range a.quotaChecks() {
-		g.markChanged(c.budgetOwner, sessions)
+		g.markChanged(c.budgetOwner, units)
 	}
 	a.sessionUsages = nil
 }

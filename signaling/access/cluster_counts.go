@@ -22,10 +22,10 @@ const (
 	maxReports = 16
 )
 
-// counter is one number that gateways count together: the usage of a resource by one owner.
+// counter is something that gateways count together: the conversations of one owner, or what it has reserved and spent in one unit.
 type counter struct {
 	budgetOwner
-	what resource
+	unit unit // units for conversations
 }
 
 // clusterCounts holds the counts that a gate shares with the gates of other gateways: concurrent conversations,
@@ -39,7 +39,7 @@ type clusterCounts struct {
 	running sync.WaitGroup
 
 	// Guarded by the gate's mu.
-	order           uint64 // number of calls of SetUsage
+	order           uint64 // number of calls of the store
 	changedCounters map[counter]bool
 }
 
@@ -53,10 +53,10 @@ func newShared(s store.Store, node string) *clusterCounts {
 	}
 }
 
-// markChanged records a changed usage of an owner. Needs mu.
-func (g *Gate) markChanged(s budgetOwner, what resource) {
+// markChanged records a changed usage of an owner: its conversations with units. Needs mu.
+func (g *Gate) markChanged(s budgetOwner, u unit) {
 	if h := g.cluster; s.kind != "all" {
-		h.changedCounters[counter{s, what}] = true
+		h.changedCounters[counter{s, u}] = true
 		select {
 		case h.wake <- struct{}{}:
 		default:
@@ -66,8 +66,8 @@ func (g *Gate) markChanged(s budgetOwner, what resource) {
 
 // hasPending reports whether an owner has unreported changes. Needs the gate's mu.
 func (h *clusterCounts) hasPending(s budgetOwner) bool {
-	for what := range resources {
-		if h.changedCounters[counter{s, what}] {
+	for u := range units + 1 {
+		if h.changedCounters[counter{s, u}] {
 			return true
 		}
 	}
@@ -92,15 +92,18 @@ func (g *Gate) runPublisher() {
 }
 
 // dueCounters returns the counters to report: those that have changed. With all it adds those whose report would
-// expire, and the spending from budgets in use here, to learn what others have spent.
+// expire, and the budgets in use here, to learn what others have spent.
 func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s, u := range g.usages {
-		for what := range resources {
-			c := counter{s, what}
-			if s.kind != "all" && (g.cluster.changedCounters[c] || all && (u.counts[what].local > 0 || what.isSpent() && u.hasBudget &&
-				u.isRunning())) {
+		for unit := range units + 1 {
+			inUse := u.counts[sessions].local > 0
+			if unit < units {
+				used := u.counts[unit.reservedResource()].local + u.counts[unit.spentResource()].local
+				inUse = used > 0 || u.hasBudget && u.isRunning()
+			}
+			if c := (counter{s, unit}); s.kind != "all" && (g.cluster.changedCounters[c] || all && inUse) {
 				due = append(due, c)
 			}
 		}
@@ -113,52 +116,55 @@ func (g *Gate) publishCounters(list []counter) {
 	var work errgroup.Group
 	work.SetLimit(maxReports)
 	for _, c := range list {
-		work.Go(func() error { g.countInCluster(c, -1); return nil })
+		work.Go(func() error {
+			if c.unit == units {
+				g.countSessions(c.budgetOwner, -1)
+			} else {
+				g.reserveInCluster(budgetLimit{c.budgetOwner, c.unit, 0}, 0)
+			}
+			return nil
+		})
 	}
 	work.Wait()
 }
 
-// countInCluster reports the usage of this gateway, and returns that of all. ok is false if that would exceed most
-// (below 0: no limit); then nothing is changed. While the store is unreachable, all is the last known number. Spending
-// is reported before its reservation is reduced: in between others would count neither.
-func (g *Gate) countInCluster(c counter, most int) (all int, ok bool) {
+// countSessions reports the conversations of an owner, and reports whether all gateways together keep the limit (below 0: no
+// limit); otherwise nothing is changed. It does so while the store is unreachable.
+func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	g.mu.Lock()
-	u := g.usageOf(c.budgetOwner)
-	report := g.prepareReport(c, u)
-	before := func() {}
-	for unit := range units {
-		if t := u.counts[unit.spentResource()]; c.what == unit.reservedResource() && t.local != t.reported {
-			first := g.prepareReport(counter{c.budgetOwner, unit.spentResource()}, u)
-			before = func() { first(-1) }
-		}
-	}
+	g.cluster.order++
+	order, local := g.cluster.order, g.usageOf(s).counts[sessions].local
 	g.mu.Unlock()
-	before()
-	return report(most)
+	name := "sessions/" + s.kind + "/" + s.name
+	_, ok, err := g.cluster.store.SetUsage(context.Background(), name, g.cluster.node, order, local, limit, leaseTime)
+	return ok || err != nil
 }
 
-// prepareReport returns a call of the store with the current usage. Needs mu; the returned function must be called
-// without.
-func (g *Gate) prepareReport(c counter, u *ownerUsage) func(most int) (all int, ok bool) {
+// reserveInCluster reports what this gateway has spent and reserved of a budget, of which want is new. It returns as much of want as
+// the others leave; only that is reported. While the store is unreachable, their last known usage counts.
+func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
+	g.mu.Lock()
 	g.cluster.order++
-	order, now, day := g.cluster.order, u.counts[c.what], u.day
-	u.counts[c.what].lastCount = order
-	name, ttl := resourceNames[c.what]+"/"+c.kind+"/"+c.name, leaseTime
-	if c.what.isSpent() {
-		if name += "/" + day; now.local > 0 { // without spending, the lease is long enough
-			ttl = budgetTime
-		}
+	u, order := g.usageOf(b.budgetOwner), g.cluster.order
+	u.lastReports[b.unit] = order
+	held, paid := &u.counts[b.unit.reservedResource()], &u.counts[b.unit.spentResource()]
+	r := store.Reservation{
+		Name: unitNames[b.unit] + "/" + b.kind + "/" + b.name, Period: u.day, Member: g.cluster.node, Order: order,
+		Usage: store.BudgetUsage{Reserved: held.local, Spent: paid.local}, Want: want, Limit: b.limit, TTL: leaseTime, SpentTTL: leaseTime,
 	}
-	return func(most int) (all int, ok bool) {
-		all, ok, err := g.cluster.store.SetUsage(context.Background(), name, g.cluster.node, order, now.local, most, ttl)
-		if err != nil {
-			return now.local + now.remote, true
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if t := &u.counts[c.what]; ok && t.lastCount == order && u.day == day { // else all is outdated: a newer call was made, or a day has begun
-			t.reported, t.remote = now.local, all-now.local
-		}
-		return all, ok
+	if r.Usage.Spent > 0 { // without spending, the lease is long enough
+		r.SpentTTL = budgetTime
 	}
+	known := store.BudgetUsage{Reserved: held.remote, Spent: paid.remote}
+	g.mu.Unlock()
+	got, others, err := g.cluster.store.Reserve(context.Background(), r)
+	if err != nil {
+		return r.Grant(known)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if u.lastReports[b.unit] == order && u.day == r.Period { // else it is outdated: a newer call was made, or a day has begun
+		held.remote, paid.remote = others.Reserved, others.Spent
+	}
+	return got
 }

@@ -91,8 +91,6 @@ const (
 	resources
 )
 
-var resourceNames = [resources]string{"sessions", "reserved", "spent", "reserved-micros", "spent-micros"}
-
 // unit is the unit of a budget.
 type unit int
 
@@ -102,21 +100,17 @@ const (
 	units
 )
 
+// unitNames are the names in the store.
+var unitNames = [units]string{"tokens", "micros"}
+
 func (u unit) reservedResource() resource { return [units]resource{reserved, reservedPay}[u] }
 func (u unit) spentResource() resource    { return [units]resource{spent, spentPay}[u] }
-
-// isSpent reports whether it counts spending, which is remembered longer than reservations.
-func (r resource) isSpent() bool { return r == spent || r == spentPay }
 
 // costField returns the field of a cost.
 func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
 // usageCount is the usage of this gateway, and that of the others by the store's last answer.
-type usageCount struct {
-	local, remote int
-	reported      int    // local usage last reported
-	lastCount     uint64 // number of the newest call of SetUsage
-}
+type usageCount struct{ local, remote int }
 
 // ownerUsage is the usage of one owner.
 type ownerUsage struct {
@@ -126,6 +120,7 @@ type ownerUsage struct {
 	bodyWaits                   int           // requests that wait for room for their bodies
 	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil means no limit
 	hasBudget                   bool          // its spending is limited
+	lastReports                 [units]uint64 // numbers of the newest calls of Reserve
 	day                         string
 	expires                     time.Time // expiry of a token; zero for other owners
 }
