@@ -67,14 +67,9 @@ type stages struct {
 
 // liveness is the state of a call's session timer.
 type liveness struct {
-	alive      refreshTimes
+	refreshed  time.Time // time of the last refresh; needs the call's mu
+	tried      time.Time // time of our last attempt; used only by the goroutine that calls KeepAlive
 	refreshing sync.WaitGroup
-}
-
-// refreshTimes holds the times of the last refresh of the session timer, and of our last attempt.
-type refreshTimes struct {
-	refreshed time.Time // needs the call's mu
-	tried     time.Time // used only by the goroutine that calls KeepAlive
 }
 
 // reliable is the state of a reliable provisional response (RFC 3262).

@@ -19,17 +19,17 @@ const refreshPause = 10 * time.Second
 // time. It is called once a second, by one goroutine at a time.
 func (c *Call) KeepAlive(now time.Time) error {
 	c.mu.Lock()
-	if c.alive.refreshed.IsZero() { // the timer starts now
-		c.alive.refreshed = now
+	if c.refreshed.IsZero() { // the timer starts now
+		c.refreshed = now
 	}
-	timer, waited := c.timer, now.Sub(c.alive.refreshed)
+	timer, waited := c.timer, now.Sub(c.refreshed)
 	c.mu.Unlock()
 	switch {
 	case timer.every == 0:
 	case waited > timer.expiresAfter():
 		return ErrRefresh
-	case timer.isRefresher && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
-		c.alive.tried = now
+	case timer.isRefresher && waited > timer.every/2 && now.Sub(c.tried) > refreshPause:
+		c.tried = now
 		c.refreshing.Go(func() {
 			crash.Run(c.Log, "sip call", c.End, func() { c.sendRefresh(timer) })
 		})
@@ -149,7 +149,7 @@ func (c *Call) withTimer(res *sip.Response) *sip.Response {
 func (c *Call) noteRefresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.alive.refreshed = time.Now()
+	c.refreshed = time.Now()
 }
 
 // RefreshNow refreshes the session timer at once, as if it were due. done is closed when that is over.

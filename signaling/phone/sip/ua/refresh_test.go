@@ -9,13 +9,13 @@ import (
 func TestSessionTimer(t *testing.T) {
 	timer := sessionTimer{every: 90 * time.Second}
 	begun := time.Now()
-	c := &Call{timer: timer, liveness: liveness{alive: refreshTimes{refreshed: begun}}}
+	c := &Call{timer: timer, liveness: liveness{refreshed: begun}}
 	for after, want := range map[time.Duration]error{59 * time.Second: nil, 61 * time.Second: ErrRefresh} {
 		if err := c.KeepAlive(begun.Add(after)); err != want {
 			t.Errorf("after %v: %v", after, err)
 		}
 	}
-	c.alive.refreshed = begun.Add(50 * time.Second)
+	c.refreshed = begun.Add(50 * time.Second)
 	if err := c.KeepAlive(begun.Add(100 * time.Second)); err != nil {
 		t.Errorf("refreshed: %v", err)
 	}

@@ -59,10 +59,14 @@ func (t *callTable) findDialog(req *sip.Request) *Call {
 
 // hasForeignInvite reports whether a CANCEL has the branch of a call's INVITE, but does not belong to it.
 func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
-	return slices.ContainsFunc(t.all(), func(c *Call) bool {
-		i := c.dialog.invite
-		return i != nil && branchOf(i) == branchOf(cancel) && inviteKey(i) != inviteKey(cancel)
-	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.byTag {
+		if i := c.dialog.invite; i != nil && branchOf(i) == branchOf(cancel) && inviteKey(i) != inviteKey(cancel) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin begins to serve a request. It returns false if requests are not answered any more. Else the caller must call serving.Done.
