@@ -3,6 +3,7 @@ package testkit_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,15 +11,15 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone/mediastream/mediastreamtest"
 )
 
 // TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
 func TestPermissionsOnARunningCall(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithRTVI)
+	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
 	keyOf := func(name string, may ...string) string { return testkit.Must(access.NewKey(l.File, name, may)) }
 	other := keyOf("other", access.MayMint)
 	support := keyOf("support", access.MayWatch)
@@ -37,22 +38,21 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(ada, `,"resumable":true`))
 	_, _, call := testkit.DialCall(t, l.Gateway, ada, nil)
 	whip := testkit.DialWHIPAs(t, l.Gateway, "desk", ada)
-	pipecat := testkit.DialRTVI(t, l.Gateway, ada, "")
-	l.AdvanceClock(2 * time.Minute)
-
-	doors := []struct {
+	type door struct {
 		name string
 		acts func(token string) bool
-	}{
-		{"whip", func(token string) bool { // its address is the secret
-			resp, _ := testkit.WhipRequest(t, http.MethodPatch, whip.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
-			return resp.StatusCode == http.StatusUnsupportedMediaType
-		}},
-		{"rtvi", func(token string) bool { // and so is the id of its call
-			body := fmt.Sprintf(`{"pc_id":%q}`, pipecat.ID)
-			resp, _ := testkit.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", body, "Authorization", "Bearer "+token)
-			return resp.StatusCode == http.StatusOK
-		}},
+	}
+	var doors []door
+	secrets := "" // the protocols whose addresses are secrets that suffice
+	for _, p := range protocols {
+		if p.ControlCall != nil {
+			doors = append(doors, door{p.Name, p.ControlCall(t, l, ada)})
+			secrets += p.Name + " "
+		}
+	}
+	l.AdvanceClock(2 * time.Minute)
+
+	doors = append(doors, []door{
 		{"openai", func(token string) bool {
 			c := testkit.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
 			m, _ := c.AwaitMatch(0, "an answer", func(m testkit.Message) bool { return m.Type == "session.created" || m.Type == "error" })
@@ -85,27 +85,27 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 			}
 			return err == nil
 		}},
-	}
+	}...)
 	check := func(who, token, may string) {
 		t.Helper()
 		for _, door := range doors {
-			if got := door.acts(token); got != strings.Contains(may, door.name) {
+			if got := door.acts(token); got != strings.Contains(secrets+may, door.name) {
 				t.Errorf("%s at %s: %v", who, door.name, got)
 			}
 		}
 	}
-	check("ada, whose token has expired", ada, "whip rtvi openai web")
-	check("ada", mintBy(l.Key, "ada"), "whip rtvi openai web")
-	check("eve", mintBy(l.Key, "eve"), "whip rtvi")
-	check("another key's ada", mintBy(other, "ada"), "whip rtvi")
-	check("nobody", "", "whip rtvi")
-	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "whip rtvi")
-	check("the key of her token", l.Key, "whip rtvi openai")
-	check("another key", other, "whip rtvi")
-	check("a key that may watch its own", support, "whip rtvi")
-	check("the operator", operator, "whip rtvi openai sideband")
+	check("ada, whose token has expired", ada, "openai web")
+	check("ada", mintBy(l.Key, "ada"), "openai web")
+	check("eve", mintBy(l.Key, "eve"), "")
+	check("another key's ada", mintBy(other, "ada"), "")
+	check("nobody", "", "")
+	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "")
+	check("the key of her token", l.Key, "openai")
+	check("another key", other, "")
+	check("a key that may watch its own", support, "")
+	check("the operator", operator, "openai sideband")
 	l.EditKeys(testkit.EditFirstKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
-	check("the key of her token, which may watch", l.Key, "whip rtvi openai sideband")
+	check("the key of her token, which may watch", l.Key, "openai sideband")
 
 	hangUp := func(token string) int {
 		return testkit.PostAs(t, l.HTTP+"/v1/realtime/calls/"+call+"/hangup", token, "", nil).StatusCode
@@ -133,7 +133,7 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 // A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
 func TestKeyNamedLikeATrunk(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, withTelephony(t))
+	l := testkit.StartLockedGateway(t, nil, mediastreamtest.Serve(t))
 	trunks := newTrunks(t, l.Gateway)
 	lines := map[string]string{"telephony": "exotel", "sip": "lab"}
 	keys := map[string]string{}
@@ -142,7 +142,7 @@ func TestKeyNamedLikeATrunk(t *testing.T) {
 	}
 	operator := testkit.Must(access.NewKey(l.File, "operator", []string{access.MayWatchAll}))
 	l.EditKeys(func(map[string]any) {})
-	provider := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}})
+	provider := mediastreamtest.Dial(t, l.Gateway, l.MintToken(`{}`))
 	lab := newStranger(t, trunks, "127.0.0.5")
 	defer lab.Close()
 	lab.invite(t)
@@ -174,12 +174,10 @@ func TestKeyNamedLikeATrunk(t *testing.T) {
 // Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithLive(t, emulator.Scenario{}, nil))
-	for path, contentType := range map[string]string{
-		"/v1/realtime/calls": "application/sdp", "/v1/realtime/client_secrets": "application/json",
-		"/v1/tokens": "application/json",
-		"/whip/desk": "application/sdp", "/v1alpha/auth_tokens": "application/json",
-	} {
+	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
+	paths := startPaths()
+	paths["/v1/tokens"] = "application/json"
+	for path, contentType := range paths {
 		for _, token := range []string{"", "nonsense"} {
 			resp := testkit.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind"))
 			if resp.StatusCode != http.StatusUnauthorized {
@@ -193,11 +191,9 @@ func TestStrangersAreNotParsed(t *testing.T) {
 func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	t.Parallel()
 	const many = 150
-	l := testkit.StartLockedGateway(
-		t, nil, testkit.WithOpenAI, testkit.WithWHIP, testkit.WithRTVI, testkit.WithLive(t, emulator.Scenario{}, nil),
-	)
-	began := time.Now()
-	for _, path := range []string{"/v1/realtime/calls", "/whip/desk", "/api/offer", "/v1alpha/auth_tokens"} {
+	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
+	began, paths := time.Now(), startPaths()
+	for path := range paths {
 		for range many {
 			resp := testkit.PostAs(t, l.HTTP+path, "nonsense", "application/sdp", strings.NewReader("x"))
 			if resp.StatusCode != http.StatusUnauthorized {
@@ -207,6 +203,15 @@ func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	}
 	most := 101 + int(time.Since(began)/(100*time.Millisecond))
 	if lines := strings.Count(l.Logs.String(), "request refused"); lines == 0 || lines > most {
-		t.Errorf("%d lines for %d requests, want %d at most", lines, 4*many, most)
+		t.Errorf("%d lines for %d requests, want %d at most", lines, len(paths)*many, most)
 	}
+}
+
+// startPaths returns those of all protocols.
+func startPaths() map[string]string {
+	all := map[string]string{}
+	for _, p := range protocols {
+		maps.Copy(all, p.StartPaths)
+	}
+	return all
 }

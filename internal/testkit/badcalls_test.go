@@ -62,7 +62,7 @@ func (d *badInputTarget) posts(t *testing.T) {
 		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
 		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {
-		for _, bad := range sampleInputs(3, good) {
+		for _, bad := range testkit.SampleMalformed(3, good) {
 			status, text := ask(http.MethodPost, d.HTTP+path, jsonType, bad)
 			if status != http.StatusOK && !readableRefusal(text) {
 				t.Errorf("%s with %.100q: %d %.200s", path, bad, status, text)
@@ -95,7 +95,7 @@ func (d *badInputTarget) sideband(t *testing.T) {
 	events := strings.TrimSuffix(d.URL, "/") + "/v1/sessions/" + id + "/events"
 	backend := testkit.DialWebSocketWith(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
 	backend.AwaitEvent("SETUP_COMPLETE")
-	for _, bad := range sampleInputs(3, goodMessages...) {
+	for _, bad := range testkit.SampleMalformed(3, goodMessages...) {
 		d.cases++
 		backend.SendFrame(websocket.TextMessage, []byte(bad))
 	}
@@ -105,28 +105,6 @@ func (d *badInputTarget) sideband(t *testing.T) {
 	testkit.CheckFaults(t, backend)
 	testkit.DropConnection(backend)
 	leave(c)
-}
-
-// telephony are messages of a provider, at the begin of a call and in one that goes on.
-func (d *badInputTarget) telephony(t *testing.T) {
-	for _, bad := range sampleInputs(4, telephoneStart) {
-		d.cases++
-		c := testkit.DialProtocol(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) testkit.Message {
-			return testkit.Message{}
-		})
-		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // it may be refused before
-		testkit.DropConnection(c)
-	}
-	testkit.Eventually(t, "the end of those calls", func() bool { return len(d.Host.Sessions()) == 0 })
-	for _, bad := range sampleInputs(2, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA","timestamp":"7"}}`,
-		`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1","duration":"100"}}`, `{"event":"mark","stream_sid":"MZ1","mark":{"name":"x"}}`) {
-		d.cases++
-		c := dialTelephone(t, d.Gateway, d.bearer())
-		for _, text := range []string{bad, `{"event":"stop","stream_sid":"MZ1"}`} {
-			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // the call may have ended
-		}
-		c.CloseCode()
-	}
 }
 
 // malformedSIP are versions of a request without one of its lines, with one twice, with an odd value, and without some of its end.

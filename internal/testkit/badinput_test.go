@@ -24,110 +24,9 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
 )
-
-// wrong are values that stand where others should.
-var wrong = []string{
-	`null`, `true`, `-1`, `1e999`, `18446744073709551616`, `""`, `"\ud800"`, `"` + "\xff\xfe" + `"`, `{}`, `[]`, `[null]`, `{"":{"":null}}`,
-	strings.Repeat("[", 20000) + strings.Repeat("]", 20000), strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
-	`"` + strings.Repeat("A", 70<<10) + `"`, `nul`, `"`, ``,
-}
-
-// placeInJSON is a value of a JSON text, or the name of a field.
-type placeInJSON struct {
-	from, end int
-	isName    bool
-}
-
-// placesOf returns the values of a JSON text, those that have others in them too, and the names of its fields.
-func placesOf(text string) (places []placeInJSON) {
-	dec := json.NewDecoder(strings.NewReader(text))
-	type level struct {
-		at       int // its place
-		isObject bool
-		tokens   int
-	}
-	var open []level
-	for {
-		token, err := dec.Token()
-		if err != nil {
-			return places
-		}
-		end := int(dec.InputOffset())
-		if token == json.Delim('}') || token == json.Delim(']') {
-			places[open[len(open)-1].at].end = end
-			open = open[:len(open)-1]
-			continue
-		}
-		isName := false
-		if in := len(open) - 1; in >= 0 {
-			isName = open[in].isObject && open[in].tokens%2 == 0
-			open[in].tokens++
-		}
-		if delim, ok := token.(json.Delim); ok {
-			open = append(open, level{at: len(places), isObject: delim == '{'})
-			places = append(places, placeInJSON{end - 1, end, false})
-			continue
-		}
-		raw := testkit.Must(json.Marshal(token))
-		if from := end - len(raw); from >= 0 && text[from:end] == string(raw) {
-			places = append(places, placeInJSON{from, end, isName})
-		}
-	}
-}
-
-// shapesOf are other shapes of a value: a list of it, its only element, a number as text and a text as number, an object within another.
-func shapesOf(value string) []string {
-	shapes := []string{
-		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",
-	}
-	switch value[0] {
-	case '[':
-		shapes = append(shapes, strings.Trim(value[1:len(value)-1], " "))
-	case '"':
-		shapes = append(shapes, strings.Trim(value, `"`))
-	case '{':
-		shapes = append(shapes, strconv.Quote(value))
-	default:
-		shapes = append(shapes, `"`+value+`"`, value+".0", value+"e0", value+"e400", value+strings.Repeat("0", 400))
-	}
-	return shapes
-}
-
-var capital = regexp.MustCompile(`[A-Z]`)
-
-// malformedVariants are versions of a JSON text with a wrong value in the place of each of its own, with values in other
-// shapes and names in other
-// forms, without some of its end, and with fields twice.
-func malformedVariants(text string) (all []string) {
-	for i, p := range placesOf(text) {
-		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
-		value := text[p.from:p.end]
-		if p.isName {
-			put(strings.ToLower(capital.ReplaceAllString(value, "_$0")))
-			put(strings.ToUpper(value))
-			put(value + `:null,` + value)
-			continue
-		}
-		for j, wrong := range wrong {
-			if (i+j)%3 == 0 { // each value in some places, in each place some values
-				put(wrong)
-			}
-		}
-		for j, shape := range shapesOf(value) {
-			if (i+j)%2 == 0 {
-				put(shape)
-			}
-		}
-	}
-	for n := 1; n < len(text); n += 1 + len(text)/7 {
-		all = append(all, text[:n])
-	}
-	return append(all, text[:len(text)-1]+","+text[1:], text+text, "\ufeff"+text, text+"\x00", "["+text+"]")
-}
 
 // goodMessages are those that a client may send in a conversation, but for the end and what would take another connection to Gemini.
 var goodMessages = []string{
@@ -157,6 +56,13 @@ type badInputTarget struct {
 	cases           int
 }
 
+// badInputs is a group of bad inputs.
+type badInputs struct {
+	name string
+	try  func(*testing.T)
+	logs int // lines that a case may cost
+}
+
 // TestBadInput goes through groups of bad inputs at all doors. After each the next call works, no client gets a fault of ours, the
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
@@ -167,18 +73,13 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	l := testkit.StartLockedGateway(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
-		testkit.WithVOX(t, nil, nil), testkit.WithOpenAI, testkit.WithRTVI, testkit.WithLive(t, emulator.Scenario{}, nil),
-		testkit.WithWHIP, withREST(t, model), withTelephony(t),
-		func(_ *testkit.Endpoints, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
+		append(serveAll(t), withREST(t, model),
+			func(_ *testkit.Endpoints, o *bridge.Options) { o.Park = 0 })...) // a spoilt message may ask for it
 	d := &badInputTarget{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
 	d.udp(t, true)
 	total := 0
-	for _, group := range []struct {
-		name string
-		try  func(*testing.T)
-		logs int // lines that a case may cost
-	}{
+	groups := []badInputs{
 		{"requests", d.requests, 1},
 		{"bodies", d.bodies, 1},
 		{"handshakes", d.handshakes, 2},
@@ -187,18 +88,19 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"tokens", d.tokens, 3},
 		{"messages", d.messages, 1},
 		{"messages by data channel", d.channelMessages, 1},
-		{"messages at OpenAI's door", d.realtime, 4},
-		{"messages at RTVI's door", d.rtvi, 1},
-		{"messages at Live's door", d.live, 6},
-		{"messages at VOX's door", d.vox, 4},
 		{"messages of an operator's backend", d.sideband, 1},
-		{"messages of a telephony provider", d.telephony, 9},
 		{"requests of telephones by UDP", d.sip, 1},
 		{"requests that begin calls, or are calls", d.posts, 4},
 		{"offers", d.offers, 4},
 		{"candidates", d.candidates, 1},
 		{"packets", func(t *testing.T) { d.udp(t, false) }, 1},
-	} {
+	}
+	for _, p := range protocols {
+		for _, m := range p.Malformed {
+			groups = append(groups, badInputs{m.Name, func(t *testing.T) { d.cases += m.Send(t, d.LockedGateway, d.token) }, m.Logs})
+		}
+	}
+	for _, group := range groups {
 		before := awaitIdle(t, d.Gateway)
 		d.cases = 0
 		began := time.Now()
@@ -352,7 +254,8 @@ func (d *badInputTarget) requests(t *testing.T) {
 func (d *badInputTarget) bodies(t *testing.T) {
 	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,` +
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
-	for _, body := range append(malformedVariants(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
+	long := `{"identity":"` + strings.Repeat("x", 1<<20) + `"}`
+	for _, body := range append(testkit.MalformedVariants(good), strings.Repeat("[", 60<<10), long, "") {
 		d.cases++
 		status, _, text := d.RequestToken(d.Key, body)
 		testkit.CheckWords(t, text)
@@ -398,7 +301,7 @@ func (d *badInputTarget) handshakes(t *testing.T) {
 		if got := resp.Header.Get("Sec-WebSocket-Extensions"); got != "" {
 			t.Errorf("%q is taken", got)
 		}
-		conn.UnderlyingConn().Write(frame(4<<4|websocket.TextMessage, "\x4a\x04\x00")) // RSV1: compressed
+		conn.UnderlyingConn().Write(testkit.EncodeFrame(4<<4|websocket.TextMessage, "\x4a\x04\x00")) // RSV1: compressed
 		conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 		if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseProtocolError) {
 			t.Errorf("%.100v: a compressed message: %v", headers, err)
@@ -410,6 +313,7 @@ func (d *badInputTarget) handshakes(t *testing.T) {
 // frames are of WebSockets, and wrong.
 func (d *badInputTarget) frames(t *testing.T) {
 	const text, binaryKind, closeKind, ping = websocket.TextMessage, websocket.BinaryMessage, websocket.CloseMessage, websocket.PingMessage
+	frame := testkit.EncodeFrame
 	unmasked := []byte{0x81, 2, '{', '}'}
 	notFinal := func(kind int, payload string) []byte {
 		b := frame(kind, payload)
@@ -471,7 +375,7 @@ func (d *badInputTarget) firstMessages(t *testing.T) {
 		`"voxgate":{"maxDuration":"1h","history":[{"role":"user","content":"x"}]}}`
 	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + d.token + `","resumable":false,"resumeToken":"x","lastEvent":1,` +
 		`"initialConfig":` + config + `}}`
-	all := append(malformedVariants(good), goodMessages[:len(goodMessages)-1]...)
+	all := append(testkit.MalformedVariants(good), goodMessages[:len(goodMessages)-1]...)
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
 		d.cases++
 		c := testkit.DialWebSocket(t, d.URL)
@@ -504,7 +408,7 @@ func (d *badInputTarget) tokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, changed := range malformedVariants(string(claims)) {
+	for i, changed := range testkit.MalformedVariants(string(claims)) {
 		if token := parts[0] + "." + encoded(changed) + "." + parts[2]; i%3 == 0 && token != d.token {
 			all = append(all, token)
 		}
@@ -523,7 +427,7 @@ func (d *badInputTarget) tokens(t *testing.T) {
 // malformedMessages are wrong in one way each.
 func malformedMessages() (all []string) {
 	for _, good := range goodMessages {
-		all = append(all, malformedVariants(good)...)
+		all = append(all, testkit.MalformedVariants(good)...)
 	}
 	return all
 }
@@ -544,98 +448,6 @@ func (d *badInputTarget) messages(t *testing.T) {
 		testkit.CheckFaults(t, c)
 		leave(c)
 	}
-}
-
-// sampleInputs are spoiled versions of messages, of which there are too many to try each.
-func sampleInputs(step int, good ...string) (list []string) {
-	for _, g := range good {
-		for i, bad := range malformedVariants(g) {
-			if i%step == 0 {
-				list = append(list, bad)
-			}
-		}
-	}
-	return list
-}
-
-func (d *badInputTarget) bearer() http.Header {
-	return http.Header{"Authorization": {"Bearer " + d.token}}
-}
-
-// realtime are events of OpenAI's, in a session that goes on.
-func (d *badInputTarget) realtime(t *testing.T) {
-	c := testkit.DialRealtime(t, d.Gateway, "?model=gpt-realtime", d.bearer())
-	c.AwaitEvent("session.created")
-	for _, bad := range sampleInputs(2,
-		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],`+
-			`"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},`+
-			`"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
-		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}}`,
-		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c","output":"{}"}}`,
-		`{"type":"conversation.item.truncate","item_id":"i","content_index":0,"audio_end_ms":7}`,
-		`{"type":"input_audio_buffer.append","audio":"AAAA"}`,
-	) {
-		d.cases++
-		c.SendFrame(websocket.TextMessage, []byte(bad))
-	}
-	c.SendFrame(websocket.BinaryMessage, []byte{0})
-	c.Send(`{"type":"input_audio_buffer.clear"}`)
-	c.AwaitEvent("input_audio_buffer.cleared")
-	testkit.DropConnection(c.Client)
-}
-
-// rtvi are messages of Pipecat's clients, in a conversation that goes on.
-func (d *badInputTarget) rtvi(t *testing.T) {
-	c := testkit.DialRTVI(t, d.Gateway, d.token, "")
-	for _, bad := range sampleInputs(2,
-		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"a","options":{"run_immediately":false,"audio_response":true}}}`,
-		`{"label":"rtvi-ai","type":"append-to-context","id":"1","data":{"role":"user","content":"a","run_immediately":false}}`,
-		`{"label":"rtvi-ai","type":"llm-function-call-result","id":"1",`+
-			`"data":{"function_name":"f","tool_call_id":"1","arguments":{},"result":{"a":1}}}`,
-		`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"config","d":{"tools":7}}}`,
-		`{"type":"signalling","message":{"type":"trackStatus","receiver_index":1,"enabled":false}}`,
-	) {
-		d.cases++
-		c.Send(bad)
-	}
-	c.Send(`{"label":"rtvi-ai","type":"client-message","id":"last","data":{"t":"interrupt"}}`)
-	c.AwaitEvent("server-response")
-	c.Phone.HangUp()
-}
-
-// live are messages of Google's clients: what is wrong ends the connection, as Google's does.
-func (d *badInputTarget) live(t *testing.T) {
-	const setup = `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`
-	for _, bad := range sampleInputs(5,
-		`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":false}}`,
-		`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAAA"}}}`,
-		`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}`, setup,
-	) {
-		d.cases++
-		c := testkit.DialLive(t, d.Gateway, "", d.bearer())
-		c.SendFrame(websocket.TextMessage, []byte(setup))
-		c.AwaitEvent("setupComplete")
-		for _, text := range []string{bad, `{"nonsense":1}`} { // which ends what has survived, if there is anything left to write to
-			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text))
-		}
-		c.CloseCode()
-	}
-}
-
-// vox are frames of the VOX assistant's clients, in a conversation that goes on.
-func (d *badInputTarget) vox(t *testing.T) {
-	c := testkit.DialVOX(t, d.Gateway, d.bearer())
-	c.Send(`{"type":"start"}`)
-	c.Client.AwaitEvent("ready")
-	for _, bad := range sampleInputs(2, `{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
-		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`) {
-		d.cases++
-		c.SendFrame(websocket.TextMessage, []byte(bad))
-	}
-	c.SendFrame(websocket.BinaryMessage, []byte{0})
-	c.Send(`{"type":"end"}`)
-	c.Client.AwaitEvent("session_end")
-	testkit.DropConnection(c.Client)
 }
 
 // channelMessages come by a data channel.

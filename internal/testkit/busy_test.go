@@ -1,8 +1,6 @@
 package testkit_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,157 +13,46 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/backend"
 
-	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/signaling/rtc"
 )
-
-// behind is how many messages come right behind what keeps a loop busy: more than any queue of a door holds.
-const behind = 400
-
-// anotherOffer is a message with another offer of the same peer.
-func anotherOffer(t *testing.T, p *testkit.Phone, restart bool) string {
-	t.Helper()
-	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(testkit.EncodeMessage("WEBRTC_OFFER", string(testkit.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
-}
 
 // TestABusyLoopIsNotBlocked fills each bounded queue of each door while its loop answers an offer or opens a conversation. The call
 // then goes on, and when the client has gone nothing of it is left.
 func TestABusyLoopIsNotBlocked(t *testing.T) {
 	t.Parallel()
-	// burst sends frames with one write.
-	burst := func(c *testkit.Client, first string, then ...string) {
-		t.Helper()
-		frames := frame(websocket.TextMessage, first)
-		for n := range behind {
-			frames = append(frames, frame(websocket.TextMessage, then[n%len(then)])...)
-		}
-		if _, err := c.Conn.UnderlyingConn().Write(frames); err != nil {
-			t.Fatal(err)
+	for _, p := range protocols {
+		for name, fill := range p.FillQueues {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var options []testkit.Option
+				if p.Serve != nil {
+					options = append(options, p.Serve(t))
+				}
+				checkBusyLoop(t, fill, options...)
+			})
 		}
 	}
-	const audio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`
-	for _, test := range []struct {
-		name string
-		door testkit.Option
-		fill func(t *testing.T, g *testkit.Gateway) (leave func())
-	}{
-		{"web", nil, func(t *testing.T, g *testkit.Gateway) func() {
-			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{})
-			burst(c, anotherOffer(t, p, false), audio)
-			burst(c, anotherOffer(t, p, true), audio)
-			c.AskText("Are you there?")
-			return func() { testkit.DropConnection(c) }
-		}},
-		{"web, by data channel", nil, func(t *testing.T, g *testkit.Gateway) func() {
-			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
-			for n := range behind {
-				if n%100 == 0 {
-					c.SendFrame(websocket.TextMessage, []byte(anotherOffer(t, p, false)))
-				}
-				p.Send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`)
-			}
-			p.Send("SEND_MESSAGE", testkit.TextPayload("Are you there?"))
-			c.AwaitEvent("TURN_COMPLETE")
-			return func() { p.HangUp(); testkit.DropConnection(c) }
-		}},
-		{"OpenAI, by socket", testkit.WithOpenAI, func(t *testing.T, g *testkit.Gateway) func() {
-			c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
-			burst(
-				c.Client,
-				`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`,
-				`{"type":"input_audio_buffer.append","audio":"AAA="}`,
-			)
-			c.AskText("Are you there?")
-			c.AwaitResponse()
-			return func() { testkit.DropConnection(c.Client) }
-		}},
-		{"OpenAI, by WebRTC", testkit.WithOpenAI, func(t *testing.T, g *testkit.Gateway) func() {
-			c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
-			c.AwaitEvent("session.created")
-			for range behind / 4 { // 50 a second are read
-				c.Send(`{"type":"input_audio_buffer.clear"}`)
-			}
-			c.AskText("Are you there?")
-			c.AwaitResponse()
-			return p.HangUp
-		}},
-		{"RTVI", testkit.WithRTVI, func(t *testing.T, g *testkit.Gateway) func() {
-			c := testkit.DialRTVI(t, g, "", "")
-			for range behind / 4 { // 50 a second are read
-				c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
-			}
-			c.SendText("Are you there?")
-			c.AwaitEvent("bot-stopped-speaking")
-			return c.Phone.HangUp
-		}},
-		{"Live", testkit.WithLive(t, emulator.Scenario{}, nil), func(t *testing.T, g *testkit.Gateway) func() {
-			c := testkit.DialLive(t, g, "", nil)
-			burst(c, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
-				`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`)
-			c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"Are you there?"}}`))
-			c.AwaitMatch(0, "the end of an answer", func(m testkit.Message) bool { return strings.Contains(string(m.Payload), "turnComplete") })
-			return func() { testkit.DropConnection(c) }
-		}},
-		{"VOX", testkit.WithVOX(t, nil, nil), func(t *testing.T, g *testkit.Gateway) func() {
-			c := testkit.DialVOX(t, g, nil)
-			burst(c.Client, `{"type":"start"}`, `{"type":"text","text":""}`)
-			c.Client.AwaitEvent("ready")
-			return func() { testkit.DropConnection(c.Client) }
-		}},
-		{"WHIP", testkit.WithWHIP, func(t *testing.T, g *testkit.Gateway) func() {
-			c := testkit.DialWHIP(t, g, "desk")
-			c.AwaitConnected()
-			var asking sync.WaitGroup
-			for range 40 {
-				asking.Go(func() {
-					r, _ := http.NewRequest(http.MethodPatch, c.Session, bytes.NewReader([]byte(c.ICEFragment())))
-					r.Header.Set("Content-Type", "application/trickle-ice-sdpfrag")
-					r.Header.Set("If-Match", "*")
-					if resp, err := http.DefaultClient.Do(r); err == nil {
-						resp.Body.Close()
-					}
-				})
-			}
-			asking.Wait()
-			return func() {
-				testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
-				c.HangUp()
-			}
-		}},
-		{"sideband", withSideband, func(t *testing.T, g *testkit.Gateway) func() {
+	t.Run("sideband", func(t *testing.T) {
+		t.Parallel()
+		checkBusyLoop(t, func(t *testing.T, g *testkit.Gateway) (leave func()) {
 			caller := testkit.OpenConversation(t, g, `{}`)
 			w := testkit.DialWebSocket(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
-			burst(w, `{"type":"SEND_MESSAGE","payload":`+testkit.TextPayload("Are you there?")+`}`, `{"type":"PING"}`)
+			testkit.SendBurst(w, `{"type":"SEND_MESSAGE","payload":`+testkit.TextPayload("Are you there?")+`}`, `{"type":"PING"}`)
 			w.AwaitEvent("TURN_COMPLETE")
 			return func() { testkit.DropConnection(w); testkit.DropConnection(caller) }
-		}},
-		{"telephony", withTelephony(t), func(t *testing.T, g *testkit.Gateway) func() {
-			c := dialTelephone(t, g, telephonePassword)
-			burst(c, `{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1"}}`, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA"}}`)
-			c.SendFrame(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
-			testkit.Eventually(t, "answer", func() bool { list := g.Host.Sessions(); return len(list) > 0 && list[0].Turns > 0 })
-			return func() { testkit.DropConnection(c) }
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			options := []testkit.Option{}
-			if test.door != nil {
-				options = append(options, test.door)
-			}
-			g := testkit.StartGateway(t, options...)
-			test.fill(t, g)()
-			testkit.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
-		})
-	}
+		}, withSideband)
+	})
+}
+
+// checkBusyLoop fills the queues of a call, and waits until nothing of it is left.
+func checkBusyLoop(t *testing.T, fill func(*testing.T, *testkit.Gateway) func(), options ...testkit.Option) {
+	t.Helper()
+	g := testkit.StartGateway(t, options...)
+	fill(t, g)()
+	testkit.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 }
 
 // One data channel of the name that is served is served in a call: each further one, which would keep 65 KB and a goroutine, is closed.

@@ -2,7 +2,6 @@ package testkit_test
 
 import (
 	"crypto/rand"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,19 +15,19 @@ import (
 	"voxgate/signaling/access"
 )
 
-// withWatchers are the speakers, and the backend beside one.
-func withWatchers() map[string]func(*testing.T, *testkit.LockedGateway, string) speaker {
-	all := maps.Clone(speakers)
-	all["sideband"] = func(t *testing.T, l *testkit.LockedGateway, token string) speaker {
+// withWatchers are the talkers, and the backend beside one.
+func withWatchers() map[string]testkit.Talker {
+	all := talkers()
+	all["sideband"] = testkit.Talker{Begin: func(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 		c := testkit.DialWebSocket(t, l.URL)
 		id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(token, ""))
 		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
 		w := testkit.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
 		w.AwaitEvent("SETUP_COMPLETE")
-		s := socketSpeaker(w, "", string(testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More."))))
-		s.conn = nil // its loss ends nothing
+		s := testkit.NewSocketSpeaker(w, "", string(testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More."))))
+		s.Conn = nil // its loss ends nothing
 		return s
-	}
+	}}
 	return all
 }
 
@@ -42,30 +41,30 @@ func operator(t *testing.T, l *testkit.LockedGateway) string {
 
 // talking is a speaker and its conversation.
 type talking struct {
-	speaker
+	testkit.Speaker
 	door, id string
 }
 
-// allEndings are the ways in which conversations end, and one in which they go on. A speaker of each door begins; not says of which
-// doors none does, and why.
+// allEndings are the ways in which conversations end, and one in which they go on. A talker of each protocol begins, unless skip
+// says otherwise.
 var allEndings = []struct {
 	name   string
 	grants string
-	not    map[string]string
+	skip   func(name string, talker testkit.Talker) bool
 	end    func(t *testing.T, l *testkit.LockedGateway, all []talking)
 }{
 	{"not yet, when its token has expired", `{"expiresIn":60}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
 		l.AdvanceClock(2 * time.Minute)
 		for _, s := range all {
 			before := turns(l, s.id)
-			s.more()
+			s.More()
 			testkit.Eventually(t, "turn at "+s.door, func() bool { return turns(l, s.id) > before })
 			testkit.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
 		}
 	}},
 	{"its time is over", `{"grant":{"maxSeconds":10}}`, nil, func(_ *testing.T, _ *testkit.LockedGateway, all []talking) {
 		for _, s := range all {
-			s.over(websocket.CloseNormalClosure)
+			s.AwaitEnd(websocket.CloseNormalClosure)
 		}
 	}},
 	{"the backend ends it", `{}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
@@ -74,7 +73,7 @@ var allEndings = []struct {
 			if status, body := l.SendRequest("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
 				t.Fatalf("%s: %d %s", s.door, status, body)
 			}
-			s.over(websocket.CloseNormalClosure)
+			s.AwaitEnd(websocket.CloseNormalClosure)
 		}
 	}},
 	{"the gateway stops", `{}`, nil, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
@@ -82,15 +81,14 @@ var allEndings = []struct {
 			t.Error(err)
 		}
 		for _, s := range all {
-			s.over(websocket.CloseGoingAway)
+			s.AwaitEnd(websocket.CloseGoingAway)
 		}
 	}},
-	{"the client is too slow", `{}`, map[string]string{
-		"whip":     "its sound goes by UDP, which waits for nobody, and it gets nothing else",
-		"sideband": "it carries no conversation",
+	{"the client is too slow", `{}`, func(name string, talker testkit.Talker) bool {
+		return talker.SoundOnly || name == "sideband" // which carries no conversation
 	}, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
 		for _, s := range all {
-			s.conn.StopReading()
+			s.Conn.StopReading()
 		}
 		left := all
 		for deadline := time.Now().Add(testkit.Patience); len(left) > 0; {
@@ -98,7 +96,7 @@ var allEndings = []struct {
 				t.Fatalf("%+v are kept", left)
 			}
 			for _, s := range left { // which says that they have not vanished
-				s.ask()
+				s.Ask()
 			}
 			testkit.PollUntil(2*time.Second, func() bool {
 				left = slices.DeleteFunc(slices.Clone(left), func(s talking) bool { return l.Host.Session(s.id) == nil })
@@ -106,11 +104,11 @@ var allEndings = []struct {
 			})
 		}
 	}},
-	{"the client is gone without a word", `{}`, map[string]string{
-		"sideband": "it carries no conversation",
+	{"the client is gone without a word", `{}`, func(name string, _ testkit.Talker) bool {
+		return name == "sideband"
 	}, func(_ *testing.T, _ *testkit.LockedGateway, all []talking) {
 		for _, s := range all {
-			s.gone()
+			s.Vanish()
 		}
 	}},
 }
@@ -134,11 +132,11 @@ func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
 			l := startTalkativeGateway(t)
 			var all []talking
 			var known []string
-			for door, open := range withWatchers() {
-				if ending.not[door] != "" {
+			for name, talker := range withWatchers() {
+				if ending.skip != nil && ending.skip(name, talker) {
 					continue
 				}
-				s := talking{speaker: open(t, l, l.MintToken(ending.grants)), door: door}
+				s := talking{Speaker: talker.Begin(t, l, l.MintToken(ending.grants)), door: name}
 				for _, info := range l.Host.Sessions() {
 					if !slices.Contains(known, info.ID) {
 						s.id, known = info.ID, append(known, info.ID)

@@ -2,7 +2,6 @@ package testkit_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -19,13 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
+	"voxgate/signaling/client/clienttest"
 )
 
 // floodTime is how long a flood lasts, and longFlood one whose processor time is judged, once it has used up for burstTime what a
@@ -92,35 +89,13 @@ const (
 	mostAnswers = 400
 )
 
-// flooder is a client that floods a door.
-type flooder struct {
-	send func(n int) bool // the n-th time; false: it is not possible any more
-	end  func()
-	web  *testkit.Client // of the client protocol, which is warned; nil: of another door
-	stop func()          // ends a send that waits; nil: none waits long
-
-	// cores is what it may take, once it has used up what a client may do at once; 0: it is not judged. A connection has a tenth of one
-	// for what it sends. The rest is for the flooder itself, the race detector and the calls beside it, on a machine that has other
-	// work to do as well: five connections have taken 1.0 to 1.4. If nothing held it back, one would take a core, and two all of the smallest
-	// machine.
-	cores float64
-}
-
-// flood is one that was found to hurt, by one connection.
-type flood struct {
-	name  string
-	every time.Duration // 0: as fast as it goes
-	long  bool          // each message is as long as one may be, or longer
-	dial  func(*testing.T, *testkit.Gateway) flooder
-}
-
-// floods are those of all doors. A door is added by an option of the gateway below, and rows whose dial has a client of it.
-func floods(slow *httptest.Server) []flood {
+// floods are those that were found to hurt, by one connection: these, and those of the protocols.
+func floods(slow *httptest.Server) (all []testkit.Flood) {
 	junk := strings.Repeat("A", 15<<20)
-	manyAnswers := `{"functionResponses":[` + many(30000, `{"id":"1","response":{}}`) + `]}`
+	manyAnswers := `{"functionResponses":[` + testkit.RepeatJSON(30000, `{"id":"1","response":{}}`) + `]}`
 	toolAnswers := `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":` + manyAnswers + `}}`
-	functions := `{"type":"UPDATE_CONFIG","payload":{"tools":[{"functionDeclarations":[` + many(20000, `{"name":"f"}`) + `]}]}}`
-	return []flood{
+	functions := `{"type":"UPDATE_CONFIG","payload":{"tools":[{"functionDeclarations":[` + testkit.RepeatJSON(20000, `{"name":"f"}`) + `]}]}}`
+	all = []testkit.Flood{
 		{"media of 11 MB", time.Second / 30, true, floodWeb(
 			fmt.Sprintf(floodAudio, junk[:11<<20-100]),
 			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"`+junk[:11<<20-100]+`"}}}`)},
@@ -135,10 +110,12 @@ func floods(slow *httptest.Server) []flood {
 		{"tool answers with 30,000 ids", 0, false, judged(0.5, floodWeb(toolAnswers))},
 		{"configurations with 20,000 functions", 0, false, judged(0.5, floodWeb(functions))},
 		{"both by five sockets", 0, false, judged(1.75, floodFive(toolAnswers, functions))},
-		{"second offers with 400 messages behind", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
+		{"second offers with 400 messages behind", 0, false, func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{})
-			messages := append([]string{anotherOffer(t, p, false)}, slices.Repeat([]string{fmt.Sprintf(floodAudio, "AAA=")}, behind)...)
-			return flooder{send: bySocket(c, messages), end: func() { p.HangUp(); testkit.DropConnection(c) }, stop: stopWriting(c)}
+			sound := slices.Repeat([]string{fmt.Sprintf(floodAudio, "AAA=")}, testkit.MoreThanAnyQueue)
+			f := testkit.NewSocketFlooder(c, append([]string{clienttest.EncodeOffer(t, p, false)}, sound...)...)
+			f.End = func() { p.HangUp(); testkit.DropConnection(c) }
+			return f
 		}},
 		{"text", 0, false, floodWeb(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
@@ -150,177 +127,87 @@ func floods(slow *httptest.Server) []flood {
 			false,
 			floodChannel(`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`),
 		},
-		{"data channels", time.Millisecond, false, func(t *testing.T, g *testkit.Gateway) flooder {
+		{"data channels", time.Millisecond, false, func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 			_, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true, NoAudio: true})
-			return flooder{send: func(int) bool {
+			return testkit.Flooder{Send: func(int) bool {
 				_, err := p.PC.CreateDataChannel("events", nil)
 				return err == nil
-			}, end: p.HangUp}
-		}},
-		{"OpenAI: sound of 9 MB", time.Second / 30, true, floodOpenAI(`{"type":"input_audio_buffer.append","audio":"` + junk[:9<<20] + `"}`)},
-		{"OpenAI: items, sessions and nonsense", 0, false, floodOpenAI(
-			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}}`,
-			`{"type":"session.update","session":{"type":"realtime","tools":[`+many(
-				2000,
-				`{"type":"function","name":"f","parameters":{"type":"object"}}`,
-			)+`]}}`,
-			`{"type":"nonsense"}`,
-		)},
-		{"OpenAI: events by a data channel", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
-			c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
-			c.AwaitEvent("session.created")
-			event := `{"type":"nonsense","event_id":"` + junk[:60<<10] + `"}`
-			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
-			return flooder{send: func(int) bool { <-tick.C; c.Send(event); return true }, end: func() { tick.Stop(); p.HangUp() }}
-		}},
-		{
-			"Live: sound of 10 MB",
-			time.Second / 30,
-			true,
-			floodLive(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + junk[:10<<20] + `"}}}`),
-		},
-		{
-			"Live: text and turns",
-			0,
-			false,
-			floodLive(`{"realtimeInput":{"text":"Tell me."}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`),
-		},
-		{"Live: tool answers with 30,000 ids", 0, false, floodLive(`{"toolResponse":` + manyAnswers + `}`)},
-		{
-			"VOX: text and nonsense",
-			0,
-			false,
-			floodVOX(`{"type":"text","text":"Tell me."}`, `{"type":"text","text":[`+many(20000, `[]`)+`]}`, `{`),
-		},
-		{"RTVI: text and nonsense", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
-			c := testkit.DialRTVI(t, g, "", "")
-			messages := []string{
-				`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"Tell me.","options":{"run_immediately":true}}}`,
-				`{"label":"rtvi-ai","type":"nonsense","id":"2","data":[` + many(10000, `[]`) + `]}`, `{`,
-			}
-			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
-			return flooder{
-				send: func(n int) bool { <-tick.C; c.Send(messages[n%len(messages)]); return true },
-				end:  func() { tick.Stop(); c.Phone.HangUp() },
-			}
+			}, End: p.HangUp}
 		}},
 		{"sideband: text, configurations and nonsense", 0, false, floodSideband(functions,
 			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}]}}`, `{"type":"NONSENSE"}`, `{"type":"GET_CONTEXT"}`, `[`)},
-		{"WHIP: restarts of ICE", 0, false, func(t *testing.T, g *testkit.Gateway) flooder {
-			c := testkit.DialWHIP(t, g, "desk")
-			c.AwaitConnected()
-			fragment := c.ICEFragment()
-			return flooder{send: func(n int) bool {
-				f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
-				testkit.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
-				return true
-			}, end: func() {
-				testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
-				c.HangUp()
-			}}
-		}},
-		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *testkit.Gateway) flooder { return floodREST(t, g, slow) }},
+		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *testkit.Gateway) testkit.Flooder { return floodREST(t, g, slow) }},
 		{"REST: 6 bodies of 19 MB for the emulator", 0, false, floodEmulator},
-		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *testkit.Gateway) flooder {
+		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 			l, long := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI), junk[:200<<10]
 			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
-			return flooder{send: func(n int) bool { // where it were parsed first, it would be a bad request
+			return testkit.Flooder{Send: func(n int) bool { // where it were parsed first, it would be a bad request
 				resp, text := testkit.WhipRequest(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
 				if resp.StatusCode != http.StatusUnauthorized {
 					t.Errorf("%s: %s", resp.Status, text)
 				}
 				return resp.StatusCode == http.StatusUnauthorized
-			}, end: func() {}}
+			}, End: func() {}}
 		}},
-		{"telephony: sound of 120 KB, digits and nonsense", 0, false, floodTelephone(
-			`{"event":"media","media":{"payload":"`+junk[:120<<10]+`"}}`, `{"event":"dtmf","dtmf":{"digit":"1"}}`,
-			`{"event":"nonsense","more":[`+many(40000, `[]`)+`]}`, `{`)},
 		{"SIP: strangers and wrong passwords", 0, false, floodSIP},
 	}
+	for _, p := range protocols {
+		all = append(all, p.Floods...)
+	}
+	return all
 }
 
 const floodAudio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
 
-// many is what stands between the brackets of a long array.
-func many(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
-
 // floodWeb sends messages of the client protocol over a socket.
-func floodWeb(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
+func floodWeb(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		c := testkit.OpenConversation(t, g, `{}`)
-		f := bySocketAlone(c, messages)
+		f := testkit.NewSocketFlooder(c, messages...)
 		if messages != nil { // a client that only pings gets no warning
-			f.web = c
+			f.Web = c
 		}
 		return f
 	}
 }
 
 // floodFive sends them over five sockets of one address.
-func floodFive(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
-		var all []flooder
+func floodFive(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+		var all []testkit.Flooder
 		for range 5 {
-			all = append(all, bySocketAlone(testkit.OpenConversation(t, g, `{}`), messages))
+			all = append(all, testkit.NewSocketFlooder(testkit.OpenConversation(t, g, `{}`), messages...))
 		}
-		each := func(f func(flooder)) {
+		each := func(f func(testkit.Flooder)) {
 			var running sync.WaitGroup
 			for _, one := range all {
 				running.Go(func() { f(one) })
 			}
 			running.Wait()
 		}
-		return flooder{
-			send: func(n int) bool {
+		return testkit.Flooder{
+			Send: func(n int) bool {
 				var broken atomic.Bool
-				each(func(one flooder) {
-					if !one.send(n) {
+				each(func(one testkit.Flooder) {
+					if !one.Send(n) {
 						broken.Store(true)
 					}
 				})
 				return !broken.Load()
 			},
-			end: func() { each(func(one flooder) { one.end() }) }, stop: func() { each(func(one flooder) { one.stop() }) },
+			End: func() { each(func(one testkit.Flooder) { one.End() }) }, Stop: func() { each(func(one testkit.Flooder) { one.Stop() }) },
 		}
 	}
 }
 
 // floodChannel sends them over a data channel.
-func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
+func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		c := testkit.OpenConversation(t, g, `{}`)
 		p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true, NoAudio: true})
 		p.Negotiate(false)
 		p.AwaitConnected()
-		return flooder{send: byChannel(p, messages), end: func() { p.HangUp(); testkit.DropConnection(c) }, web: c}
-	}
-}
-
-func floodOpenAI(events ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
-		c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
-		c.AwaitEvent("session.created")
-		return bySocketAlone(c.Client, events)
-	}
-}
-
-func floodLive(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
-		c := testkit.DialLive(t, g, "", nil)
-		c.SendFrame(
-			websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`),
-		)
-		c.AwaitEvent("setupComplete")
-		return bySocketAlone(c, messages)
-	}
-}
-
-func floodVOX(frames ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
-		c := testkit.DialVOX(t, g, nil)
-		c.Send(`{"type":"start"}`)
-		c.Client.AwaitEvent("ready")
-		return bySocketAlone(c.Client, frames)
+		return testkit.Flooder{Send: byChannel(p, messages), End: func() { p.HangUp(); testkit.DropConnection(c) }, Web: c}
 	}
 }
 
@@ -338,52 +225,40 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 		Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(gate.Close)
-	g := testkit.StartGateway(
-		t,
-		func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate },
-		testkit.WithVOX(
-			t,
-			nil,
-			nil,
-		),
-		testkit.WithRTVI,
-		testkit.WithOpenAI,
-		testkit.WithLive(t, emulator.Scenario{}, nil),
-		testkit.WithWHIP,
-		withREST(t, slow),
-		withTelephony(t),
-	)
+	// The gate comes first: options after it look at it.
+	options := append([]testkit.Option{func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }}, serveAll(t)...)
+	g := testkit.StartGateway(t, append(options, withREST(t, slow))...)
 	for _, test := range floods(slow) {
 		before := awaitIdle(t, g)
-		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
-		checkReleased(t, g, test.name, before)
+		t.Run(test.Name, func(t *testing.T) { runFlood(t, g, test) })
+		checkReleased(t, g, test.Name, before)
 	}
 }
 
-// run floods a gateway, and judges what comes of it.
-func (test flood) run(t *testing.T, g *testkit.Gateway) {
+// runFlood floods a gateway, and judges what comes of it.
+func runFlood(t *testing.T, g *testkit.Gateway, test testkit.Flood) {
 	machine := mediatest.MeasureLateness(t)
-	beside, f := neighbour{call: testkit.OpenConversation(t, g, `{}`), g: g}, test.dial(t, g)
+	beside, f := neighbour{call: testkit.OpenConversation(t, g, `{}`), g: g}, test.Dial(t, g)
 	defer testkit.DropConnection(beside.call)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	if f.stop != nil {
-		defer context.AfterFunc(ctx, f.stop)()
+	if f.Stop != nil {
+		defer context.AfterFunc(ctx, f.Stop)()
 	}
 	sent := 0
 	over := make(chan time.Time)
 	go func() {
 		defer close(over)
-		tick := time.NewTicker(max(test.every, 1))
+		tick := time.NewTicker(max(test.Every, 1))
 		defer tick.Stop()
-		for ; ctx.Err() == nil && f.send(sent); sent++ {
-			if test.every > 0 {
+		for ; ctx.Err() == nil && f.Send(sent); sent++ {
+			if test.Every > 0 {
 				<-tick.C
 			}
 		}
 	}()
 	last := floodTime
-	if f.cores > 0 {
+	if f.Cores > 0 {
 		last = longFlood
 		beside.talks(time.After(burstTime))
 		beside.asked, beside.opened = nil, nil
@@ -393,21 +268,21 @@ func (test flood) run(t *testing.T, g *testkit.Gateway) {
 		stop()
 		beside.talks(over) // what is under way goes on
 	})
-	checkReplies(t, f.web, sent)
-	f.end()
+	checkReplies(t, f.Web, sent)
+	f.End()
 	t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v (median)", sent, used.heap>>20, used.cores,
 		median(beside.asked), median(beside.opened))
 	if used.heap > mostHeap {
 		t.Errorf("it took %d MB", used.heap>>20)
 	}
 	switch {
-	case f.cores == 0 || used.cores <= f.cores:
+	case f.Cores == 0 || used.cores <= f.Cores:
 	case used.others > 0.5: // two threads of one core, of which each takes longer for the same
 		t.Logf("not judged: it took %.2f cores, and others %.2f", used.cores, used.others)
 	default:
-		t.Errorf("it took %.2f cores, want %.2f at most", used.cores, f.cores)
+		t.Errorf("it took %.2f cores, want %.2f at most", used.cores, f.Cores)
 	}
-	if test.long && sent > 4 {
+	if test.Long && sent > 4 {
 		t.Errorf("%d of 9 MB and more were read", sent)
 	}
 	const most = time.Second
@@ -470,51 +345,13 @@ func checkReplies(t *testing.T, c *testkit.Client, sent int) {
 	}
 }
 
-// bySocketAlone floods by a client's socket, and cuts it in the end.
-func bySocketAlone(c *testkit.Client, messages []string) flooder {
-	return flooder{send: bySocket(c, messages), end: func() { testkit.DropConnection(c) }, stop: stopWriting(c)}
-}
-
 // judged is a flood whose processor time is judged.
-func judged(cores float64, dial func(*testing.T, *testkit.Gateway) flooder) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
+func judged(cores float64, dial func(*testing.T, *testkit.Gateway) testkit.Flooder) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		f := dial(t, g)
-		f.cores = cores
+		f.Cores = cores
 		return f
 	}
-}
-
-// stopWriting ends a write to a client's socket that waits, and all later ones.
-func stopWriting(c *testkit.Client) func() {
-	return func() { _ = c.Conn.UnderlyingConn().SetWriteDeadline(time.Unix(1, 0)) }
-}
-
-// bySocket sends one of the messages; none are pings. Each was made into a frame before, so that sending it costs little.
-func bySocket(c *testkit.Client, messages []string) func(n int) bool {
-	frames := [][]byte{frame(websocket.PingMessage, "")}
-	if messages != nil {
-		frames = nil
-	}
-	for _, m := range messages {
-		frames = append(frames, frame(websocket.TextMessage, m))
-	}
-	conn := c.Conn.UnderlyingConn()
-	return func(n int) bool {
-		_, err := conn.Write(frames[n%len(frames)])
-		return err == nil
-	}
-}
-
-// frame is a client's frame (RFC 6455 section 5.2), masked with zeros, which leave it as it is.
-func frame(kind int, payload string) []byte {
-	const final, masked = 0x80, 0x80
-	b := []byte{final | byte(kind), masked | 127}
-	if len(payload) < 126 {
-		b[1] = masked | byte(len(payload))
-	} else {
-		b = binary.BigEndian.AppendUint64(b, uint64(len(payload)))
-	}
-	return append(append(b, 0, 0, 0, 0), payload...)
 }
 
 func byChannel(p *testkit.Phone, messages []string) func(n int) bool {

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/icholy/digest"
 
 	"voxgate/bridge"
@@ -26,7 +25,6 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
-	"voxgate/signaling/phone/mediastream"
 	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
 )
@@ -62,7 +60,7 @@ func withREST(t *testing.T, up *httptest.Server) testkit.Option {
 }
 
 // floodREST sends all bodies at once. Those that find no room are refused; the others leave in the end.
-func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) flooder {
+func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) testkit.Flooder {
 	const size, requests = 8, 20 // MB
 	const refused = requests - floodBodies/size
 	body := `{"contents":[{"parts":[{"text":"` + strings.Repeat("A", size<<20-100) + `"}]}]}`
@@ -84,7 +82,7 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) flooder {
 		}
 		answers <- resp.Status
 	}
-	return flooder{send: func(n int) bool {
+	return testkit.Flooder{Send: func(n int) bool {
 		if n < requests {
 			running.Go(ask)
 			return true
@@ -99,7 +97,7 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) flooder {
 			}
 		}
 		return false
-	}, end: func() {
+	}, End: func() {
 		leave()
 		running.Wait()
 		up.CloseClientConnections() // it would read for half a minute what the system has taken
@@ -110,7 +108,7 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) flooder {
 }
 
 // floodEmulator sends bodies of as many values as fit, which the emulator of a gateway without a key is asked to read.
-func floodEmulator(t *testing.T, _ *testkit.Gateway) flooder {
+func floodEmulator(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 	const requests = 6
 	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	up := httptest.NewServer(model)
@@ -119,9 +117,9 @@ func floodEmulator(t *testing.T, _ *testkit.Gateway) flooder {
 	}))
 	t.Cleanup(func() { gate.Close(); up.Close(); model.Close() })
 	g := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, withREST(t, up))
-	at, body := g.HTTP+"/v1beta/models/gemini-3.8-flash:countTokens", `{"x":[`+many(19<<20/3, "{}")+`]}`
+	at, body := g.HTTP+"/v1beta/models/gemini-3.8-flash:countTokens", `{"x":[`+testkit.RepeatJSON(19<<20/3, "{}")+`]}`
 	var running sync.WaitGroup
-	return flooder{send: func(n int) bool {
+	return testkit.Flooder{Send: func(n int) bool {
 		running.Go(func() {
 			resp, text := testkit.WhipRequest(t, http.MethodPost, at, body)
 			busy := resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != ""
@@ -130,63 +128,21 @@ func floodEmulator(t *testing.T, _ *testkit.Gateway) flooder {
 			}
 		})
 		return n+1 < requests
-	}, end: running.Wait}
+	}, End: running.Wait}
 }
 
 // floodSideband sends messages as the operator's backend, which steers a conversation.
-func floodSideband(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, _ *testkit.Gateway) flooder {
+func floodSideband(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+	return func(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 		l := testkit.StartLockedGateway(t, nil)
 		c := testkit.DialWebSocket(t, l.URL)
 		id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), ""))
 		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
 		backend := testkit.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
 		backend.AwaitEvent("SETUP_COMPLETE")
-		f := bySocketAlone(backend, messages)
-		f.end = func() { testkit.DropConnection(backend); testkit.DropConnection(c) }
+		f := testkit.NewSocketFlooder(backend, messages...)
+		f.End = func() { testkit.DropConnection(backend); testkit.DropConnection(c) }
 		return f
-	}
-}
-
-// withTelephony opens the door of a provider that shows a password or, where there are keys, a token.
-func withTelephony(t *testing.T) testkit.Option {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "telephony.json")
-	return func(d *testkit.Endpoints, _ *bridge.Options) {
-		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1",
-			"providers":[{"profile":"exotel","password":"shown","access":%v}],"callsPerSecond":1000}`, d.Access.HasKeys())
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
-			door := testkit.Must(mediastream.New(file, mediastream.Options{Host: host, Agents: testkit.Agents, Gate: d.Access, Logger: d.Logger}))
-			t.Cleanup(door.Close)
-			return door.Endpoints()
-		})
-	}
-}
-
-// dialTelephone begins a provider's call.
-func dialTelephone(t *testing.T, g *testkit.Gateway, header http.Header) *testkit.Client {
-	t.Helper()
-	at := g.URL + "/telephony/exotel/stream?call=C1&to=100"
-	c := testkit.DialProtocol(t, at, header, func(int, []byte) testkit.Message { return testkit.Message{} })
-	c.SendFrame(websocket.TextMessage, []byte(telephoneStart))
-	return c
-}
-
-const telephoneStart = `{"event":"start","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"C1",` +
-	`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000"}}}`
-
-var telephonePassword = http.Header{"Authorization": {"Basic dm94Z2F0ZTpzaG93bg=="}} // voxgate:shown
-
-// floodTelephone sends messages in a provider's call.
-func floodTelephone(messages ...string) func(*testing.T, *testkit.Gateway) flooder {
-	return func(t *testing.T, g *testkit.Gateway) flooder {
-		running := len(g.Host.Sessions())
-		c := dialTelephone(t, g, telephonePassword)
-		testkit.Eventually(t, "call", func() bool { return len(g.Host.Sessions()) > running })
-		return bySocketAlone(c, messages)
 	}
 }
 
@@ -276,10 +232,10 @@ func newTrunks(t *testing.T, g *testkit.Gateway) *sip.Server {
 }
 
 // floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
-func floodSIP(t *testing.T, g *testkit.Gateway) flooder {
+func floodSIP(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	door := newTrunks(t, g)
 	eve, lab := newStranger(t, door, "127.0.9.251"), newStranger(t, door, "127.0.0.5")
-	return flooder{send: func(n int) bool {
+	return testkit.Flooder{Send: func(n int) bool {
 		s := newStranger(t, door, fmt.Sprintf("127.0.9.%d", 1+n%250))
 		defer s.Close()
 		s.ask("OPTIONS", "", "", 0)
@@ -295,7 +251,7 @@ func floodSIP(t *testing.T, g *testkit.Gateway) flooder {
 			t.Errorf("a wrong password: %s", answer)
 		}
 		return true
-	}, end: func() {
+	}, End: func() {
 		if answer := lab.ask("OPTIONS", "", "", testkit.Patience); !strings.HasPrefix(answer, "SIP/2.0 200") {
 			t.Errorf("the trunk is answered %s", answer)
 		}

@@ -419,6 +419,18 @@ func (s *SeenByModel) EventsOf(what emulator.What) (list []emulator.Event) {
 	return list
 }
 
+// WithSeenModel replaces the model by one that records what it receives.
+func WithSeenModel(t testing.TB, seen *SeenByModel) Option {
+	t.Helper()
+	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Observe: seen.record})
+	up := httptest.NewServer(model)
+	t.Cleanup(func() {
+		model.Close()
+		up.Close()
+	})
+	return func(_ *Endpoints, ho *bridge.Options) { ho.Client = &api.Client{BaseURL: up.URL} }
+}
+
 // WithVOX adds the endpoint of the VOX assistant, with a workspace.
 func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Server), routes ...geminirest.Route) Option {
 	t.Helper()

@@ -1,0 +1,120 @@
+package testkit
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// wrongValues stand where others should.
+var wrongValues = []string{
+	`null`, `true`, `-1`, `1e999`, `18446744073709551616`, `""`, `"\ud800"`, `"` + "\xff\xfe" + `"`, `{}`, `[]`, `[null]`, `{"":{"":null}}`,
+	strings.Repeat("[", 20000) + strings.Repeat("]", 20000), strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
+	`"` + strings.Repeat("A", 70<<10) + `"`, `nul`, `"`, ``,
+}
+
+// placeInJSON is a value of a JSON text, or the name of a field.
+type placeInJSON struct {
+	from, end int
+	isName    bool
+}
+
+// placesOf returns the values of a JSON text, those that have others in them too, and the names of its fields.
+func placesOf(text string) (places []placeInJSON) {
+	dec := json.NewDecoder(strings.NewReader(text))
+	type level struct {
+		at       int // its place
+		isObject bool
+		tokens   int
+	}
+	var open []level
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return places
+		}
+		end := int(dec.InputOffset())
+		if token == json.Delim('}') || token == json.Delim(']') {
+			places[open[len(open)-1].at].end = end
+			open = open[:len(open)-1]
+			continue
+		}
+		isName := false
+		if in := len(open) - 1; in >= 0 {
+			isName = open[in].isObject && open[in].tokens%2 == 0
+			open[in].tokens++
+		}
+		if delim, ok := token.(json.Delim); ok {
+			open = append(open, level{at: len(places), isObject: delim == '{'})
+			places = append(places, placeInJSON{end - 1, end, false})
+			continue
+		}
+		raw := Must(json.Marshal(token))
+		if from := end - len(raw); from >= 0 && text[from:end] == string(raw) {
+			places = append(places, placeInJSON{from, end, isName})
+		}
+	}
+}
+
+// shapesOf are other shapes of a value: a list of it, its only element, a number as text and a text as number, an object within another.
+func shapesOf(value string) []string {
+	shapes := []string{
+		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",
+	}
+	switch value[0] {
+	case '[':
+		shapes = append(shapes, strings.Trim(value[1:len(value)-1], " "))
+	case '"':
+		shapes = append(shapes, strings.Trim(value, `"`))
+	case '{':
+		shapes = append(shapes, strconv.Quote(value))
+	default:
+		shapes = append(shapes, `"`+value+`"`, value+".0", value+"e0", value+"e400", value+strings.Repeat("0", 400))
+	}
+	return shapes
+}
+
+var capital = regexp.MustCompile(`[A-Z]`)
+
+// MalformedVariants returns versions of a JSON text with a wrong value in the place of each of its own, with values in other
+// shapes and names in other
+// forms, without some of its end, and with fields twice.
+func MalformedVariants(text string) (all []string) {
+	for i, p := range placesOf(text) {
+		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
+		value := text[p.from:p.end]
+		if p.isName {
+			put(strings.ToLower(capital.ReplaceAllString(value, "_$0")))
+			put(strings.ToUpper(value))
+			put(value + `:null,` + value)
+			continue
+		}
+		for j, wrong := range wrongValues {
+			if (i+j)%3 == 0 { // each value in some places, in each place some values
+				put(wrong)
+			}
+		}
+		for j, shape := range shapesOf(value) {
+			if (i+j)%2 == 0 {
+				put(shape)
+			}
+		}
+	}
+	for n := 1; n < len(text); n += 1 + len(text)/7 {
+		all = append(all, text[:n])
+	}
+	return append(all, text[:len(text)-1]+","+text[1:], text+text, "\ufeff"+text, text+"\x00", "["+text+"]")
+}
+
+// SampleMalformed returns every step-th malformed variant of these messages, of which there are too many to try each.
+func SampleMalformed(step int, good ...string) (list []string) {
+	for _, g := range good {
+		for i, bad := range MalformedVariants(g) {
+			if i%step == 0 {
+				list = append(list, bad)
+			}
+		}
+	}
+	return list
+}

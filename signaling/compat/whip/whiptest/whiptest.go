@@ -1,0 +1,87 @@
+// Package whiptest holds WHIP and WHEP to the rules for all protocols. It is imported by tests only.
+package whiptest
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"voxgate/internal/testkit"
+)
+
+// Conformance holds the clients of WHIP.
+var Conformance = testkit.Conformance{
+	Name:        "whip",
+	Serve:       func(*testing.T) testkit.Option { return testkit.WithWHIP },
+	Talkers:     map[string]testkit.Talker{"whip": {Begin: talk, SoundOnly: true}},
+	AnswerOffer: answerOffer, NeedsAudio: true,
+	FillQueues:  map[string]func(*testing.T, *testkit.Gateway) func(){"whip": fillQueues},
+	ControlCall: controlCall,
+	Floods:      []testkit.Flood{{Name: "WHIP: restarts of ICE", Dial: flood}},
+	StartPaths:  map[string]string{"/whip/desk": "application/sdp"},
+}
+
+func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+	c := testkit.DialWHIPAs(t, l.Gateway, "desk", token)
+	c.AwaitConnected()
+	return testkit.NewPhoneSpeaker(c.Phone)
+}
+
+func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
+	resp, text := testkit.WhipRequest(
+		t, http.MethodPost, g.HTTP+"/whip/desk", offer, "Content-Type", "application/sdp", "Authorization", "Bearer x",
+	)
+	if resp.StatusCode >= http.StatusInternalServerError {
+		t.Errorf("%s: %s", resp.Status, text)
+	}
+	if at := resp.Header.Get("Location"); at != "" {
+		testkit.WhipRequest(t, http.MethodDelete, g.HTTP+at, "")
+	}
+	return text, resp.StatusCode < 300
+}
+
+func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
+	c := testkit.DialWHIP(t, g, "desk")
+	c.AwaitConnected()
+	var asking sync.WaitGroup
+	for range 40 {
+		asking.Go(func() {
+			r, _ := http.NewRequest(http.MethodPatch, c.Session, strings.NewReader(c.ICEFragment()))
+			r.Header.Set("Content-Type", "application/trickle-ice-sdpfrag")
+			r.Header.Set("If-Match", "*")
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	asking.Wait()
+	return func() {
+		testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+		c.HangUp()
+	}
+}
+
+// controlCall sends a PATCH of an unknown type: the address of the call is the secret.
+func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
+	c := testkit.DialWHIPAs(t, l.Gateway, "desk", token)
+	return func(token string) bool {
+		resp, _ := testkit.WhipRequest(t, http.MethodPatch, c.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
+		return resp.StatusCode == http.StatusUnsupportedMediaType
+	}
+}
+
+func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+	c := testkit.DialWHIP(t, g, "desk")
+	c.AwaitConnected()
+	fragment := c.ICEFragment()
+	return testkit.Flooder{Send: func(n int) bool {
+		f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+		testkit.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+		return true
+	}, End: func() {
+		testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+		c.HangUp()
+	}}
+}

@@ -1,0 +1,97 @@
+// Package voxtest holds the VOX assistant to the rules for all protocols. It is imported by tests only.
+package voxtest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/internal/testkit"
+)
+
+// Conformance holds the clients of the VOX assistant. Its long prompt costs more than those of others.
+var Conformance = testkit.Conformance{
+	Name:  "vox",
+	Serve: func(t *testing.T) testkit.Option { return testkit.WithVOX(t, nil, nil) },
+	Talkers: map[string]testkit.Talker{
+		"vox": {Dollars: 0.04, Begin: func(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+			return talk(t, l, token, "gemini-3.8-live")
+		}},
+		"vox, typed": {Dollars: 0.0065, Tokens: 1500, Begin: talkTyped},
+	},
+	SoundClients: map[string]testkit.SoundClient{"vox": {Begin: beginSound}},
+	FillQueues:   map[string]func(*testing.T, *testkit.Gateway) func(){"vox": fillQueues},
+	Malformed:    []testkit.Malformed{{Name: "messages of VOX", Logs: 4, Send: sendMalformed}},
+	Floods:       []testkit.Flood{{Name: "VOX: text and nonsense", Dial: flood}},
+}
+
+// talk begins a conversation with a Live model or with one that writes.
+func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.Speaker {
+	c := testkit.DialVOX(t, l.Gateway, nil)
+	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
+	s := testkit.NewSocketSpeaker(c.Client, "session_end", `{"type":"text","text":"More."}`)
+	closed := s.AwaitEnd
+	s.AwaitEnd = func(code int) {
+		if c.AwaitEvent("session_end", nil); code == websocket.CloseNormalClosure { // another conversation may follow
+			testkit.DropConnection(c.Client)
+		} else {
+			closed(code)
+		}
+	}
+	return s
+}
+
+func talkTyped(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+	s := talk(t, l, token, "gemini-2.5-flash")
+	long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // it comes back
+	s.Ask = func() { _ = s.Conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
+	return s
+}
+
+func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+	c := testkit.DialVOX(t, l.Gateway, nil)
+	c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`)
+	return testkit.SoundCall{
+		Client: c.Client, Rate: testkit.VoxRate,
+		Press:    func() { c.Send(`{"type":"mute","muted":false}`) },
+		Send:     func(piece []byte, _ testkit.Base64Encoding) { c.SendFrame(websocket.BinaryMessage, piece) },
+		Release:  func() { c.Send(`{"type":"mute","muted":true}`) },
+		HasVoice: func(m testkit.Message) bool { return m.Type == "sound" },
+	}
+}
+
+func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
+	c := testkit.DialVOX(t, g, nil)
+	testkit.SendBurst(c.Client, `{"type":"start"}`, `{"type":"text","text":""}`)
+	c.Client.AwaitEvent("ready")
+	return func() { testkit.DropConnection(c.Client) }
+}
+
+// sendMalformed sends frames in a conversation, which goes on.
+func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
+	c := testkit.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
+	c.Send(`{"type":"start"}`)
+	c.Client.AwaitEvent("ready")
+	for _, bad := range testkit.SampleMalformed(2,
+		`{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
+		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`,
+	) {
+		cases++
+		c.SendFrame(websocket.TextMessage, []byte(bad))
+	}
+	c.SendFrame(websocket.BinaryMessage, []byte{0})
+	c.Send(`{"type":"end"}`)
+	c.Client.AwaitEvent("session_end")
+	testkit.DropConnection(c.Client)
+	return cases
+}
+
+func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+	c := testkit.DialVOX(t, g, nil)
+	c.Send(`{"type":"start"}`)
+	c.Client.AwaitEvent("ready")
+	return testkit.NewSocketFlooder(c.Client,
+		`{"type":"text","text":"Tell me."}`, `{"type":"text","text":[`+testkit.RepeatJSON(20000, `[]`)+`]}`, `{`)
+}
