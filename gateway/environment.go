@@ -10,6 +10,14 @@ import (
 	"voxgate/internal/environment"
 )
 
+// envPrefix begins the names of all environment variables of the gateway, except Google's.
+const envPrefix = "VOXGATE_"
+
+// envName returns the environment variable of a flag.
+func envName(flagName string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+}
+
 // variables holds environment variables by name.
 type variables map[string]string
 

@@ -210,14 +210,6 @@ func (s *settings) parseLog(v string) error {
 	return nil
 }
 
-// envPrefix begins the names of all environment variables of the gateway, except Google's.
-const envPrefix = "VOXGATE_"
-
-// envName returns the environment variable of a flag.
-func envName(flagName string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
-}
-
 // parseSettings reads the environment and then the flags, which win.
 func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
 	s := settings{prices: pricing.Default}

@@ -118,7 +118,7 @@ var arrows = map[string][]string{
 	},
 	"signaling/compat/*": {
 		"agents", "bridge", "media", "media/*", "signaling", "signaling/access", "signaling/rtc", "tools",
-	}, // gateway/endpoints.go names each that it serves
+	}, // gateway/protocols.go names each that it serves
 	"bridge": {
 		"media",
 		"media/playout",

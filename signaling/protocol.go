@@ -14,7 +14,7 @@ import (
 )
 
 // Protocol declares a protocol to the program that serves it. Each endpoint's folder has its own in protocol.go, with the settings that
-// nothing else reads; gateway/endpoints.go lists them.
+// nothing else reads; gateway/protocols.go lists them.
 type Protocol struct {
 	Name string
 
