@@ -79,10 +79,11 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	if err := d.canWrite(); err != nil {
 		return nil, err
 	}
-	if err := d.Project.begin(); err != nil {
+	end, err := d.Project.begin()
+	if err != nil {
 		return nil, err
 	}
-	defer d.Project.end()
+	defer end()
 	s := d.Project.Status()
 	if len(s.Apps) >= maxApps {
 		return nil, fmt.Errorf("the project has %d apps, which is the most there may be; change_app changes one of them", maxApps)
@@ -90,7 +91,7 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	if err := d.askConsent(ctx, "Generate this app?", a.Prompt); err != nil {
 		return nil, err
 	}
-	return d.writeVersion(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0)
+	return d.writeVersion(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0, end)
 }
 
 // changeApp generates a new version of an app. The user is not asked: they have requested it, once for each version.
@@ -109,15 +110,16 @@ func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (j
 	if d.InputCount != nil && !d.Project.hasNewInput(d.InputCount()) {
 		return nil, errors.New("the person has said nothing since the last version; ask them what to change")
 	}
-	if err := d.Project.begin(); err != nil {
+	end, err := d.Project.begin()
+	if err != nil {
 		return nil, err
 	}
-	defer d.Project.end()
+	defer end()
 	files, err := d.Workspace.readFiles(app.URL, app.Files)
 	if err != nil {
 		return nil, err
 	}
-	return d.writeVersion(ctx, app.Name, a.Change, changeTask(a.Change, files, s), files, app.Version)
+	return d.writeVersion(ctx, app.Name, a.Change, changeTask(a.Change, files, s), files, app.Version, end)
 }
 
 // undoChange returns an app to the version that its current one was made from.
@@ -203,8 +205,9 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 }
 
 // writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and from is the number
-// of that version. A new app has no old files, and from is 0.
-func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int) (json.RawMessage, error) {
+// of that version. A new app has no old files, and from is 0. end is called before the client learns of the version: it may want the
+// next one at once.
+func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {
 		sent = d.InputCount()
@@ -237,6 +240,7 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 	if err != nil {
 		return nil, err
 	}
+	end()
 	d.Act(readyAction(app))
 	result := map[string]any{"app": name, "url": app.URL, "files": app.Files, "version": app.Version}
 	if from > 0 {

@@ -327,6 +327,23 @@ func TestOneGenerationAtATime(t *testing.T) {
 	has(t, failure, "10 apps", "change_app")
 }
 
+// A client that learns of a version may want the next at once.
+func TestChangeAsSoonAsReady(t *testing.T) {
+	d, _, _ := newStudio(t, oneDocument)
+	act, failure := d.Act, "not asked"
+	ctx := answering(t.Context(), true)
+	d.Act = func(a assistant.Action) {
+		act(a)
+		if a.Action == assistant.ActReady && a.Version == 1 {
+			d.Generate = writes(strings.Replace(oneDocument, "<body>", "<body>new", 1))
+			_, failure = call(t, ctx, d, "change_app", args{"change": "y"})
+		}
+	}
+	if _, failed := call(t, ctx, d, "generate_app", args{"prompt": "x"}); failed != "" || failure != "" {
+		t.Errorf("%q, %q", failed, failure)
+	}
+}
+
 func TestGenerateWithoutModelOrWorkspace(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	d.Generate = nil

@@ -201,18 +201,18 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 }
 
 // begin marks the project as busy with an app. It fails if it is busy already: apps are prepared one after the other. The caller must call
-// end.
-func (p *Project) begin() error {
+// end, once or more.
+func (p *Project) begin() (end func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.busy:
-		return errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
+		return nil, errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
 	case p.writtenCount >= maxWritten:
-		return fmt.Errorf("this conversation has written %d versions of apps, which is the most there may be", maxWritten)
+		return nil, fmt.Errorf("this conversation has written %d versions of apps, which is the most there may be", maxWritten)
 	}
 	p.busy = true
-	return nil
+	return sync.OnceFunc(p.end), nil
 }
 
 // recordWriting records that an app is being written. said is the number of user inputs counted so far.
