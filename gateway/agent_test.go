@@ -21,6 +21,7 @@ import (
 	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/signaling/access"
+	"voxgate/signaling/compat/openai/openaitest"
 	"voxgate/signaling/rtc/rtctest"
 )
 
@@ -338,7 +339,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 		},
 		"OpenAI's, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
 			return p.callByWebRTC(func(sdp string) string {
-				kind, body := testkit.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
+				kind, body := openaitest.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
 				raw, _ := io.ReadAll(body)
 				_, answer := p.post("/v1/realtime/calls", kind, string(raw))
 				return answer
@@ -477,7 +478,7 @@ func TestPrecedenceOfAgents(t *testing.T) {
 		},
 		"OpenAI's": func(token, prompt string) {
 			session := filled(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
-			kind, body := testkit.FormRequest(string(session))(p.buildOffer())
+			kind, body := openaitest.FormRequest(string(session))(p.buildOffer())
 			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
 			r.Header.Set("Content-Type", kind)
 			r.Header.Set("Authorization", "Bearer "+token)

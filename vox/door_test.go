@@ -22,13 +22,14 @@ import (
 	"voxgate/signaling/compat/geminirest"
 	"voxgate/vox"
 	desk "voxgate/vox/assistant"
+	"voxgate/vox/voxtest"
 )
 
 // A client that follows only the design has a complete conversation.
 func TestVOXClientOfTheDesign(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, seen, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, seen, nil)), nil)
 	if r := c.StartConversation(`,"theme":"expert","projectContext":{"name":"shop"}`); r.SessionID == "" || r.Theme != "expert" ||
 		r.Model != "gemini-3.8-live" ||
 		r.Mode != "live" ||
@@ -36,9 +37,9 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 		r.Resume != "" {
 		t.Errorf("%+v", r)
 	}
-	c.SendAudio(testkit.MakeSentence(440, time.Second, testkit.VoxRate))
-	c.AwaitEvent("transcript", func(f testkit.VoxFields) bool { return f.Role == "user" && f.Text != "" })
-	c.AwaitEvent("transcript", func(f testkit.VoxFields) bool { return f.Role == "vox" && f.Text != "" })
+	c.SendAudio(testkit.MakeSentence(440, time.Second, voxtest.Rate))
+	c.AwaitEvent("transcript", func(f voxtest.Fields) bool { return f.Role == "user" && f.Text != "" })
+	c.AwaitEvent("transcript", func(f voxtest.Fields) bool { return f.Role == "vox" && f.Text != "" })
 	awaitVoice(c, 20000)
 	c.Send(`{"type":"end"}`)
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
@@ -67,8 +68,8 @@ var voxTools = slices.Sorted(slices.Values(desk.Names))
 // Each tool does what its declaration describes.
 func TestVOXTools(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	c := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	c := voxtest.Dial(t, g, nil)
 	c.StartConversation(`,"projectContext":{"name":"a shop"},"targets":["studio","the till"],"questions":true`)
 
 	type found struct{ Tools []struct{ ID, Name string } }
@@ -86,7 +87,7 @@ func TestVOXTools(t *testing.T) {
 	if a := c.AwaitEvent("ui_action", nil); a.Action != "add_tool" || a.ToolID != list.Tools[0].ID {
 		t.Errorf("%+v", a)
 	}
-	c.AwaitEvent("tool_result", func(f testkit.VoxFields) bool { return strings.Contains(string(f.Data), "integration_prompt") })
+	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool { return strings.Contains(string(f.Data), "integration_prompt") })
 	c.SendText(`/tool navigate_ui {"target":"the till"}`)
 	if a := c.AwaitEvent("ui_action", nil); a.Action != "navigate" || a.Target != "the till" {
 		t.Errorf("%+v", a)
@@ -102,8 +103,8 @@ func TestVOXTools(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	made := c.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "app_ready" })
-	c.AwaitEvent("tool_result", func(f testkit.VoxFields) bool {
+	made := c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
+	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool {
 		return f.Name == "generate_app" && strings.Contains(string(f.Data), made.URL)
 	})
 	resp, err := http.Get(g.HTTP + "/" + made.URL)
@@ -124,27 +125,27 @@ func TestVOXTools(t *testing.T) {
 	c.SendText(`/tool generate_app {"prompt":"another counter"}`)
 	q = c.AwaitEvent("question", nil)
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":false}`)
-	c.AwaitEvent("tool_result", func(f testkit.VoxFields) bool { return strings.Contains(string(f.Data), `"error"`) })
+	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool { return strings.Contains(string(f.Data), `"error"`) })
 }
 
 // If the client cannot show questions, the model asks, and the user must have said something before an app is
 // written.
 func TestVOXAsksByVoice(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	c.StartConversation("")
 	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
 	c.AwaitEvent("transcript", says(c, "must agree first"))
 	c.SendText(`/tool answer_question {"yes":true}`)
-	c.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "app_ready" })
+	c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
 }
 
 // An unknown model is rejected at once, and not only with the first question.
 func TestVOXRefusesUnknownModels(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	c.Send(`{"type":"start","model":"qwerty-7"}`)
-	c.AwaitEvent("error", func(f testkit.VoxFields) bool {
+	c.AwaitEvent("error", func(f voxtest.Fields) bool {
 		return f.Code == "bad_message" && strings.Contains(f.Message, "no model qwerty-7")
 	})
 	c.AwaitEvent("session_end", nil)
@@ -153,21 +154,21 @@ func TestVOXRefusesUnknownModels(t *testing.T) {
 // A project outlives its conversation, and its apps have versions, from which the client may choose.
 func TestVOXKeepsItsProject(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	var ready struct{ Project string }
 	c.Send(`{"type":"start","questions":true}`)
 	begun, _ := c.AwaitMatch(0, "ready", func(testkit.Message) bool { return true })
 	begun.DecodePayload(t, &ready)
-	version := func(n int) func(testkit.VoxFields) bool {
-		return func(f testkit.VoxFields) bool { return f.Action == "app_ready" && f.Version == n }
+	version := func(n int) func(voxtest.Fields) bool {
+		return func(f voxtest.Fields) bool { return f.Action == "app_ready" && f.Version == n }
 	}
 	c.SendText("A list for my family")
-	c.AwaitEvent("tool_result", func(f testkit.VoxFields) bool { return f.Name == "recommend_tools" })
+	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool { return f.Name == "recommend_tools" })
 	c.CallFunction("add_tool", `{"tool_id":"vue"}`)
 	c.SendText("Build it")
 	c.AwaitEvent("question", nil)
 	c.SendText("Yes")
-	c.AwaitEvent("question", func(f testkit.VoxFields) bool { return f.Withdrawn })
+	c.AwaitEvent("question", func(f voxtest.Fields) bool { return f.Withdrawn })
 	first := c.AwaitEvent("ui_action", version(1))
 	c.SendText("Make the button green")
 	second := c.AwaitEvent("ui_action", version(2))
@@ -181,33 +182,33 @@ func TestVOXKeepsItsProject(t *testing.T) {
 	c.Send(`{"type":"version","version":2}`)
 	c.AwaitEvent("ui_action", version(2))
 	c.Send(`{"type":"version","version":7}`)
-	c.AwaitEvent("error", func(f testkit.VoxFields) bool { return strings.Contains(f.Message, "no version 7") })
+	c.AwaitEvent("error", func(f voxtest.Fields) bool { return strings.Contains(f.Message, "no version 7") })
 	c.Send(`{"type":"end"}`)
 	c.AwaitEvent("session_end", nil)
 	for _, model := range []string{"", "gemini-3.8-flash"} {
 		c.Send(`{"type":"start","model":"` + model + `","project":"` + ready.Project + `"}`)
 		c.AwaitEvent("ready", nil)
-		c.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.ToolID == "vue" })
+		c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.ToolID == "vue" })
 		c.AwaitEvent("ui_action", version(2))
 		c.Send(`{"type":"end"}`)
 		c.AwaitEvent("session_end", nil)
 	}
 	c.Send(`{"type":"start","project":"` + strings.Repeat("A", 26) + `"}`)
-	c.AwaitEvent("log", func(f testkit.VoxFields) bool { return strings.Contains(f.Message, "not kept here") })
+	c.AwaitEvent("log", func(f voxtest.Fields) bool { return strings.Contains(f.Message, "not kept here") })
 	c.AwaitEvent("ready", nil)
 }
 
 // After an interruption there is less than 200 ms of the old voice, and the transcript has only what was heard.
 func TestVOXInterruption(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	c.StartConversation("")
-	c.SendAudio(testkit.MakeSentence(440, 4*time.Second, testkit.VoxRate))
+	c.SendAudio(testkit.MakeSentence(440, 4*time.Second, voxtest.Rate))
 	awaitVoice(c, 12000)
-	c.SendAudio(testkit.MakeTone(880, 500*time.Millisecond, testkit.VoxRate))
+	c.SendAudio(testkit.MakeTone(880, 500*time.Millisecond, voxtest.Rate))
 	c.AwaitEvent("interrupted", nil)
 	before := len(c.ReceivedVoice())
-	c.SendAudio(testkit.MakeSilence(time.Second, testkit.VoxRate))
+	c.SendAudio(testkit.MakeSilence(time.Second, voxtest.Rate))
 	awaitVoice(c, before+6000)
 	after := c.ReceivedVoice()[before:]
 	old := 0
@@ -226,7 +227,7 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 	t.Parallel()
 	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until " +
 		"there are twelve of them. The end."
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	c.StartConversation("")
 	c.SendText(long)
 	c.AwaitEvent("transcript", nil)
@@ -255,16 +256,16 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 func TestVOXMute(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, seen, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, seen, nil)), nil)
 	c.StartConversation("")
-	c.SendAudio(append(testkit.MakeSilence(300*time.Millisecond, testkit.VoxRate), testkit.MakeTone(440, time.Second, testkit.VoxRate)...))
+	c.SendAudio(append(testkit.MakeSilence(300*time.Millisecond, voxtest.Rate), testkit.MakeTone(440, time.Second, voxtest.Rate)...))
 	c.Send(`{"type":"mute","muted":true}`) // which ends the sentence
-	c.SendAudio(testkit.MakeSentence(880, 2*time.Second, testkit.VoxRate))
-	c.AwaitEvent("transcript", func(f testkit.VoxFields) bool { return f.Role == "vox" })
+	c.SendAudio(testkit.MakeSentence(880, 2*time.Second, voxtest.Rate))
+	c.AwaitEvent("transcript", func(f voxtest.Fields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"mute","muted":false}`)
 	awaitVoice(c, 20000)
-	c.SendAudio(testkit.MakeSentence(300, time.Second, testkit.VoxRate))
-	c.AwaitEvent("transcript", func(f testkit.VoxFields) bool { return f.Role == "vox" })
+	c.SendAudio(testkit.MakeSentence(300, time.Second, voxtest.Rate))
+	c.AwaitEvent("transcript", func(f voxtest.Fields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"end"}`)
 	c.AwaitEvent("session_end", nil)
 	for i, hz := range []float64{440, 300} {
@@ -281,8 +282,8 @@ func TestVOXMute(t *testing.T) {
 // Another theme is another conversation on the same socket, with another voice.
 func TestVOXChangesItsTheme(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	c := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	c := voxtest.Dial(t, g, nil)
 	for theme, voice := range map[string]string{"warm": "Aoede", "retro": "Charon", "": "Orus", "gothic": "Orus"} {
 		r := c.StartConversation(`,"theme":"` + theme + `"`)
 		effective := make(chan json.RawMessage, 1)
@@ -325,7 +326,7 @@ func TestVOXChangesItsTheme(t *testing.T) {
 // The Live models: the one of the design, one that was shut down, and the default.
 func TestVOXModels(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	for asked, want := range map[string]string{
 		"gemini-2.5-flash-native-audio-preview-12-2025": "gemini-2.5-flash-native-audio-preview-12-2025",
 		"gemini-2.0-flash-live-001":                     "gemini-3.8-live",
@@ -347,8 +348,8 @@ func TestVOXModels(t *testing.T) {
 // The loss of a socket loses nothing else: the project is kept, and what was made meanwhile is sent.
 func TestVOXResume(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	first := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	first := voxtest.Dial(t, g, nil)
 	r := first.StartConversation(`,"theme":"warm","projectContext":{"name":"a shop"},"resume":true,"questions":true`)
 	if r.Resume == "" {
 		t.Fatal("no token")
@@ -363,22 +364,22 @@ func TestVOXResume(t *testing.T) {
 	web := testkit.DialWebSocket(t, g.URL)
 	web.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true,"resumeToken":"`+r.Resume+`"}`)
 	_, theirs := testkit.ReadSetup(t, web.AwaitEvent("SETUP_COMPLETE"), false)
-	stranger := testkit.DialVOX(t, g, nil)
+	stranger := voxtest.Dial(t, g, nil)
 	if s := stranger.StartConversation(`,"resume":"` + theirs + `"`); s.Resumed {
 		t.Error("a token of another door was good here")
 	}
 
-	second := testkit.DialVOX(t, g, nil)
+	second := voxtest.Dial(t, g, nil)
 	again := second.StartConversation(`,"theme":"retro","resume":"` + r.Resume + `"`)
 	if again.SessionID != r.SessionID || !again.Resumed || again.Theme != "warm" || again.Resume == "" || again.Resume == r.Resume {
 		t.Errorf("%+v became %+v", r, again)
 	}
-	second.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // sent again
+	second.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // sent again
 	if asked := second.AwaitEvent("question", nil); asked.ID != q.ID {
 		t.Errorf("%+v became %+v", q, asked)
 	}
 	second.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	second.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "app_ready" })
+	second.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
 	status := string(second.CallFunction("get_project_status", `{}`).Data)
 	for _, part := range []string{"a shop", "stripe", "vox/apps/"} {
 		if !strings.Contains(status, part) || !strings.Contains(string(added.Data), "stripe") {
@@ -386,7 +387,7 @@ func TestVOXResume(t *testing.T) {
 		}
 	}
 	// A second socket takes over the conversation.
-	third := testkit.DialVOX(t, g, nil)
+	third := voxtest.Dial(t, g, nil)
 	third.StartConversation(`,"resume":"` + again.Resume + `"`)
 	if f := second.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
 		t.Errorf("%+v", f)
@@ -402,7 +403,7 @@ func TestVOXResume(t *testing.T) {
 func TestVOXTellsWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	write := make(chan struct{})
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, func(d *vox.Server) {
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, func(d *vox.Server) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
@@ -411,12 +412,12 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 			return generate(ctx, account, model, request, piece)
 		}
 	}))
-	first := testkit.DialVOX(t, g, nil)
+	first := voxtest.Dial(t, g, nil)
 	r := first.StartConversation(`,"resume":true,"questions":true`)
 	first.SendText(`/tool generate_app {"prompt":"a counter"}`)
 	q := first.AwaitEvent("question", nil)
 	first.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	first.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "app_progress" })
+	first.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_progress" })
 	parked, done := make(chan struct{}), make(chan struct{})
 	stop, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
 		switch b := e.Body.(type) {
@@ -439,7 +440,7 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 	close(write)
 	<-done
 	for range 2 { // the first of them may have been lost with its socket
-		c := testkit.DialVOX(t, g, nil)
+		c := voxtest.Dial(t, g, nil)
 		r = c.StartConversation(`,"resume":"` + r.Resume + `"`)
 		if a := c.AwaitEvent("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
 			t.Errorf("%+v", a)
@@ -450,7 +451,7 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 // An invalid message gets an error, and the conversation continues.
 func TestVOXBadFrames(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	refusals := 0
 	try := func(name string, kind int, raw, code string) {
 		t.Helper()
@@ -517,8 +518,8 @@ func TestVOXBadFrames(t *testing.T) {
 // If a token is required, it is accepted in three places, and the client learns when its time ends.
 func TestVOXWantsAToken(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithVOX(t, nil, nil))
-	refused := func(c *testkit.VoxClient, start, code string) {
+	l := testkit.StartLockedGateway(t, nil, voxtest.Serve(t, nil, nil))
+	refused := func(c *voxtest.Client, start, code string) {
 		t.Helper()
 		c.Send(start)
 		if e := c.AwaitEvent("error", nil); e.Code != code {
@@ -531,21 +532,21 @@ func TestVOXWantsAToken(t *testing.T) {
 			t.Errorf("closed with %d", n)
 		}
 	}
-	refused(testkit.DialVOX(t, l.Gateway, nil), `{"type":"start"}`, "unauthorized")
-	refused(testkit.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"nonsense"}`, "unauthorized")
-	refused(testkit.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"`+l.MintToken(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
+	refused(voxtest.Dial(t, l.Gateway, nil), `{"type":"start"}`, "unauthorized")
+	refused(voxtest.Dial(t, l.Gateway, nil), `{"type":"start","token":"nonsense"}`, "unauthorized")
+	refused(voxtest.Dial(t, l.Gateway, nil), `{"type":"start","token":"`+l.MintToken(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
 	refused(
-		testkit.DialVOX(t, l.Gateway, nil),
+		voxtest.Dial(t, l.Gateway, nil),
 		`{"type":"start","model":"models/gemini-3.8-flash","token":"`+l.MintToken(`{"grant":{"models":["*-live"]}}`)+`"}`,
 		"forbidden",
 	)
-	testkit.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}}).StartConversation("")
+	voxtest.Dial(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}}).StartConversation("")
 	header := http.Header{"Sec-Websocket-Protocol": {"voxgate, voxgate.token." + l.MintToken(`{}`)}}
-	testkit.DialVOX(t, l.Gateway, header).StartConversation("")
-	testkit.DialVOX(t, l.Gateway, nil).StartConversation(`,"token":"` + l.MintToken(`{"grant":{"doors":["vox"]}}`) + `"`)
+	voxtest.Dial(t, l.Gateway, header).StartConversation("")
+	voxtest.Dial(t, l.Gateway, nil).StartConversation(`,"token":"` + l.MintToken(`{"grant":{"doors":["vox"]}}`) + `"`)
 
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.8-flash"} {
-		c := testkit.DialVOX(t, l.Gateway, nil)
+		c := voxtest.Dial(t, l.Gateway, nil)
 		c.StartConversation(`,"model":"` + model + `","token":"` + l.MintToken(`{"once":false,"grant":{"maxSeconds":5}}`) + `"`)
 		if f := c.AwaitEvent("session_end", nil); f.Reason != "timeout" || f.Message == "" {
 			t.Errorf("%s: %+v", model, f)
@@ -553,7 +554,7 @@ func TestVOXWantsAToken(t *testing.T) {
 		c.StartConversation("") // with the token of the earlier start
 	}
 	// The client cannot change what the token prescribes.
-	c := testkit.DialVOX(t, l.Gateway, nil)
+	c := voxtest.Dial(t, l.Gateway, nil)
 	l.EditKeys(testkit.SetGrants(map[string]any{}))
 	token := l.MintToken(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`)
 	if r := c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`); r.Mode != "text" {
@@ -564,12 +565,12 @@ func TestVOXWantsAToken(t *testing.T) {
 // Tokens of text models count for the budget, too, and the end of a budget ends the conversation.
 func TestVOXBudget(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithVOX(t, nil, nil))
-	c := testkit.DialVOX(t, l.Gateway, nil)
+	l := testkit.StartLockedGateway(t, nil, voxtest.Serve(t, nil, nil))
+	c := voxtest.Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"gemini-3.8-flash","token":"` + l.MintToken(`{"grant":{"tokens":2500}}`) + `"`)
 	c.SendText("How many words are there in this sentence, and what do they cost?")
 	c.AwaitEvent("transcript", nil)
-	c.AwaitEvent("state", func(f testkit.VoxFields) bool { return f.State == "live" })
+	c.AwaitEvent("state", func(f voxtest.Fields) bool { return f.State == "live" })
 	c.SendText(strings.Repeat("As many as it takes. ", 400)) // more than is left
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
@@ -588,9 +589,9 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	}))
 	t.Cleanup(chat.Close)
 	l := testkit.StartLockedGateway(
-		t, nil, testkit.WithVOX(t, nil, nil, geminirest.Route{Model: "gpt-*", OpenAI: &geminirest.OpenAI{URL: chat.URL + "/v1"}}),
+		t, nil, voxtest.Serve(t, nil, nil, geminirest.Route{Model: "gpt-*", OpenAI: &geminirest.OpenAI{URL: chat.URL + "/v1"}}),
 	)
-	c := testkit.DialVOX(t, l.Gateway, nil)
+	c := voxtest.Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"gpt-6-astra","token":"` + l.MintToken(`{"grant":{"tokens":2500}}`) + `"`)
 	c.SendText("What is this?")
 	<-asked
@@ -608,7 +609,7 @@ func TestVOXTellsOfTheRecording(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	recorded := func(_ *testkit.Endpoints, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil), recorded), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil), recorded), nil)
 	if r := c.StartConversation(""); !r.Recording {
 		t.Errorf("%+v", r)
 	}
@@ -622,8 +623,8 @@ func TestVOXTellsOfTheRecording(t *testing.T) {
 // Typed conversations have the same tools, and the next text stops what runs.
 func TestVOXTypedTalk(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	c := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	c := voxtest.Dial(t, g, nil)
 	if r := c.StartConversation(`,"model":"gemini-3.8-flash","projectContext":{"name":"a shop"},"questions":true`); r.Mode != "text" ||
 		r.Model != "gemini-3.8-flash" {
 		t.Fatalf("%+v", r)
@@ -652,8 +653,8 @@ func TestVOXTypedTalk(t *testing.T) {
 	c.SendText("Meanwhile something else.") // the tool continues
 	c.AwaitEvent("transcript", says(c, "something else"))
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	c.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.Action == "app_ready" })
-	c.AwaitEvent("tool_result", func(f testkit.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
+	c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
+	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool { return f.Name == "generate_app" && f.ID != "" })
 	c.AwaitEvent("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
 	if status := string(c.CallFunction("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
 		!strings.Contains(status, "stripe") {
@@ -703,7 +704,7 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	}))
 	t.Cleanup(chat.Close)
 	route := geminirest.Route{Model: "gpt-*", OpenAI: &geminirest.OpenAI{URL: chat.URL + "/v1"}}
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, nil, route)), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil, route)), nil)
 	c.StartConversation(`,"model":"gpt-6-astra"`)
 	c.SendText("Go on.")
 	if e := c.AwaitEvent("error", nil); e.Code != "refused" || asked.Load() != 8 {
@@ -714,7 +715,7 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 // Without a workspace the tool reports that.
 func TestVOXWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialVOX(t, testkit.StartGateway(t, testkit.WithVOX(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
 	c.StartConversation("")
 	if r := c.CallFunction("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
 		t.Errorf("%s", r.Data)
@@ -724,8 +725,8 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 // A client without a start message is disconnected, and a gateway that shuts down reports that.
 func TestVOXClosesIdleAndBusyConnections(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	idle, busy := testkit.DialVOX(t, g, nil), testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	idle, busy := voxtest.Dial(t, g, nil), voxtest.Dial(t, g, nil)
 	busy.StartConversation("")
 	if code := idle.CloseCode(); code != websocket.ClosePolicyViolation {
 		t.Errorf("a client that never began was closed with %d", code)
@@ -742,10 +743,10 @@ func TestVOXClosesIdleAndBusyConnections(t *testing.T) {
 }
 
 // transcriptOf returns the text of a role, turn by turn.
-func transcriptOf(c *testkit.VoxClient, role string) (turns []string) {
+func transcriptOf(c *voxtest.Client, role string) (turns []string) {
 	last := ""
 	for _, m := range c.Messages() {
-		var f testkit.VoxFields
+		var f voxtest.Fields
 		if m.Type != "sound" {
 			m.DecodePayload(c.T, &f)
 		}
@@ -764,12 +765,12 @@ func transcriptOf(c *testkit.VoxClient, role string) (turns []string) {
 }
 
 // says returns a predicate for transcripts of vox with these words.
-func says(c *testkit.VoxClient, words string) func(testkit.VoxFields) bool {
-	return func(f testkit.VoxFields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
+func says(c *voxtest.Client, words string) func(voxtest.Fields) bool {
+	return func(f voxtest.Fields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
 }
 
 // awaitVoice waits until so many samples of non-silent audio have arrived.
-func awaitVoice(c *testkit.VoxClient, samples int) {
+func awaitVoice(c *voxtest.Client, samples int) {
 	c.T.Helper()
 	c.AwaitMatch(0, "sound", func(m testkit.Message) bool {
 		return m.Type == "sound" && len(testkit.TrimSilence(c.ReceivedVoice())) > samples

@@ -13,6 +13,7 @@ import (
 	"voxgate/internal/testkit"
 	"voxgate/signaling/compat/geminirest"
 	"voxgate/vox"
+	"voxgate/vox/voxtest"
 )
 
 // A typed conversation is like others: it is in the list, its end reports what was said and what it cost, it starts
@@ -33,7 +34,7 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 		}
 	}
 	seen := make(chan string, 10)
-	spied := testkit.WithVOX(t, nil, func(d *vox.Server) {
+	spied := voxtest.Serve(t, nil, func(d *vox.Server) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
@@ -43,13 +44,13 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 		}
 	})
 	g := testkit.StartGateway(t, spied, watched)
-	c := testkit.DialVOX(t, g, nil)
+	c := voxtest.Dial(t, g, nil)
 	r := c.StartConversation(`,"model":"models/gemini-3.8-flash"`)
 	if id := <-admitted; id != r.SessionID || r.Model != "gemini-3.8-flash" || r.Mode != "text" {
 		t.Errorf("admitted %s, began %+v", id, r)
 	}
 	c.SendText("Hello there.")
-	c.AwaitEvent("state", func(f testkit.VoxFields) bool { return f.State == "live" })
+	c.AwaitEvent("state", func(f voxtest.Fields) bool { return f.State == "live" })
 	if request := <-seen; !strings.Contains(request, "You are the webhook's.") || strings.Contains(request, "responseModalities") {
 		t.Errorf("the model got %s", request)
 	}
@@ -109,19 +110,19 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 // A typed conversation waits for its lost client, and the model keeps what was said.
 func TestVOXTypedTalkResumes(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil))
-	first := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
+	first := voxtest.Dial(t, g, nil)
 	r := first.StartConversation(`,"model":"gemini-3.8-flash","resume":true`)
 	first.CallFunction("add_tool", `{"tool_id":"stripe"}`)
-	first.AwaitEvent("state", func(f testkit.VoxFields) bool { return f.State == "live" })
+	first.AwaitEvent("state", func(f voxtest.Fields) bool { return f.State == "live" })
 	first.Conn.Close()
 	<-first.Done
-	second := testkit.DialVOX(t, g, nil)
+	second := voxtest.Dial(t, g, nil)
 	again := second.StartConversation(`,"resume":"` + r.Resume + `"`)
 	if again.SessionID != r.SessionID || !again.Resumed || again.Mode != "text" {
 		t.Errorf("%+v became %+v", r, again)
 	}
-	second.AwaitEvent("ui_action", func(f testkit.VoxFields) bool { return f.ToolID == "stripe" })
+	second.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.ToolID == "stripe" })
 	second.SendText("Still there?")
 	second.AwaitEvent("transcript", says(second, "Still there?"))
 }
@@ -141,8 +142,8 @@ func TestVOXTypedTalkStops(t *testing.T) {
 	}))
 	t.Cleanup(chat.Close)
 	route := geminirest.Route{Model: "gpt-*", OpenAI: &geminirest.OpenAI{URL: chat.URL + "/v1"}}
-	g := testkit.StartGateway(t, testkit.WithVOX(t, nil, nil, route))
-	c := testkit.DialVOX(t, g, nil)
+	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil, route))
+	c := voxtest.Dial(t, g, nil)
 	r := c.StartConversation(`,"model":"gpt-6-astra"`)
 	c.SendText("Tell me.")
 	<-asked
@@ -155,7 +156,7 @@ func TestVOXTypedTalkStops(t *testing.T) {
 	c.Send(`{"type":"interrupt"}`)
 	<-left
 	c.AwaitEvent("interrupted", nil)
-	c.AwaitEvent("state", func(f testkit.VoxFields) bool { return f.State == "live" })
+	c.AwaitEvent("state", func(f voxtest.Fields) bool { return f.State == "live" })
 	stories := 0
 	_, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
 		if h, ok := e.Body.(bridge.History); ok {

@@ -13,6 +13,8 @@ import (
 
 	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
+	"voxgate/signaling/compat/openai/openaitest"
+	"voxgate/signaling/compat/whip/whiptest"
 	"voxgate/signaling/phone/mediastream/mediastreamtest"
 )
 
@@ -36,8 +38,8 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	ada := mintBy(l.Key, "ada")
 	c := testkit.DialWebSocket(t, l.URL)
 	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(ada, `,"resumable":true`))
-	_, _, call := testkit.DialCall(t, l.Gateway, ada, nil)
-	whip := testkit.DialWHIPAs(t, l.Gateway, "desk", ada)
+	_, _, call := openaitest.DialCall(t, l.Gateway, ada, nil)
+	whip := whiptest.DialAs(t, l.Gateway, "desk", ada)
 	type door struct {
 		name string
 		acts func(token string) bool
@@ -54,7 +56,7 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 
 	doors = append(doors, []door{
 		{"openai", func(token string) bool {
-			c := testkit.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
+			c := openaitest.Dial(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
 			m, _ := c.AwaitMatch(0, "an answer", func(m testkit.Message) bool { return m.Type == "session.created" || m.Type == "error" })
 			c.Conn.Close()
 			return m.Type == "session.created"
@@ -114,10 +116,10 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 		t.Errorf("eve hangs up: %d, her key: %d", eve, her)
 	}
 	below := strings.Replace(whip.Session, "/desk/", "/eager/", 1)
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, below, ""); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, below, ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("below another agent: %s", resp.Status)
 	}
-	resp, _ := testkit.WhipRequest(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada)
+	resp, _ := testkit.SendHTTP(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada)
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("the encoder ends its call: %s", resp.Status)
 	}

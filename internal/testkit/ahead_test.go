@@ -18,6 +18,8 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/internal/testkit"
+	"voxgate/signaling/compat/geminilive/geminilivetest"
+	"voxgate/signaling/compat/openai/openaitest"
 )
 
 // talker is a model that says a long answer as fast as it is taken, when it is asked. said gets a value when the gateway has acted on all
@@ -79,7 +81,7 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 			3, // which come as they are spoken
 		},
 		{
-			"Live", "/" + testkit.LivePath, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
+			"Live", "/" + geminilivetest.Path, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
 			"setupComplete",
 			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Tell me."}]}],"turnComplete":true}}`, `"inlineData"`,
 			`"generationComplete"`, long,
@@ -96,8 +98,8 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 			url, said := talker(t, test.seconds)
 			g := testkit.StartGateway(
 				t,
-				testkit.WithLive(t, emulator.Scenario{}, nil),
-				testkit.WithOpenAI,
+				geminilivetest.Serve(t, emulator.Scenario{}, nil),
+				openaitest.Serve,
 				func(d *testkit.Endpoints, o *bridge.Options) {
 					d.SmallBuffers, o.Client = true, &api.Client{BaseURL: url}
 				},

@@ -14,6 +14,7 @@ import (
 
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
+	"voxgate/signaling/compat/whip/whiptest"
 )
 
 // emulatorForREST is where the calls of REST go.
@@ -40,7 +41,7 @@ func (d *badInputTarget) posts(t *testing.T) {
 		t.Helper()
 		d.cases++
 		headers = append(headers, "Content-Type", kind, "Authorization", "Bearer "+d.token)
-		resp, text := testkit.WhipRequest(t, method, url, body, headers...)
+		resp, text := testkit.SendHTTP(t, method, url, body, headers...)
 		testkit.CheckWords(t, text)
 		if resp.StatusCode >= http.StatusInternalServerError {
 			t.Errorf("%s %s with %.100q: %s %.200s", method, url, body, resp.Status, text)
@@ -69,7 +70,7 @@ func (d *badInputTarget) posts(t *testing.T) {
 			}
 		}
 	}
-	call := testkit.DialWHIPAs(t, d.Gateway, "desk", d.token)
+	call := whiptest.DialAs(t, d.Gateway, "desk", d.token)
 	call.AwaitConnected()
 	offer := call.PC.LocalDescription().SDP
 	for _, bad := range []string{
@@ -83,7 +84,7 @@ func (d *badInputTarget) posts(t *testing.T) {
 		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", "a=ice-ufrag:x\r\n"+bad, "If-Match", "*")
 		ask(http.MethodPatch, d.HTTP+"/api/offer", jsonType, `{"pc_id":"x","candidates":[`+bad)
 	}
-	testkit.WhipRequest(t, http.MethodDelete, call.Session, "")
+	testkit.SendHTTP(t, http.MethodDelete, call.Session, "")
 	call.HangUp()
 	d.model.CloseClientConnections() // which are kept for the next call of REST
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
+	"voxgate/signaling/compat/openai/openaitest"
+	"voxgate/signaling/compat/rtvi/rtvitest"
+	"voxgate/signaling/compat/whip/whiptest"
 	"voxgate/signaling/rtc"
 )
 
@@ -73,7 +76,7 @@ func TestOneDataChannel(t *testing.T) {
 			}
 		}},
 		{"OpenAI", "oai-events", func(t *testing.T, g *testkit.Gateway) (*testkit.Phone, func()) {
-			c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+			c, p, _ := openaitest.DialCall(t, g, "", openaitest.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 			c.AwaitEvent("session.created")
 			return p, func() {
 				c.Send(`{"type":"input_audio_buffer.clear"}`)
@@ -81,7 +84,7 @@ func TestOneDataChannel(t *testing.T) {
 			}
 		}},
 		{"RTVI", "chat", func(t *testing.T, g *testkit.Gateway) (*testkit.Phone, func()) {
-			c := testkit.DialRTVI(t, g, "", "")
+			c := rtvitest.Dial(t, g, "", "")
 			return c.Phone, func() {
 				c.Send(`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"interrupt"}}`)
 				c.AwaitEvent("server-response")
@@ -90,7 +93,7 @@ func TestOneDataChannel(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p, answered := test.dial(t, testkit.StartGateway(t, testkit.WithOpenAI, testkit.WithRTVI))
+			p, answered := test.dial(t, testkit.StartGateway(t, openaitest.Serve, rtvitest.Serve))
 			var closed sync.WaitGroup
 			for range further {
 				dc, err := p.PC.CreateDataChannel(test.label, nil)
@@ -132,11 +135,11 @@ func TestRestartsAreLimited(t *testing.T) {
 			return c.CountMessages("GEMINI_ERROR")
 		}},
 		{"WHIP", func(t *testing.T, g *testkit.Gateway) (refused int) {
-			c := testkit.DialWHIP(t, g, "desk")
+			c := whiptest.Dial(t, g, "desk")
 			c.AwaitConnected()
 			for n := range many {
 				f := strings.Replace(c.ICEFragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
-				resp, text := testkit.WhipRequest(
+				resp, text := testkit.SendHTTP(
 					t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*",
 				)
 				switch {
@@ -146,18 +149,18 @@ func TestRestartsAreLimited(t *testing.T) {
 					t.Fatalf("%s: %s", resp.Status, text)
 				}
 			}
-			testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+			testkit.SendHTTP(t, http.MethodDelete, c.Session, "")
 			return refused
 		}},
 		{"WHEP", func(t *testing.T, g *testkit.Gateway) (refused int) {
 			sends := testkit.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
-			c := testkit.DialHTTP(t, g, "/whip/desk", "", sends, "recvonly")
+			c := whiptest.DialPath(t, g, "/whip/desk", "", sends, "recvonly")
 			c.AwaitConnected()
 			offer := strings.ReplaceAll(testkit.BuildOffer(t), "a=sendrecv", "a=recvonly")
 			listener := ""
 			for range many {
 				at := strings.Replace(c.Session, "/whip/desk/", "/whep/desk?session=", 1)
-				resp, text := testkit.WhipRequest(t, http.MethodPost, at, offer, "Content-Type", "application/sdp")
+				resp, text := testkit.SendHTTP(t, http.MethodPost, at, offer, "Content-Type", "application/sdp")
 				switch {
 				case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1":
 					refused++
@@ -167,18 +170,18 @@ func TestRestartsAreLimited(t *testing.T) {
 				default:
 					t.Fatalf("%s: %s", resp.Status, text)
 				}
-				if resp, _ := testkit.WhipRequest(t, http.MethodPatch, listener, ""); resp.StatusCode == http.StatusNotFound {
+				if resp, _ := testkit.SendHTTP(t, http.MethodPatch, listener, ""); resp.StatusCode == http.StatusNotFound {
 					t.Fatal("a listener is gone for an offer that was refused")
 				}
 			}
-			testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+			testkit.SendHTTP(t, http.MethodDelete, c.Session, "")
 			return refused
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			refused, more := test.refused(t, testkit.StartGateway(t, testkit.WithWHIP)), int(time.Since(began)/time.Second)+1
+			refused, more := test.refused(t, testkit.StartGateway(t, whiptest.Serve)), int(time.Since(began)/time.Second)+1
 			if least := many - rtc.OfferBurst - more; refused < least || refused > many-rtc.OfferBurst+1 {
 				t.Errorf("%d of %d were refused, want %d", refused, many, least)
 			}

@@ -78,7 +78,7 @@ type Inbox struct {
 // NewInbox returns an empty inbox.
 func NewInbox(t testing.TB) *Inbox { return &Inbox{T: t, more: make(chan struct{})} }
 
-func (i *Inbox) addMessage(m Message) {
+func (i *Inbox) AddMessage(m Message) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.got = append(i.got, m)
@@ -237,7 +237,7 @@ func DialProtocol(t testing.TB, url string, header http.Header, read func(kind i
 			}
 			CheckWords(t, string(raw))
 			if m := read(kind, raw); m.Type != "" {
-				c.addMessage(m)
+				c.AddMessage(m)
 			}
 		}
 	}()

@@ -23,6 +23,7 @@ import (
 	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
 	"voxgate/signaling/client/clienttest"
+	"voxgate/signaling/compat/openai/openaitest"
 )
 
 // floodTime is how long a flood lasts, and longFlood one whose processor time is judged, once it has used up for burstTime what a
@@ -139,10 +140,10 @@ func floods(slow *httptest.Server) (all []testkit.Flood) {
 		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *testkit.Gateway) testkit.Flooder { return floodREST(t, g, slow) }},
 		{"REST: 6 bodies of 19 MB for the emulator", 0, false, floodEmulator},
 		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
-			l, long := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI), junk[:200<<10]
+			l, long := testkit.StartLockedGateway(t, nil, openaitest.Serve), junk[:200<<10]
 			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
 			return testkit.Flooder{Send: func(n int) bool { // where it were parsed first, it would be a bad request
-				resp, text := testkit.WhipRequest(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
+				resp, text := testkit.SendHTTP(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
 				if resp.StatusCode != http.StatusUnauthorized {
 					t.Errorf("%s: %s", resp.Status, text)
 				}

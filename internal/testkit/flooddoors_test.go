@@ -121,7 +121,7 @@ func floodEmulator(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 	var running sync.WaitGroup
 	return testkit.Flooder{Send: func(n int) bool {
 		running.Go(func() {
-			resp, text := testkit.WhipRequest(t, http.MethodPost, at, body)
+			resp, text := testkit.SendHTTP(t, http.MethodPost, at, body)
 			busy := resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != ""
 			if !busy && (resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "at most 100000 values")) {
 				t.Errorf("%s: %.300s", resp.Status, text)

@@ -181,6 +181,13 @@ func (l *logBook) String() string {
 	return l.b.String()
 }
 
+// Agents holds the agents for the protocols that need some, and for the gate of a [LockedGateway].
+var Agents = agents.New(
+	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
+	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Protocols: []string{"sip"}},
+	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Protocols: []string{"telephony"}, Greeting: new("")},
+)
+
 // TakeAgents moves the agents of a JSON configuration into a folder, as their files would define them.
 func TakeAgents(t testing.TB, config string) (rest string, folder *agents.Folder) {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/media/mediatest"
+	"voxgate/signaling/compat/whip/whiptest"
 	"voxgate/tools"
 
 	"github.com/gorilla/websocket"
@@ -137,13 +138,13 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 
 // TestAPanicOfARequest has a request whose handler panics answered with 500.
 func TestAPanicOfARequest(t *testing.T) {
-	g := testkit.StartGateway(t, testkit.WithWHIP)
+	g := testkit.StartGateway(t, whiptest.Serve)
 	defer crash.Inject(func(place string) {
 		if place == "request" {
 			panic("injected")
 		}
 	})()
-	resp, _ := testkit.WhipRequest(t, http.MethodPost, g.HTTP+"/whip/desk", testkit.BuildOffer(t), "Content-Type", "application/sdp")
+	resp, _ := testkit.SendHTTP(t, http.MethodPost, g.HTTP+"/whip/desk", testkit.BuildOffer(t), "Content-Type", "application/sdp")
 	if resp.StatusCode != http.StatusInternalServerError {
 		t.Error(resp.Status)
 	}

@@ -117,7 +117,7 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 				t.Errorf("not JSON: %s", raw)
 			}
 			got.Connection = "channel"
-			c.addMessage(got)
+			c.AddMessage(got)
 		},
 	}
 	if o.Channel {

@@ -14,7 +14,7 @@ import (
 // Conformance holds the clients of the VOX assistant. Its long prompt costs more than those of others.
 var Conformance = testkit.Conformance{
 	Name:  "vox",
-	Serve: func(t *testing.T) testkit.Option { return testkit.WithVOX(t, nil, nil) },
+	Serve: func(t *testing.T) testkit.Option { return Serve(t, nil, nil) },
 	Talkers: map[string]testkit.Talker{
 		"vox": {Dollars: 0.04, Begin: func(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 			return talk(t, l, token, "gemini-3.8-live")
@@ -29,7 +29,7 @@ var Conformance = testkit.Conformance{
 
 // talk begins a conversation with a Live model or with one that writes.
 func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.Speaker {
-	c := testkit.DialVOX(t, l.Gateway, nil)
+	c := Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
 	s := testkit.NewSocketSpeaker(c.Client, "session_end", `{"type":"text","text":"More."}`)
 	closed := s.AwaitEnd
@@ -51,10 +51,10 @@ func talkTyped(t *testing.T, l *testkit.LockedGateway, token string) testkit.Spe
 }
 
 func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
-	c := testkit.DialVOX(t, l.Gateway, nil)
+	c := Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`)
 	return testkit.SoundCall{
-		Client: c.Client, Rate: testkit.VoxRate,
+		Client: c.Client, Rate: Rate,
 		Press:    func() { c.Send(`{"type":"mute","muted":false}`) },
 		Send:     func(piece []byte, _ testkit.Base64Encoding) { c.SendFrame(websocket.BinaryMessage, piece) },
 		Release:  func() { c.Send(`{"type":"mute","muted":true}`) },
@@ -63,7 +63,7 @@ func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.So
 }
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c := testkit.DialVOX(t, g, nil)
+	c := Dial(t, g, nil)
 	testkit.SendBurst(c.Client, `{"type":"start"}`, `{"type":"text","text":""}`)
 	c.Client.AwaitEvent("ready")
 	return func() { testkit.DropConnection(c.Client) }
@@ -71,7 +71,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 
 // sendMalformed sends frames in a conversation, which goes on.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
-	c := testkit.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
+	c := Dial(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 	c.Send(`{"type":"start"}`)
 	c.Client.AwaitEvent("ready")
 	for _, bad := range testkit.SampleMalformed(2,
@@ -89,7 +89,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 }
 
 func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-	c := testkit.DialVOX(t, g, nil)
+	c := Dial(t, g, nil)
 	c.Send(`{"type":"start"}`)
 	c.Client.AwaitEvent("ready")
 	return testkit.NewSocketFlooder(c.Client,

@@ -24,6 +24,7 @@ import (
 	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/media/mediatest"
+	"voxgate/signaling/compat/geminilive/geminilivetest"
 	"voxgate/tools"
 )
 
@@ -164,7 +165,7 @@ var weather = []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{
 // TestLiveSDK holds a conversation with Google's own client: by voice, by text, and with a tool of the client.
 func TestLiveSDK(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
 	s.sendAudio(testkit.MakeSentence(440, time.Second, 16000))
 	turn := s.receive(turnComplete)
@@ -193,7 +194,7 @@ func TestLiveSDK(t *testing.T) {
 func TestLiveToolCall(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, seen), func(_ *testkit.Endpoints, ho *bridge.Options) {
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, seen), func(_ *testkit.Endpoints, ho *bridge.Options) {
 		ho.Tools = func() []tools.Tool {
 			return []tools.Tool{
 				{Declaration: tools.Declaration{Name: "clock"}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -231,7 +232,7 @@ func TestLiveToolCall(t *testing.T) {
 // no more of the answer.
 func TestLiveInterrupted(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	s.sendTurns(true, strings.Repeat("many words ", 30))
 	s.receive(hasVoice)
@@ -247,9 +248,9 @@ func TestLiveInterrupted(t *testing.T) {
 // A client that requests it learns which of its messages it need not send again, at first and after each turn.
 func TestLiveTransparentResumption(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	setup := func(handle string) *testkit.Client {
-		c := testkit.DialLive(t, g, "", nil)
+		c := geminilivetest.Dial(t, g, "", nil)
 		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"sessionResumption":{"transparent":true,"handle":"`+handle+`"}}}`))
 		return c
 	}
@@ -277,8 +278,8 @@ func TestLiveTransparentResumption(t *testing.T) {
 func TestLiveNewerFields(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, seen))
-	c := testkit.DialLive(t, g, "", nil)
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, seen))
+	c := geminilivetest.Dial(t, g, "", nil)
 	c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
 	c.AwaitEvent("setupComplete")
 	testkit.Eventually(t, "the refusal, and the warning", func() bool {
@@ -291,7 +292,7 @@ func TestLiveNewerFields(t *testing.T) {
 // A picture from the client is not part of its typed turns; otherwise it would be charged again each time.
 func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 	t.Parallel()
-	s := mustConnectSDK(t, testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
+	s := mustConnectSDK(t, testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
 	var picture bytes.Buffer
 	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
 		t.Fatal(err)
@@ -311,7 +312,8 @@ func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 func TestLiveOutlivesConnections(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen))
+	scenario := emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, scenario, seen))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
 	s.askText("My name is Ada.")
 	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
@@ -325,7 +327,7 @@ func TestLiveOutlivesConnections(t *testing.T) {
 func TestLiveAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	text := strings.TrimSpace(strings.Repeat("many words ", 10))
 	if turn := s.askText(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
@@ -340,7 +342,7 @@ func TestLiveAnswerBreaksOff(t *testing.T) {
 func TestLiveResumes(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, seen))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, seen))
 	first := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
 	first.askText("My name is Ada.")
 	if len(first.handles) != 1 {
@@ -373,13 +375,13 @@ func TestLiveResumes(t *testing.T) {
 // TestLivePrefillTurns sends earlier turns to the model, as frameworks do, in one message or before the first.
 func TestLivePrefillTurns(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	s.sendTurns(false, "I am Ada.", "model:Hello Ada.")
 	if turn := s.askText("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
-	h := testkit.DialLive(t, g, "", nil) // the SDK has no such field
+	h := geminilivetest.Dial(t, g, "", nil) // the SDK has no such field
 	h.SendFrame(
 		websocket.TextMessage, []byte(`{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"outputAudioTranscription":{}}}`),
 	)
@@ -409,7 +411,7 @@ func awaitClose(c *testkit.Client) websocket.CloseError {
 // TestLiveTokens sends a token in each place that Google's clients use for a key.
 func TestLiveTokens(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	var tokens []string
 	for _, show := range []func(token string) (query string, header http.Header){
 		func(token string) (string, http.Header) { return "?key=" + token, nil },
@@ -424,17 +426,17 @@ func TestLiveTokens(t *testing.T) {
 		token := l.MintToken(`{}`)
 		tokens = append(tokens, token)
 		query, header := show(token)
-		c := testkit.DialLive(t, l.Gateway, query, header)
+		c := geminilivetest.Dial(t, l.Gateway, query, header)
 		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 		c.AwaitEvent("setupComplete")
 		query, header = show(token[:len(token)-4])
-		bad := testkit.DialLive(t, l.Gateway, query, header)
+		bad := geminilivetest.Dial(t, l.Gateway, query, header)
 		bad.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 		if end := awaitClose(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 			t.Errorf("%s %v: closed with %v", query, header, end)
 		}
 	}
-	none := testkit.DialLive(t, l.Gateway, "", nil)
+	none := geminilivetest.Dial(t, l.Gateway, "", nil)
 	none.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 	if end := awaitClose(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 		t.Errorf("without a token: closed with %v", end)
@@ -450,7 +452,7 @@ func TestLiveTokens(t *testing.T) {
 // with the reason.
 func TestLiveSessionLimit(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	s, err := connectSDK(t, l.Gateway, l.MintToken(`{"grant":{"maxSeconds":2}}`), genai.LiveConnectConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -470,7 +472,7 @@ func TestLiveSessionLimit(t *testing.T) {
 // field.
 func TestLiveRejectsBadMessages(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	for _, c := range []struct {
 		messages []string
 		reason   string
@@ -501,7 +503,7 @@ func TestLiveRejectsBadMessages(t *testing.T) {
 		{[]string{`{"setup":{}}`, `{"realtimeInput":{"activityStart":{}}}`}, "realtimeInput activityStart"},
 		{[]string{`{"setup":{}}`, `{"contextUpdate":{"systemInstruction":7}}`}, "setup.systemInstruction must be"},
 	} {
-		client := testkit.DialLive(t, g, "", nil)
+		client := geminilivetest.Dial(t, g, "", nil)
 		for _, m := range c.messages {
 			client.SendFrame(websocket.TextMessage, []byte(m))
 		}
@@ -514,8 +516,8 @@ func TestLiveRejectsBadMessages(t *testing.T) {
 // TestLiveFieldSpellings writes messages like the Python SDK: in snake_case, and with the URL alphabet of base64.
 func TestLiveFieldSpellings(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil))
-	c := testkit.DialLive(t, g, "", nil)
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
+	c := geminilivetest.Dial(t, g, "", nil)
 	c.SendFrame(
 		websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","input_audio_transcription":{},"session_resumption":{}}}`),
 	)
@@ -544,12 +546,12 @@ func FuzzLive(f *testing.F) {
 	}
 	g := testkit.StartGateway(
 		f,
-		testkit.WithLive(f, emulator.Scenario{}, nil),
+		geminilivetest.Serve(f, emulator.Scenario{}, nil),
 		func(d *testkit.Endpoints, _ *bridge.Options) { d.Logger = slog.New(slog.DiscardHandler) },
 	)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		defer g.Logs.ClearLog()
-		c := testkit.DialLive(t, g, "", nil)
+		c := geminilivetest.Dial(t, g, "", nil)
 		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 		c.AwaitEvent("setupComplete")
 		c.SendFrame(websocket.TextMessage, raw)

@@ -15,6 +15,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
+	"voxgate/signaling/compat/geminilive/geminilivetest"
 )
 
 // mintAuth requests an ephemeral token like Google's SDKs, with a server key.
@@ -55,7 +56,7 @@ func mustMintAuth(t *testing.T, g *testkit.Gateway, key, body string) (name stri
 // dialWithToken opens a conversation with an ephemeral token, and waits for its setup.
 func dialWithToken(t *testing.T, g *testkit.Gateway, name, setup string) *testkit.Client {
 	t.Helper()
-	c := testkit.DialLive(t, g, "?access_token="+name, nil)
+	c := geminilivetest.Dial(t, g, "?access_token="+name, nil)
 	c.SendFrame(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
 	c.AwaitEvent("setupComplete")
 	return c
@@ -64,7 +65,7 @@ func dialWithToken(t *testing.T, g *testkit.Gateway, name, setup string) *testki
 // awaitTokenRejection returns the reason why a conversation did not begin.
 func awaitTokenRejection(t *testing.T, g *testkit.Gateway, name, setup string) websocket.CloseError {
 	t.Helper()
-	c := testkit.DialLive(t, g, "?access_token="+name, nil)
+	c := geminilivetest.Dial(t, g, "?access_token="+name, nil)
 	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be rejected earlier
 	return awaitClose(c)
 }
@@ -78,7 +79,7 @@ func TestAuthTokenShares(t *testing.T) {
 		if other, err = access.NewKey(o.Keys, "cafe", []string{access.MayMint}); err != nil {
 			t.Fatal(err)
 		}
-	}, testkit.WithLive(t, emulator.Scenario{}, nil))
+	}, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	long := `{"bidiGenerateContentSetup":{"systemInstruction":"` + strings.Repeat("x", 250_000) + `"}}`
 	mint := func(key string) *http.Response {
 		return testkit.PostAs(t, l.HTTP+"/v1alpha/auth_tokens", key, "application/json", strings.NewReader(long))
@@ -100,7 +101,7 @@ func TestAuthTokenShares(t *testing.T) {
 
 func TestAuthTokenUses(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	for body, uses := range map[string]int{`{}`: 1, ``: 1, `{"uses":2}`: 2, `{"uses":0}`: 3} {
 		name := mustMintAuth(t, l.Gateway, l.Key, body)
 		for range uses {
@@ -124,7 +125,7 @@ func TestAuthTokenUses(t *testing.T) {
 // A use without a conversation is returned, and resuming a conversation is not a use.
 func TestAuthTokenIsNotUsedUp(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	name := mustMintAuth(t, l.Gateway, l.Key, `{}`)
 	if end := awaitTokenRejection(t, l.Gateway, name,
 		`{"generationConfig":{"topK":"x"}}`); end.Code != websocket.CloseInvalidFramePayloadData {
@@ -152,7 +153,7 @@ func TestAuthTokenLocks(t *testing.T) {
 		{`{}`, "Theirs.", "gemini-2.5-flash-native-audio-preview-12-2025"},
 	} {
 		seen := &testkit.SeenByModel{}
-		l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, seen))
+		l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, seen))
 		name := mustMintAuth(t, l.Gateway, l.Key, row.body)
 		dialWithToken(t, l.Gateway, name, theirs)
 		if opened := seen.EventsOf(emulator.Opened); opened[0].Text != row.says {
@@ -162,7 +163,7 @@ func TestAuthTokenLocks(t *testing.T) {
 			t.Errorf("%s: %v", row.body, sessions)
 		}
 	}
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	for _, mask := range []string{"", `,"fieldMask":"model,systemInstruction"`} {
 		c := dialWithToken(t, l.Gateway, mustMintAuth(t, l.Gateway, l.Key, `{`+setup+mask+`}`), `{}`)
 		c.SendFrame(websocket.TextMessage, []byte(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`))
@@ -176,10 +177,10 @@ func TestAuthTokenLocks(t *testing.T) {
 // The conversation ends with the token, even if no key is required.
 func TestAuthTokenEnds(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	gateways := map[string]*testkit.Gateway{
 		"with keys": l.Gateway,
-		"without":   testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, nil)),
+		"without":   testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil)),
 	}
 	for name, g := range gateways {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestAuthTokenEnds(t *testing.T) {
 
 func TestAuthTokenIsRefused(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithLive(t, emulator.Scenario{}, nil))
+	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	for _, row := range []struct {
 		key, body string
 		status    int

@@ -22,6 +22,8 @@ import (
 	"voxgate/media"
 	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
+	"voxgate/signaling/compat/geminilive/geminilivetest"
+	"voxgate/signaling/compat/openai/openaitest"
 	"voxgate/store"
 	"voxgate/tools"
 )
@@ -30,8 +32,8 @@ import (
 // interruptions.
 func TestRealtimeConversation(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
-	c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
+	g := testkit.StartGateway(t, openaitest.Serve)
+	c := openaitest.Dial(t, g, "?model=gpt-realtime", nil)
 	c.ConfigureSession(`{"instructions":"Be brief."}`)
 	c.AppendAudio(testkit.MakeSentence(440, time.Second, bridge.VoiceRate))
 	r := c.AwaitResponse()
@@ -64,10 +66,10 @@ func TestRealtimeSurvivesUpstreamReconnect(t *testing.T) {
 	seen := &testkit.SeenByModel{}
 	g := testkit.StartGateway(
 		t,
-		testkit.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen),
-		testkit.WithOpenAI,
+		geminilivetest.Serve(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen),
+		openaitest.Serve,
 	)
-	c := testkit.DialRealtime(t, g, "", nil)
+	c := openaitest.Dial(t, g, "", nil)
 	c.ConfigureSession(`{}`)
 	c.AskText("My name is Ada.")
 	c.AwaitResponse()
@@ -83,7 +85,7 @@ func TestRealtimeSurvivesUpstreamReconnect(t *testing.T) {
 func TestRealtimeCounts(t *testing.T) {
 	t.Parallel()
 	var spent atomic.Int64
-	g := testkit.StartGateway(t, testkit.WithOpenAI, func(_ *testkit.Endpoints, o *bridge.Options) {
+	g := testkit.StartGateway(t, openaitest.Serve, func(_ *testkit.Endpoints, o *bridge.Options) {
 		o.Observe = func(_ string, o bridge.Observation) {
 			if s, ok := o.(bridge.SpendingReport); ok {
 				for _, n := range s.Tokens {
@@ -92,7 +94,7 @@ func TestRealtimeCounts(t *testing.T) {
 			}
 		}
 	})
-	c := testkit.DialRealtime(t, g, "", nil)
+	c := openaitest.Dial(t, g, "", nil)
 	c.ConfigureSession(`{"tools":[{"type":"function","name":"weather"}]}`)
 	told := int64(0)
 	answered := func() string {
@@ -142,8 +144,8 @@ func TestRealtimeCounts(t *testing.T) {
 // released.
 func TestRealtimePushToTalk(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
-	c := testkit.DialRealtime(t, g, "", nil)
+	g := testkit.StartGateway(t, openaitest.Serve)
+	c := openaitest.Dial(t, g, "", nil)
 	c.ConfigureSession(`{"audio":{"input":{"turn_detection":null}}}`)
 	said := func(lasts time.Duration) []int16 { return mediatest.Tone(lasts, bridge.VoiceRate, 440, 12000) }
 	release := func() {
@@ -186,9 +188,9 @@ func TestRealtimePushToTalk(t *testing.T) {
 func TestRealtimePushToTalkByCall(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
-	g := testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{}, seen), testkit.WithOpenAI)
+	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, seen), openaitest.Serve)
 	machine := mediatest.MeasureLateness(t)
-	c, p, _ := testkit.DialCall(t, g, "", nil)
+	c, p, _ := openaitest.DialCall(t, g, "", nil)
 	c.ConfigureSession(`{"audio":{"input":{"turn_detection":null}}}`)
 	talks := func(hz float64) {
 		p.Talk <- mediatest.Tone(time.Second, 48000, hz, 12000)
@@ -220,7 +222,7 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 // silence.
 func TestRealtimeIdleTimeout(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialRealtime(t, testkit.StartGateway(t, testkit.WithOpenAI), "", nil)
+	c := openaitest.Dial(t, testkit.StartGateway(t, openaitest.Serve), "", nil)
 	c.ConfigureSession(`{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":5000}}}}`)
 	c.AskText("Hello.")
 	c.AwaitResponse()
@@ -243,9 +245,9 @@ func TestRealtimeIdleTimeout(t *testing.T) {
 func TestRealtimeAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
-	c := testkit.DialRealtime(
+	c := openaitest.Dial(
 		t,
-		testkit.StartGateway(t, testkit.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil), testkit.WithOpenAI),
+		testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil), openaitest.Serve),
 		"",
 		nil,
 	)
@@ -263,10 +265,10 @@ func TestRealtimeAnswerBreaksOff(t *testing.T) {
 // TestRealtimeCall holds a conversation over WebRTC; a second connection watches, takes part, and hangs up.
 func TestRealtimeCall(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
-	c, p, id := testkit.DialCall(t, g, "", nil)
+	g := testkit.StartGateway(t, openaitest.Serve)
+	c, p, id := openaitest.DialCall(t, g, "", nil)
 	c.ConfigureSession(`{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}`)
-	side := testkit.DialRealtime(t, g, "?call_id="+url.QueryEscape(id), nil)
+	side := openaitest.Dial(t, g, "?call_id="+url.QueryEscape(id), nil)
 	side.AwaitEvent("session.created")
 	p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
 	c.AwaitEvent("output_audio_buffer.started")
@@ -308,7 +310,7 @@ func TestRealtimeCall(t *testing.T) {
 func TestRealtimeSecrets(t *testing.T) {
 	t.Parallel()
 	shared := store.NewMemory()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAIAt(shared), func(_ *testkit.Endpoints, o *bridge.Options) {
+	l := testkit.StartLockedGateway(t, nil, openaitest.ServeAt(shared), func(_ *testkit.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_shoe", Description: "d"},
@@ -342,7 +344,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		left > 61 {
 		t.Fatalf("%d %+v", status, secret)
 	}
-	created := func(c *testkit.Realtime) (session struct{ ID, Instructions string }) {
+	created := func(c *openaitest.Client) (session struct{ ID, Instructions string }) {
 		var e struct {
 			Session struct{ ID, Instructions string }
 		}
@@ -355,7 +357,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		{"Api-Key": {secret.Value}},
 		{"Sec-Websocket-Protocol": {"realtime, openai-insecure-api-key." + secret.Value + ", openai-agents-sdk.1"}},
 	} {
-		c := testkit.DialRealtime(t, l.Gateway, "", header)
+		c := openaitest.Dial(t, l.Gateway, "", header)
 		session := created(c)
 		if session.Instructions != "Be kind." || ids[session.ID] {
 			t.Errorf("%v: %+v", header, session)
@@ -366,7 +368,7 @@ func TestRealtimeSecrets(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	c, _, id := testkit.DialCall(t, l.Gateway, secret.Value, testkit.FormRequest(`{"type":"realtime","instructions":"Be kinder."}`))
+	c, _, id := openaitest.DialCall(t, l.Gateway, secret.Value, openaitest.FormRequest(`{"type":"realtime","instructions":"Be kinder."}`))
 	if s := created(c); s.Instructions != "Be kinder." {
 		t.Errorf("the call is %+v", s)
 	}
@@ -409,7 +411,7 @@ func TestRealtimeAgentsGrantedToKey(t *testing.T) {
 	t.Parallel()
 	folder := agents.New(&agents.Agent{Name: "desk-1", Prompt: "Call {{guest}}."}, &agents.Agent{Name: "night", Prompt: "Night."})
 	l := testkit.StartLockedGateway(t, func(o *access.Options) { o.Agents = folder },
-		func(d *testkit.Endpoints, _ *bridge.Options) { d.Agents = folder }, testkit.WithOpenAI)
+		func(d *testkit.Endpoints, _ *bridge.Options) { d.Agents = folder }, openaitest.Serve)
 	for _, granted := range []string{"desk-*", "desk-1"} {
 		l.EditKeys(testkit.SetGrants(map[string]any{"agents": []string{granted}}))
 		for prompt, want := range map[string]string{`{"id":"desk-1","variables":{"guest":"Ada"}}`: "session.created", `{"id":"night"}`: "error"} {
@@ -419,7 +421,7 @@ func TestRealtimeAgentsGrantedToKey(t *testing.T) {
 			if err := json.NewDecoder(resp.Body).Decode(&secret); err != nil {
 				t.Fatal(err)
 			}
-			c := testkit.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
+			c := openaitest.Dial(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
 			c.AwaitEvent(want)
 		}
 	}
@@ -428,7 +430,7 @@ func TestRealtimeAgentsGrantedToKey(t *testing.T) {
 // TestBetaIsRejected uses the headers, paths, fields and events of the beta. Each error names what to change.
 func TestBetaIsRejected(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI)
+	l := testkit.StartLockedGateway(t, nil, openaitest.Serve)
 	post := func(path, token, body string, answer any) int {
 		resp := testkit.PostAs(t, l.HTTP+path, token, "application/json", strings.NewReader(body))
 		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
@@ -446,7 +448,7 @@ func TestBetaIsRejected(t *testing.T) {
 		key("OpenAI-Beta", "realtime=v1"), key("Sec-WebSocket-Protocol", "realtime, openai-beta.realtime-v1"),
 	} {
 		var e refusal
-		c := testkit.DialRealtime(t, l.Gateway, "", header)
+		c := openaitest.Dial(t, l.Gateway, "", header)
 		if c.AwaitEvent("error").DecodePayload(t, &e); e.Error.Code != "beta_api_shape_disabled" ||
 			!strings.Contains(e.Error.Message, "Send no ") {
 			t.Errorf("%v: %+v", header, e)
@@ -456,7 +458,7 @@ func TestBetaIsRejected(t *testing.T) {
 		}
 	}
 	bearer := http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}}
-	c := testkit.DialRealtime(t, l.Gateway, "", bearer)
+	c := openaitest.Dial(t, l.Gateway, "", bearer)
 	c.AwaitEvent("session.created")
 	for event, param := range map[string]string{
 		`{"type":"session.update","session":{"voice":"alloy","tools":[]}}`:       "session.voice",
@@ -496,7 +498,7 @@ func TestBetaIsRejected(t *testing.T) {
 	for _, path := range []string{ // Azure's
 		"/openai/realtime?api-version=2025-04-01-preview&deployment=gemini-3.8-live", "/openai/v1/realtime?model=gemini-3.8-live",
 	} {
-		c := testkit.DialRealtime(t, l.Gateway, path, http.Header{"Api-Key": {l.MintToken(`{"once":false}`)}})
+		c := openaitest.Dial(t, l.Gateway, path, http.Header{"Api-Key": {l.MintToken(`{"once":false}`)}})
 		if c.AwaitEvent("session.created").DecodePayload(t, &plain); plain.Session.Model != "gemini-3.8-live" {
 			t.Errorf("%s: %+v", path, plain)
 		}
@@ -535,8 +537,8 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	shared := &unavailableStore{Store: store.NewMemory()}
 	var gate *access.Gate
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAIAt(shared), func(d *testkit.Endpoints, _ *bridge.Options) { gate = d.Access })
-	other := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, testkit.WithOpenAIAt(shared))
+	l := testkit.StartLockedGateway(t, nil, openaitest.ServeAt(shared), func(d *testkit.Endpoints, _ *bridge.Options) { gate = d.Access })
+	other := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, openaitest.ServeAt(shared))
 	mint := func() *http.Response {
 		body := `{"session":{"type":"realtime","instructions":"Be kind.","audio":{"input":{"turn_detection":null},"output":{"voice":"echo"}}}}`
 		return testkit.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json", strings.NewReader(body))
@@ -548,7 +550,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	if err := json.NewDecoder(mint().Body).Decode(&secret); err != nil {
 		t.Fatal(err)
 	}
-	c := testkit.DialRealtime(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
+	c := openaitest.Dial(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
 	var created struct{ Session map[string]any }
 	c.AwaitEvent("session.created").DecodePayload(t, &created)
 	var want map[string]any
@@ -575,7 +577,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 // dialRefused returns how a socket is rejected.
 func dialRefused(t *testing.T, g *testkit.Gateway, query string, header http.Header) (code string, closed int) {
 	t.Helper()
-	c := testkit.DialRealtime(t, g, query, header)
+	c := openaitest.Dial(t, g, query, header)
 	var e struct{ Error struct{ Code string } }
 	c.AwaitEvent("error").DecodePayload(t, &e)
 	return e.Error.Code, c.CloseCode()
@@ -584,7 +586,7 @@ func dialRefused(t *testing.T, g *testkit.Gateway, query string, header http.Hea
 // TestRealtimeRefusals checks that errors are like OpenAI's.
 func TestRealtimeRefusals(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithOpenAI)
+	l := testkit.StartLockedGateway(t, nil, openaitest.Serve)
 	for _, test := range []struct {
 		query, token, code string
 		closed             int
@@ -623,7 +625,7 @@ func TestRealtimeRefusals(t *testing.T) {
 			t.Errorf("%.60q: %s %+v, %v", test.body, resp.Status, e, err)
 		}
 	}
-	c := testkit.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}})
+	c := openaitest.Dial(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}})
 	c.AwaitEvent("session.created")
 	c.SendFrame(websocket.BinaryMessage, []byte("{}"))
 	c.AwaitEvent("error")
@@ -635,7 +637,7 @@ func TestRealtimeRefusals(t *testing.T) {
 
 // FuzzRealtimeCall posts arbitrary requests for a call: each gets an answer, and the gateway keeps running.
 func FuzzRealtimeCall(f *testing.F) {
-	g := testkit.StartGateway(f, testkit.WithOpenAI)
+	g := testkit.StartGateway(f, openaitest.Serve)
 	for _, kind := range []string{"application/sdp", "multipart/form-data; boundary=x", "text/plain", ""} {
 		f.Add(kind, "v=0")
 		f.Add(
@@ -666,7 +668,7 @@ func FuzzRealtimeCall(f *testing.F) {
 }
 
 // receivedVoice returns the received voice.
-func receivedVoice(c *testkit.Realtime) (pcm []int16) {
+func receivedVoice(c *openaitest.Client) (pcm []int16) {
 	for _, m := range c.Messages() {
 		var e struct{ Delta []byte }
 		if m.Type == "response.output_audio.delta" {
@@ -681,8 +683,8 @@ func receivedVoice(c *testkit.Realtime) (pcm []int16) {
 // no longer has it. A function that can be declared in another form works without an error.
 func TestRealtimeReportsLostTools(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
-	c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
+	g := testkit.StartGateway(t, openaitest.Serve)
+	c := openaitest.Dial(t, g, "?model=gpt-realtime", nil)
 	c.ConfigureSession(`{"tools":[
 		{"type":"function","name":"free.object","parameters":{"type":"object","properties":{"data":{"type":"object"}},"required":["data"]}},
 		{"type":"function","name":"lost","parameters":{"type":"array"}},

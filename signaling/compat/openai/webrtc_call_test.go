@@ -10,6 +10,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
+	"voxgate/signaling/compat/openai/openaitest"
 )
 
 // pageClient is a client of a call that stores its events by type.
@@ -43,7 +44,7 @@ func dialPage(t *testing.T, g *testkit.Gateway, query, label string, o testkit.P
 	if err := p.PC.SetLocalDescription(offer); err != nil {
 		t.Fatal(err)
 	}
-	resp, sdp := testkit.WhipRequest(t, http.MethodPost, g.HTTP+"/v1/realtime/calls"+query, offer.SDP,
+	resp, sdp := testkit.SendHTTP(t, http.MethodPost, g.HTTP+"/v1/realtime/calls"+query, offer.SDP,
 		"Content-Type", "application/sdp", "Authorization", "Bearer x")
 	if resp.StatusCode != http.StatusCreated {
 		t.Fatalf("%s %s", resp.Status, sdp)
@@ -82,7 +83,7 @@ func (p *pageClient) requestAnswer(t *testing.T, text string) {
 // events and the voice arrive.
 func TestDataChannelLabels(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
+	g := testkit.StartGateway(t, openaitest.Serve)
 	directions := []webrtc.RTPTransceiverDirection{
 		webrtc.RTPTransceiverDirectionRecvonly, webrtc.RTPTransceiverDirectionSendrecv, webrtc.RTPTransceiverDirectionSendonly,
 	}
@@ -107,7 +108,7 @@ func TestDataChannelLabels(t *testing.T) {
 // session's instructions.
 func TestWebRTCFilterHidesInstructions(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithOpenAI)
+	g := testkit.StartGateway(t, openaitest.Serve)
 	allowed := strings.Fields(`input_audio_buffer.speech_started input_audio_buffer.speech_stopped output_audio_buffer.started
 		output_audio_buffer.stopped conversation.item.input_audio_transcription.completed conversation.item.added conversation.item.created
 		response.output_text.delta response.output_text.done response.output_audio_transcript.delta response.output_audio_transcript.done`)
@@ -134,7 +135,7 @@ func TestWebRTCFilterHidesInstructions(t *testing.T) {
 	p := dialPage(t, g, "?webrtcfilter=off", "x", testkit.PhoneOptions{})
 	p.awaitEvent("session.created")
 	p.HangUp()
-	resp, text := testkit.WhipRequest(t, http.MethodPost, g.HTTP+"/v1/realtime/calls?webrtcfilter=perhaps", testkit.BuildOffer(t),
+	resp, text := testkit.SendHTTP(t, http.MethodPost, g.HTTP+"/v1/realtime/calls?webrtcfilter=perhaps", testkit.BuildOffer(t),
 		"Content-Type", "application/sdp", "Authorization", "Bearer x")
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "webrtcfilter") {
 		t.Errorf("%s %s", resp.Status, text)

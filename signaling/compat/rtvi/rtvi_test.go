@@ -13,13 +13,14 @@ import (
 
 	"voxgate/internal/testkit"
 	"voxgate/signaling"
+	"voxgate/signaling/compat/rtvi/rtvitest"
 )
 
 // TestRTVIConversation holds a conversation by voice and by text, and makes the model call a function of the client.
 func TestRTVIConversation(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithRTVI)
-	c := testkit.DialRTVI(t, g, "", `{"config":`+testkit.WeatherTool+`}`)
+	g := testkit.StartGateway(t, rtvitest.Serve)
+	c := rtvitest.Dial(t, g, "", `{"config":`+testkit.WeatherTool+`}`)
 	ready := c.Messages()[0]
 	if string(ready.Payload) != `{"about":{"library":"voxgate"},"version":"2.1.0"}` {
 		t.Errorf("ready: %s", ready.Payload)
@@ -87,13 +88,13 @@ func TestRTVIConversation(t *testing.T) {
 		t.Errorf("%s", m.Connection)
 	}
 	testkit.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
-	if status, text := testkit.NewRTVI(t).PostOffer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {
+	if status, text := rtvitest.New(t).PostOffer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {
 		t.Errorf("an offer to what has ended: %d %s", status, text)
 	}
 }
 
 // expectOutput waits until these sentences, separated by bars, were played.
-func expectOutput(c *testkit.RTVI, want string) {
+func expectOutput(c *rtvitest.Client, want string) {
 	c.T.Helper()
 	said := ""
 	ok := testkit.PollUntil(testkit.Patience, func() bool {
@@ -119,8 +120,8 @@ func expectOutput(c *testkit.RTVI, want string) {
 // a secret.
 func TestClientReconnects(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithRTVI)
-	c := testkit.DialRTVI(t, l.Gateway, l.MintToken(`{"expiresIn":60}`), "")
+	l := testkit.StartLockedGateway(t, nil, rtvitest.Serve)
+	c := rtvitest.Dial(t, l.Gateway, l.MintToken(`{"expiresIn":60}`), "")
 	l.AdvanceClock(2 * time.Minute)
 	session := l.Host.Sessions()[0].ID
 	patch := func(id, candidates string) int {
@@ -144,7 +145,7 @@ func TestClientReconnects(t *testing.T) {
 		t.Errorf("another's candidates: %d", got)
 	}
 	c.Phone.DropNetwork()
-	next := testkit.NewRTVI(t)
+	next := rtvitest.New(t)
 	status, text := next.PostOffer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
@@ -162,7 +163,7 @@ func TestClientReconnects(t *testing.T) {
 // Rejections have the format that Pipecat's clients read.
 func TestRTVIRefusals(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithRTVI)
+	l := testkit.StartLockedGateway(t, nil, rtvitest.Serve)
 	token := l.MintToken(`{"once":false}`)
 	sdp := func(offer string) string {
 		return string(testkit.Must(json.Marshal(map[string]string{"sdp": offer, "type": "offer"})))
@@ -197,7 +198,7 @@ func TestRTVIRefusals(t *testing.T) {
 // consumed.
 func TestProxiedOfferForEndedCall(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithRTVI)
+	l := testkit.StartLockedGateway(t, nil, rtvitest.Serve)
 	token := l.MintToken(`{"once":true}`)
 	body := string(testkit.Must(json.Marshal(map[string]string{"sdp": testkit.BuildOffer(t), "type": "offer", "pc_id": "gone_other"})))
 	r, _ := http.NewRequest(http.MethodPost, l.HTTP+"/api/offer", strings.NewReader(body))
@@ -211,7 +212,7 @@ func TestProxiedOfferForEndedCall(t *testing.T) {
 	if resp.StatusCode != http.StatusNotFound || len(l.Host.Sessions()) != 0 {
 		t.Errorf("%s, %d conversations", resp.Status, len(l.Host.Sessions()))
 	}
-	if status, text := testkit.NewRTVI(t).PostOffer(l.Gateway, "/api/offer", token, ""); status != http.StatusOK {
+	if status, text := rtvitest.New(t).PostOffer(l.Gateway, "/api/offer", token, ""); status != http.StatusOK {
 		t.Errorf("the token after that: %d %s", status, text)
 	}
 }
@@ -219,7 +220,7 @@ func TestProxiedOfferForEndedCall(t *testing.T) {
 // Data that a client sends to /start is available at its offer.
 func TestStartCreatesSession(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithRTVI)
+	g := testkit.StartGateway(t, rtvitest.Serve)
 	resp := testkit.PostAs(t, g.HTTP+"/start", "", "application/json", strings.NewReader(`{"body":{"config":`+testkit.WeatherTool+`}}`))
 	var started struct {
 		SessionID string
@@ -228,7 +229,7 @@ func TestStartCreatesSession(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&started); err != nil || started.IceConfig.IceServers == nil {
 		t.Fatalf("%+v: %v", started, err)
 	}
-	c := testkit.NewRTVI(t)
+	c := rtvitest.New(t)
 	if status, text := c.PostOffer(g, "/sessions/"+started.SessionID+"/api/offer", "", `,"request_data":{}`); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}

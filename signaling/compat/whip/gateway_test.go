@@ -9,13 +9,14 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
+	"voxgate/signaling/compat/whip/whiptest"
 )
 
 // TestWHIPConversation holds a conversation with an agent, trickles candidates, restarts ICE, and ends the call.
 func TestWHIPConversation(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithWHIP)
-	c := testkit.DialWHIP(t, g, "desk")
+	g := testkit.StartGateway(t, whiptest.Serve)
+	c := whiptest.Dial(t, g, "desk")
 	if resp, _ := c.PatchCandidates(c.Etag); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("candidates: %s", resp.Status)
 	}
@@ -29,7 +30,7 @@ func TestWHIPConversation(t *testing.T) {
 		t.Errorf("no ETag: %s", resp.Status)
 	}
 	other := strings.Replace(c.ICEFragment(), "a=ice-ufrag:", "a=ice-ufrag:x", 1)
-	resp, _ := testkit.WhipRequest(t, http.MethodPatch, c.Session, other, "Content-Type", "application/trickle-ice-sdpfrag")
+	resp, _ := testkit.SendHTTP(t, http.MethodPatch, c.Session, other, "Content-Type", "application/trickle-ice-sdpfrag")
 	if resp.StatusCode != http.StatusPreconditionRequired {
 		t.Errorf("a restart without an ETag: %s", resp.Status)
 	}
@@ -74,10 +75,10 @@ func TestWHIPConversation(t *testing.T) {
 		return testkit.ToneShare(voice[len(voice)-24000/4:], 660) > 0.5 // the newest quarter of a second
 	})
 
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end: %s", resp.Status)
 	}
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end again: %s", resp.Status)
 	}
 	if resp, _ := c.PatchCandidates("*"); resp.StatusCode != http.StatusNotFound {
@@ -89,10 +90,10 @@ func TestWHIPConversation(t *testing.T) {
 // TestWHEPListener has encoders that only send, as in RFC 9725, and other clients that listen to the agent.
 func TestWHEPListener(t *testing.T) {
 	t.Parallel()
-	g := testkit.StartGateway(t, testkit.WithWHIP)
+	g := testkit.StartGateway(t, whiptest.Serve)
 	sends := testkit.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
 	takes := testkit.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionRecvonly}
-	encoder := testkit.DialHTTP(t, g, "/whip/eager", "", sends, "recvonly")
+	encoder := whiptest.DialPath(t, g, "/whip/eager", "", sends, "recvonly")
 	encoder.AwaitConnected()
 	turns := func(n int) {
 		t.Helper()
@@ -103,7 +104,7 @@ func TestWHEPListener(t *testing.T) {
 
 	session := strings.TrimPrefix(encoder.Session, g.HTTP+"/whip/eager/")
 	at := "/whep/eager?session=" + session
-	listener := testkit.DialHTTP(t, g, at, "", takes, "sendonly")
+	listener := whiptest.DialPath(t, g, at, "", takes, "sendonly")
 	if resp, _ := listener.PatchCandidates(listener.Etag); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("candidates: %s", resp.Status)
 	}
@@ -116,18 +117,18 @@ func TestWHEPListener(t *testing.T) {
 		return testkit.ToneShare(voice[max(0, len(voice)-24000/4):], 660) > 0.5
 	})
 
-	next := testkit.DialHTTP(t, g, at, "", takes, "sendonly") // replaces it
+	next := whiptest.DialPath(t, g, at, "", takes, "sendonly") // replaces it
 	next.AwaitConnected()
 	if resp, _ := listener.PatchCandidates(listener.Etag); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("candidates of the one before: %s", resp.Status)
 	}
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, listener.Session, ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, listener.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of the one before: %s", resp.Status)
 	}
 	turns(3)
 	encoder.Talk <- testkit.MakeSentence(440, time.Second, 48000)
 	next.VoiceLevel(440)
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, next.Session, ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, next.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of the listener: %s", resp.Status)
 	}
 	testkit.Eventually(t, "its end", func() bool { return next.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
@@ -141,19 +142,19 @@ func TestWHEPListener(t *testing.T) {
 		{"/whep/desk?session=" + session, "", http.StatusNotFound},
 		{"/whep/eager", "", http.StatusNotFound},
 	} {
-		resp, text := testkit.WhipRequest(t, http.MethodPost, g.HTTP+test.path, test.offer, "Content-Type", "application/sdp")
+		resp, text := testkit.SendHTTP(t, http.MethodPost, g.HTTP+test.path, test.offer, "Content-Type", "application/sdp")
 		if resp.StatusCode != test.status {
 			t.Errorf("%s: %s %s", test.path, resp.Status, text)
 		}
 	}
 	encoder.HangUp()
 	testkit.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
-	if resp, _ := testkit.WhipRequest(t, http.MethodDelete, encoder.Session, ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, encoder.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of what has just ended: %s", resp.Status)
 	}
 
-	both := testkit.DialWHIP(t, g, "desk")
-	resp, _ := testkit.WhipRequest(t, http.MethodPost, strings.Replace(both.Session, "/whip/desk/", "/whep/desk?session=", 1),
+	both := whiptest.Dial(t, g, "desk")
+	resp, _ := testkit.SendHTTP(t, http.MethodPost, strings.Replace(both.Session, "/whip/desk/", "/whep/desk?session=", 1),
 		strings.ReplaceAll(testkit.BuildOffer(t), "a=sendrecv", "a=recvonly"), "Content-Type", "application/sdp")
 	if resp.StatusCode != http.StatusConflict {
 		t.Errorf("beside an encoder that hears: %s", resp.Status)
@@ -163,7 +164,7 @@ func TestWHEPListener(t *testing.T) {
 // TestWHIPGreeting checks that the agent speaks first.
 func TestWHIPGreeting(t *testing.T) {
 	t.Parallel()
-	c := testkit.DialWHIP(t, testkit.StartGateway(t, testkit.WithWHIP), "eager")
+	c := whiptest.Dial(t, testkit.StartGateway(t, whiptest.Serve), "eager")
 	c.AwaitConnected()
 	testkit.Eventually(t, "the greeting", func() bool { return len(testkit.TrimSilence(c.ReceivedVoice())) > 4800 })
 }
@@ -171,7 +172,7 @@ func TestWHIPGreeting(t *testing.T) {
 // TestWHIPRefusals checks that each invalid request gets the answer of RFC 9725.
 func TestWHIPRefusals(t *testing.T) {
 	t.Parallel()
-	l := testkit.StartLockedGateway(t, nil, testkit.WithWHIP)
+	l := testkit.StartLockedGateway(t, nil, whiptest.Serve)
 	token := "Bearer " + l.MintToken(`{"once":false}`)
 	oneWay := strings.Replace(testkit.BuildOffer(t), "a=sendrecv", "a=recvonly", 1)
 	for _, test := range []struct {
@@ -190,7 +191,7 @@ func TestWHIPRefusals(t *testing.T) {
 		{http.MethodPatch, "/whip/desk/none", token, "application/trickle-ice-sdpfrag", "", http.StatusNotFound},
 		{http.MethodDelete, "/whip/desk/none", token, "", "", http.StatusNotFound},
 	} {
-		resp, text := testkit.WhipRequest(
+		resp, text := testkit.SendHTTP(
 			t,
 			test.method,
 			l.HTTP+test.path,

@@ -18,7 +18,7 @@ const setup = `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"r
 // Conformance holds the clients of the Live API.
 var Conformance = testkit.Conformance{
 	Name:         "live",
-	Serve:        func(t *testing.T) testkit.Option { return testkit.WithLive(t, emulator.Scenario{}, nil) },
+	Serve:        func(t *testing.T) testkit.Option { return Serve(t, emulator.Scenario{}, nil) },
 	Talkers:      map[string]testkit.Talker{"live": {Begin: talk}},
 	SoundClients: map[string]testkit.SoundClient{"live": {Begin: beginSound}},
 	FillQueues:   map[string]func(*testing.T, *testkit.Gateway) func(){"live": fillQueues},
@@ -36,7 +36,7 @@ var Conformance = testkit.Conformance{
 
 // dial begins a conversation with a token.
 func dial(t *testing.T, l *testkit.LockedGateway, token string) *testkit.Client {
-	c := testkit.DialLive(t, l.Gateway, "?key="+token, nil)
+	c := Dial(t, l.Gateway, "?key="+token, nil)
 	c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 	c.AwaitEvent("setupComplete")
 	return c
@@ -63,7 +63,7 @@ func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.So
 }
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c := testkit.DialLive(t, g, "", nil)
+	c := Dial(t, g, "", nil)
 	testkit.SendBurst(c, setup, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`)
 	c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"Are you there?"}}`))
 	c.AwaitMatch(0, "the end of an answer", func(m testkit.Message) bool { return strings.Contains(string(m.Payload), "turnComplete") })
@@ -78,7 +78,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}`, setup,
 	) {
 		cases++
-		c := testkit.DialLive(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + token}})
+		c := Dial(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + token}})
 		c.SendFrame(websocket.TextMessage, []byte(setup))
 		c.AwaitEvent("setupComplete")
 		for _, text := range []string{bad, `{"nonsense":1}`} { // which ends what has survived, if there is anything left to write to
@@ -91,7 +91,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 
 func flood(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-		c := testkit.DialLive(t, g, "", nil)
+		c := Dial(t, g, "", nil)
 		c.SendFrame(websocket.TextMessage, []byte(setup))
 		c.AwaitEvent("setupComplete")
 		return testkit.NewSocketFlooder(c, messages...)

@@ -22,7 +22,7 @@ const ManualSession = `{"type":"realtime","audio":{"input":{"turn_detection":nul
 // Conformance holds the clients of the Realtime API.
 var Conformance = testkit.Conformance{
 	Name:    "openai",
-	Serve:   func(*testing.T) testkit.Option { return testkit.WithOpenAI },
+	Serve:   func(*testing.T) testkit.Option { return Serve },
 	Talkers: map[string]testkit.Talker{"openai": {Begin: talk}, "openai calls": {Begin: talkByWebRTC}},
 	SoundClients: map[string]testkit.SoundClient{
 		"openai": {Begin: beginSound(`{"type":"realtime"}`, `{"type":"input_audio_buffer.commit"}`)},
@@ -50,8 +50,8 @@ var Conformance = testkit.Conformance{
 }
 
 // dial opens a WebSocket with a token.
-func dial(t *testing.T, l *testkit.LockedGateway, token string) *testkit.Realtime {
-	return testkit.DialRealtime(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
+func dial(t *testing.T, l *testkit.LockedGateway, token string) *Client {
+	return Dial(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
 }
 
 func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
@@ -61,7 +61,7 @@ func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker 
 }
 
 func talkByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
-	c, p, _ := testkit.DialCall(t, l.Gateway, token, nil)
+	c, p, _ := DialCall(t, l.Gateway, token, nil)
 	c.ConfigureSession(`{"type":"realtime"}`)
 	s := testkit.NewPhoneSpeaker(p)
 	long := fmt.Sprintf(textItem, strings.Repeat("word ", 8000))
@@ -95,20 +95,20 @@ func beginSound(session string, ends ...string) func(*testing.T, *testkit.Locked
 
 func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	const path = "/v1/realtime/calls"
-	resp, text := testkit.WhipRequest(
+	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+path, offer, "Content-Type", "application/sdp", "Authorization", "Bearer x",
 	)
 	if resp.StatusCode >= http.StatusInternalServerError {
 		t.Errorf("%s: %s", resp.Status, text)
 	}
 	if at := resp.Header.Get("Location"); at != "" {
-		testkit.WhipRequest(t, http.MethodPost, g.HTTP+at+"/hangup", "", "Authorization", "Bearer x")
+		testkit.SendHTTP(t, http.MethodPost, g.HTTP+at+"/hangup", "", "Authorization", "Bearer x")
 	}
 	return text, resp.StatusCode < 300
 }
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
+	c := Dial(t, g, "?model=gpt-realtime", nil)
 	testkit.SendBurst(c.Client, `{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`,
 		`{"type":"input_audio_buffer.append","audio":"AAA="}`)
 	c.AskText("Are you there?")
@@ -117,7 +117,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 }
 
 func fillQueuesByWebRTC(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+	c, p, _ := DialCall(t, g, "", FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 	c.AwaitEvent("session.created")
 	for range testkit.MoreThanAnyQueue / 4 { // 50 a second are read
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
@@ -152,14 +152,14 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 
 func flood(events ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-		c := testkit.DialRealtime(t, g, "?model=gpt-realtime", nil)
+		c := Dial(t, g, "?model=gpt-realtime", nil)
 		c.AwaitEvent("session.created")
 		return testkit.NewSocketFlooder(c.Client, events...)
 	}
 }
 
 func floodChannel(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-	c, p, _ := testkit.DialCall(t, g, "", testkit.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+	c, p, _ := DialCall(t, g, "", FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 	c.AwaitEvent("session.created")
 	event := `{"type":"nonsense","event_id":"` + strings.Repeat("A", 60<<10) + `"}`
 	tick := time.NewTicker(time.Millisecond) // its buffer has no bound

@@ -15,7 +15,7 @@ import (
 // Conformance holds the clients of RTVI.
 var Conformance = testkit.Conformance{
 	Name:         "rtvi",
-	Serve:        func(*testing.T) testkit.Option { return testkit.WithRTVI },
+	Serve:        func(*testing.T) testkit.Option { return Serve },
 	Talkers:      map[string]testkit.Talker{"rtvi": {Begin: talk}},
 	SoundClients: map[string]testkit.SoundClient{"rtvi": {Begin: beginSound, ByWebRTC: true, NoRelease: true}},
 	AnswerOffer:  answerOffer, NeedsAudio: true,
@@ -27,7 +27,7 @@ var Conformance = testkit.Conformance{
 }
 
 func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
-	c := testkit.DialRTVI(t, l.Gateway, token, "")
+	c := Dial(t, l.Gateway, token, "")
 	s := testkit.NewPhoneSpeaker(c.Phone)
 	ended := s.AwaitEnd
 	s.Conn, s.More, s.AwaitEnd = c.Client, func() { c.SendText("More.") }, func(code int) {
@@ -43,7 +43,7 @@ func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker 
 }
 
 func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
-	c := testkit.DialRTVIWith(t, l.Gateway, token, "", testkit.PhoneOptions{Dtx: true})
+	c := DialWith(t, l.Gateway, token, "", testkit.PhoneOptions{Dtx: true})
 	return testkit.SoundCall{
 		Client: c.Client, Rate: 48000, Phone: c.Phone,
 		HasVoice: func(m testkit.Message) bool { return m.Type == "bot-started-speaking" },
@@ -52,7 +52,7 @@ func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.So
 
 func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	body := string(testkit.Must(json.Marshal(map[string]string{"sdp": offer, "type": "offer"})))
-	resp, text := testkit.WhipRequest(
+	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+"/api/offer", body, "Content-Type", "application/json", "Authorization", "Bearer x",
 	)
 	if resp.StatusCode >= http.StatusInternalServerError {
@@ -69,7 +69,7 @@ func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, i
 }
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c := testkit.DialRTVI(t, g, "", "")
+	c := Dial(t, g, "", "")
 	for range testkit.MoreThanAnyQueue / 4 { // 50 a second are read
 		c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 	}
@@ -80,17 +80,17 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 
 // controlCall sends candidates: the id of the call is the secret.
 func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
-	c := testkit.DialRTVI(t, l.Gateway, token, "")
+	c := Dial(t, l.Gateway, token, "")
 	return func(token string) bool {
 		body := fmt.Sprintf(`{"pc_id":%q}`, c.ID)
-		resp, _ := testkit.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", body, "Authorization", "Bearer "+token)
+		resp, _ := testkit.SendHTTP(t, http.MethodPatch, l.HTTP+"/api/offer", body, "Authorization", "Bearer "+token)
 		return resp.StatusCode == http.StatusOK
 	}
 }
 
 // sendMalformed sends messages in a conversation, which goes on.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
-	c := testkit.DialRTVI(t, l.Gateway, token, "")
+	c := Dial(t, l.Gateway, token, "")
 	for _, bad := range testkit.SampleMalformed(2,
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"a","options":{"run_immediately":false,"audio_response":true}}}`,
 		`{"label":"rtvi-ai","type":"append-to-context","id":"1","data":{"role":"user","content":"a","run_immediately":false}}`,
@@ -109,7 +109,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 }
 
 func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-	c := testkit.DialRTVI(t, g, "", "")
+	c := Dial(t, g, "", "")
 	messages := []string{
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"Tell me.","options":{"run_immediately":true}}}`,
 		`{"label":"rtvi-ai","type":"nonsense","id":"2","data":[` + testkit.RepeatJSON(10000, `[]`) + `]}`, `{`,

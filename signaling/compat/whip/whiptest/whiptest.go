@@ -14,7 +14,7 @@ import (
 // Conformance holds the clients of WHIP.
 var Conformance = testkit.Conformance{
 	Name:        "whip",
-	Serve:       func(*testing.T) testkit.Option { return testkit.WithWHIP },
+	Serve:       func(*testing.T) testkit.Option { return Serve },
 	Talkers:     map[string]testkit.Talker{"whip": {Begin: talk, SoundOnly: true}},
 	AnswerOffer: answerOffer, NeedsAudio: true,
 	FillQueues:  map[string]func(*testing.T, *testkit.Gateway) func(){"whip": fillQueues},
@@ -24,26 +24,26 @@ var Conformance = testkit.Conformance{
 }
 
 func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
-	c := testkit.DialWHIPAs(t, l.Gateway, "desk", token)
+	c := DialAs(t, l.Gateway, "desk", token)
 	c.AwaitConnected()
 	return testkit.NewPhoneSpeaker(c.Phone)
 }
 
 func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
-	resp, text := testkit.WhipRequest(
+	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+"/whip/desk", offer, "Content-Type", "application/sdp", "Authorization", "Bearer x",
 	)
 	if resp.StatusCode >= http.StatusInternalServerError {
 		t.Errorf("%s: %s", resp.Status, text)
 	}
 	if at := resp.Header.Get("Location"); at != "" {
-		testkit.WhipRequest(t, http.MethodDelete, g.HTTP+at, "")
+		testkit.SendHTTP(t, http.MethodDelete, g.HTTP+at, "")
 	}
 	return text, resp.StatusCode < 300
 }
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
-	c := testkit.DialWHIP(t, g, "desk")
+	c := Dial(t, g, "desk")
 	c.AwaitConnected()
 	var asking sync.WaitGroup
 	for range 40 {
@@ -58,30 +58,30 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	}
 	asking.Wait()
 	return func() {
-		testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+		testkit.SendHTTP(t, http.MethodDelete, c.Session, "")
 		c.HangUp()
 	}
 }
 
 // controlCall sends a PATCH of an unknown type: the address of the call is the secret.
 func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
-	c := testkit.DialWHIPAs(t, l.Gateway, "desk", token)
+	c := DialAs(t, l.Gateway, "desk", token)
 	return func(token string) bool {
-		resp, _ := testkit.WhipRequest(t, http.MethodPatch, c.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
+		resp, _ := testkit.SendHTTP(t, http.MethodPatch, c.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
 		return resp.StatusCode == http.StatusUnsupportedMediaType
 	}
 }
 
 func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-	c := testkit.DialWHIP(t, g, "desk")
+	c := Dial(t, g, "desk")
 	c.AwaitConnected()
 	fragment := c.ICEFragment()
 	return testkit.Flooder{Send: func(n int) bool {
 		f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
-		testkit.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+		testkit.SendHTTP(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
 		return true
 	}, End: func() {
-		testkit.WhipRequest(t, http.MethodDelete, c.Session, "")
+		testkit.SendHTTP(t, http.MethodDelete, c.Session, "")
 		c.HangUp()
 	}}
 }

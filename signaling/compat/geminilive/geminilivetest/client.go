@@ -1,0 +1,62 @@
+package geminilivetest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/compat/geminilive"
+	"voxgate/signaling/rtc"
+	"voxgate/store"
+
+	"github.com/gorilla/websocket"
+)
+
+// Path is the path at which Google's SDKs expect the Live API.
+const Path = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+
+// Serve adds the endpoint for Google's own clients, with a model that follows a scenario.
+func Serve(t testing.TB, scenario emulator.Scenario, seen *testkit.SeenByModel) testkit.Option {
+	t.Helper()
+	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}
+	if seen != nil {
+		o.Observe = seen.Record
+	}
+	model := emulator.New(o)
+	up := httptest.NewServer(model)
+	t.Cleanup(func() {
+		model.Close()
+		up.Close()
+	})
+	return func(d *testkit.Endpoints, ho *bridge.Options) {
+		ho.Client = &api.Client{BaseURL: up.URL}
+		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+			door := geminilive.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
+			return door.Endpoints()
+		})
+	}
+}
+
+// Dial opens a plain WebSocket of the Live API. Every message is JSON in a binary frame, as Google sends it.
+func Dial(t testing.TB, g *testkit.Gateway, query string, header http.Header) *testkit.Client {
+	t.Helper()
+	return testkit.DialProtocol(t, g.URL+"/"+Path+query, header, func(kind int, raw []byte) testkit.Message {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil || kind != websocket.BinaryMessage {
+			t.Errorf("kind %d: %s", kind, raw)
+		}
+		for _, name := range []string{"setupComplete", "sessionResumptionUpdate", "serverContent", "toolCall"} {
+			if fields[name] != nil {
+				return testkit.Message{Type: name, Payload: fields[name]}
+			}
+		}
+		return testkit.Message{}
+	})
+}
