@@ -28,7 +28,7 @@ const VoiceRate = wire.OutputRate
 // Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
 	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
-	// for its goroutines. It calls s.AttachOutput with the output for the voice, which waits until s.HoldVoice(false).
+	// for its goroutines. It calls s.AttachOutput with the output for the voice. The voice waits until s.HoldVoice(false).
 	// When ctx is done, context.Cause gives the reason: [ErrReplaced], or the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 

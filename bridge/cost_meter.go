@@ -195,7 +195,7 @@ func (p *costMeter) takeUnaccounted() Cost {
 	return cost
 }
 
-// close accounts for an unfinished answer.
+// close records the cost of an unfinished answer, and ends the account's session.
 func (p *costMeter) close() {
 	p.account.RecordCost(p.takeUnaccounted(), Cost{})
 	p.account.End()

@@ -141,7 +141,7 @@ func (s *Session) Greet() error {
 	return s.Do(Prompt{Instruction: s.request.GreetingPrompt})
 }
 
-// EndpointState returns [SessionRequest.EndpointState] of the caller that opened the conversation.
+// EndpointState returns what the endpoint that opened the conversation keeps in [SessionRequest.EndpointState].
 func (s *Session) EndpointState() any { return s.request.EndpointState }
 
 // Done is closed when the conversation has ended; Err then returns the reason.
@@ -263,12 +263,11 @@ func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts the model, with by as the
-// cause.
-func (s *Session) expectTextReply(by Cause) {
+// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts the model for this cause.
+func (s *Session) expectTextReply(cause Cause) {
 	s.status.setApology(false)
 	s.output.recordQuestion(time.Now())
-	s.output.prompts.addPrompt(by)
+	s.output.prompts.addPrompt(cause)
 	s.keeper.ExpectReply(upstream.ForText)
 }
 

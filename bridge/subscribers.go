@@ -36,7 +36,7 @@ type watcher struct{ notify func(Event) }
 // notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
 func (a *subscribers) notify(b EventBody) { a.answer(nil, b) }
 
-// answer is notify for an event that answers a command with this ReplyTo. A replayed event does not have it.
+// answer sends an event that answers a command. replyTo is the command's ReplyTo, which a replayed event no longer has.
 func (a *subscribers) answer(replyTo any, b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

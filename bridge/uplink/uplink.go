@@ -484,9 +484,9 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	return it, 0, true
 }
 
-// QueueReplay queues everything sent but not answered ahead of all else, after its connection was lost. fresh: the new
-// session knows nothing of the conversation. It returns how much speech is replayed, how much was too old, and whether
-// the session already has the beginning of it (partial).
+// QueueReplay is called after the connection was lost. It queues the input that was sent and has no answer, before all
+// other input. fresh means that the new session knows nothing of the conversation. It returns how much speech is
+// replayed, how much was too old, and whether the session already has the beginning of it (partial).
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -131,7 +131,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 		return
 	}
 	k.Notify(ctx, Message{m})
-	// Version 3.8 sends handles without a request.
+	// The option is checked because gemini-3.8-live sends handles even if the setup does not ask for them.
 	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.isHandleReused() {
 		k.acceptHandle(ctx, h)
 	}

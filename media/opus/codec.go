@@ -10,7 +10,7 @@ type Codec struct{ Decoder DecoderChoice }
 // ClockRate implements [media.Codec]: RFC 7587, section 4.1, at any sampling rate.
 func (Codec) ClockRate() int { return 48000 }
 
-// DecodedRate implements [media.Codec]: the decoders support all of these rates directly.
+// DecodedRate implements [media.Codec]. Opus decoders produce 48, 24, 16 or 12 kHz without a resampler.
 func (Codec) DecodedRate(limit int) int {
 	for _, rate := range []int{48000, 24000, 16000, 12000} {
 		if rate <= limit {

@@ -36,7 +36,7 @@ const (
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets bounds the cost of keeping tiny packets; maxBytes fill 900 packets.
+	// maxPackets bounds the cost of keeping tiny packets. Packets of the usual size reach maxBytes at 900.
 	maxPackets = 2048
 
 	// minSide is the smallest picture: some senders fill a pause with 2x2 pixels.

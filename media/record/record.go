@@ -279,7 +279,7 @@ func (r *Recording) setError(err error) {
 	}
 }
 
-// finish writes the rest. The file ends with the conversation.
+// finish writes the queued audio, and silence up to the end of the conversation.
 func (r *Recording) finish() {
 	for {
 		select {

@@ -17,8 +17,8 @@ const (
 	// endOfTurn is the part of a pause that always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
 	// detected by the silence after it, and a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the delay from the last packet to the silence of endOfTurn if the sink is ahead. It exceeds jitterSlack, or
-	// every late packet would put the sink further ahead.
+	// aheadWait is the time after the last packet at which silence is inserted (endOfTurn), if the sink has got more sound
+	// than time has passed. It exceeds jitterSlack: otherwise each late packet would insert more.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64

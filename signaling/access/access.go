@@ -216,8 +216,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize is [Client.Admit] for an endpoint that knows the agent: it also selects the agent that the client names in
-// Origin.Agent, or that the grant requires.
+// Authorize does what [Client.Admit] does, and then sets the agent: the one that the grant requires, else the one that the
+// client names in Origin.Agent.
 func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := v.Admit(open, token); err != nil {
 		return err

@@ -287,8 +287,9 @@ func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(br
 	}, nil
 }
 
-// reserveBudget reserves the same amount in each budget of a unit: as much as the tightest has left, at most what was
-// requested. It reserves here first, which other calls of this gateway see at once, and then with the other gateways.
+// reserveBudget reserves the same amount in all budgets of tokens, and the same in all budgets of money: as much as the
+// tightest has left, at most what was requested. It reserves in this gateway first, so that its other calls see it at
+// once, and then in the store for the other gateways.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })

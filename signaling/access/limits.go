@@ -91,7 +91,7 @@ const (
 	resources
 )
 
-// unit is the unit of a budget.
+// unit says what a budget counts: tokens or money.
 type unit int
 
 const (

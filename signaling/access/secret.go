@@ -14,8 +14,8 @@ import (
 const (
 	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares divides both limits. One key may use one part: a secret may be valid for 20 hours, and other keys
-	// mint, too.
+	// secretShares is the number of equal shares of both limits. Each key gets one share, so that a key whose secrets
+	// live for 20 hours leaves room for the others.
 	secretShares = 4
 )
 
@@ -53,17 +53,17 @@ func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	return json.Unmarshal(raw, bound)
 }
 
-// Bind stores the data of a secret for the time life, and counts it in the quota of its minter. It blocks as long as
-// the store does.
-func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
+// Bind stores the data of a secret for its lifetime, and counts it in the quota of its minter. It blocks as long as the
+// store does.
+func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, lifetime time.Duration) error {
 	raw, err := json.Marshal(bound)
 	if err != nil {
 		return err
 	}
-	if retry := s.reserve(minter.share, secret, len(raw), life); retry > 0 {
+	if retry := s.reserve(minter.share, secret, len(raw), lifetime); retry > 0 {
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are valid at this time.", Retry: retry}
 	}
-	if _, err := s.Store.CompareAndSwap(ctx, secretKey(secret), 0, 1, raw, life); err != nil {
+	if _, err := s.Store.CompareAndSwap(ctx, secretKey(secret), 0, 1, raw, lifetime); err != nil {
 		s.mu.Lock()
 		delete(s.issued, secret)
 		s.mu.Unlock()

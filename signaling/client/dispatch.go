@@ -115,8 +115,8 @@ func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 	return nil
 }
 
-// deadMicrophone is the time without packets after which a WebRTC microphone counts as dead. It is more than twice the
-// longest gap of a microphone that does not send silence (Opus DTX: 400 ms).
+// deadMicrophone is the time without packets after which a WebRTC microphone counts as dead. With Opus DTX a silent
+// microphone sends a packet every 400 ms.
 const deadMicrophone = time.Second
 
 // onAudio accepts audio from the socket, unless WebRTC already carries it. A client that gives up WebRTC shows that by

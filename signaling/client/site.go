@@ -50,9 +50,9 @@ type Status struct {
 	Models  []string `json:"models"`  // models that the backend has, the default first
 }
 
-// Handler serves a site, status at /status, and library, a [BuildPackage] or nil, at /voxgate.tgz. Pages load their scripts and
-// styles from /v/VERSION/, where browsers may cache them permanently; all other files are revalidated (RFC 9110,
-// section 13). Pages of other origins may import the scripts.
+// Handler serves the pages of the site, the status at /status, and the npm package at /voxgate.tgz: library is that of
+// [BuildPackage], or nil. Pages load their scripts and styles from /v/VERSION/, where browsers may cache them permanently;
+// all other files are revalidated (RFC 9110, section 13). Pages of other origins may import the scripts.
 func (s *Site) Handler(status Status, library []byte) http.Handler {
 	site := s.withBackend(status.Backend)
 	if library != nil {

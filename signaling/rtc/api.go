@@ -51,8 +51,8 @@ const (
 	tcpWriteBuffer = 256 << 10
 )
 
-// Options configure the network of WebRTC. At a loopback address, or with Loopback, clients on this machine are
-// accepted as well. Otherwise nothing is sent to loopback addresses in a client's candidates.
+// Options configure the network of WebRTC. Clients on this machine are accepted if UDPAddr is a loopback address or
+// Loopback is set. Otherwise candidates with loopback addresses are ignored.
 type Options struct {
 	UDPAddr   string // one UDP port for all peers, "host:port"; empty disables UDP
 	Loopback  bool

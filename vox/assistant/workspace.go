@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxWorkspace limits how many bytes of apps a workspace keeps, and maxKept how many app versions, and how many projects. If a limit
-	// is exceeded, the oldest are removed.
+	// maxWorkspace limits the apps of a workspace, in bytes. maxKept limits the number of its app versions, and the number
+	// of its projects. If a limit is exceeded, the oldest are removed.
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
 

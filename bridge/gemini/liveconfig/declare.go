@@ -419,8 +419,8 @@ func (p *parser) fitSchema(translated map[string]any, at string) (object map[str
 	return object, places, checkSchema(object, at)
 }
 
-// splitTools removes tools that the model does not support from a fitted setup, and moves functions to a tool of their own: search
-// and functions in one tool end the session with 1011.
+// splitTools removes tools that the model does not support, and moves functions to a tool of their own: search and
+// functions in one tool end the session with 1011.
 func (p *parser) splitTools(setup map[string]any) {
 	list, given := setup["tools"].([]any)
 	if !given {

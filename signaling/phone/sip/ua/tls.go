@@ -21,7 +21,7 @@ func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls.ca: %w", err)
 		}
-		// The standard check would use the authorities loaded at the start.
+		// The standard check is replaced, because it would keep using the authorities that were loaded at the start.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
 			return verifyServer(s, authorities.Current(), serverAddresses(trunks))
