@@ -21,7 +21,7 @@ build: build-deps
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway
 
 check: build-deps static ## the short loop: formatting, vet, staticcheck, the short Go tests, and the types of the scripts if npm has run
-	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=6 $(LONG) ./... # most of them wait for sound
+	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=12 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
 test: lint ## what a change must pass: every Go test, and each feature of the pages in Chromium
