@@ -177,6 +177,7 @@ var arrows = map[string][]string{
 	"media/opus/libopus":          {},
 	"media/picture":               {},
 	"media/playout":               {"media"},
+	"media/prosody":               {},
 	"media/record":                {"media", "media/opus/libopus"},
 	"media/rtpaudio":              {"media"},
 	"media/silero":                {},

@@ -1,0 +1,186 @@
+// Package prosody judges by the sound of a voice whether a person who pauses has finished: by pitch, loudness, and the lengthening of the
+// last syllable. It knows no words. Its model is a logistic regression, whose coefficients `lab turns train` makes from recordings.
+//
+// Measured by `make bench-turns` with voices in five languages that the model was not made from, told of an end after 0.3 s at a
+// probability of at least 0.8, after 0.7 s at one of at least 0.3, else after 1.6 s. Shares of inner pauses that end a turn, in mid-phrase,
+// after unfinished prompts, in a meeting: 16, 37 and 38 %, against 92, 92 and 46 % with a fixed silence of 500 ms. The end is told after
+// 0.69 s (median) and 1.60 s (95 %), against 0.49 and 0.51 s. Areas under the curve are 0.87, 0.73 and 0.44: on the 24 pauses of the
+// meeting, the only spontaneous speech, the model does not beat chance, and the longer silences alone help.
+package prosody
+
+import (
+	"math"
+	"slices"
+	"sync"
+)
+
+const (
+	// Rate is the sample rate of the input in Hz.
+	Rate = 16000
+
+	frameLength = Rate / 100 // 10 ms
+	maxFrames   = 400        // of 4 s
+	// Pitch is searched from 60 to 400 Hz, at a fourth of the rate.
+	pitchStep = 4
+	pitchRate = Rate / pitchStep
+	minLag    = pitchRate / 400
+	maxLag    = pitchRate / 60
+	pitchSpan = 96 // samples that are compared: 24 ms
+	// leastClarity is the normalized autocorrelation from which on a frame is voiced.
+	leastClarity = 0.6
+	// speechRange is the range of levels that count as speech, in dB below the loudest frames.
+	speechRange = 25
+)
+
+// Predict returns the probability that the person has finished speaking. pcm ends about 200 ms after the last sound of the voice; only its
+// last 4 s count. Ask once a pause: the model was made from pauses of this length. It takes about 0.6 ms and does not allocate. It may be
+// called concurrently.
+func Predict(pcm []int16) float32 {
+	features := Features(pcm)
+	sum := float64(bias)
+	for i, f := range features {
+		sum += float64(weights[i] * f)
+	}
+	return float32(1 / (1 + math.Exp(-sum)))
+}
+
+// Features returns the input of the model, or zeros if pcm has no speech in it.
+func Features(pcm []int16) [FeatureCount]float32 {
+	a := analyses.Get().(*analysis)
+	defer analyses.Put(a)
+	a.load(pcm)
+	return a.features()
+}
+
+var analyses = sync.Pool{New: func() any { return new(analysis) }}
+
+// analysis holds the contours of one call, in frames of 10 ms.
+type analysis struct {
+	frames   int
+	level    [maxFrames]float32 // dB
+	treble   [maxFrames]float32 // dB of the difference between samples, relative to level
+	pitch    [maxFrames]float32 // semitones over 60 Hz, or 0 in a frame without a voice
+	clarity  [maxFrames]float32
+	sorted   [maxFrames]float32
+	reduced  [maxFrames * frameLength / pitchStep]float32
+	isSpeech [maxFrames]bool
+	first    int // first and last frame of speech
+	last     int
+}
+
+// load computes the contours. In silence a.last is -1.
+func (a *analysis) load(pcm []int16) {
+	pcm = pcm[max(0, len(pcm)-maxFrames*frameLength):]
+	pcm = pcm[len(pcm)%frameLength:]
+	a.frames = len(pcm) / frameLength
+	for i := range a.frames {
+		var power, change float32
+		previous := float32(0)
+		for k, s := range pcm[i*frameLength : (i+1)*frameLength] {
+			x := float32(s)
+			power += x * x
+			if k > 0 {
+				change += (x - previous) * (x - previous)
+			}
+			previous = x
+		}
+		a.level[i] = decibels(power/frameLength + 1)
+		a.treble[i] = decibels(change/frameLength+1) - a.level[i]
+	}
+	for i := range len(pcm) / pitchStep {
+		part := pcm[i*pitchStep:][:pitchStep]
+		a.reduced[i] = float32(int(part[0])+int(part[1])+int(part[2])+int(part[3])) / pitchStep
+	}
+	a.findSpeech()
+	a.findPitch(len(pcm) / pitchStep)
+}
+
+func decibels(power float32) float32 { return 10 * float32(math.Log10(float64(power))) }
+
+func (a *analysis) findSpeech() {
+	a.first, a.last = 0, -1
+	if a.frames == 0 {
+		return
+	}
+	threshold := max(20, a.percentile(a.level[:a.frames], 0.95)-speechRange)
+	for i := range a.frames {
+		a.isSpeech[i] = a.level[i] > threshold
+		if a.isSpeech[i] {
+			if a.last < 0 {
+				a.first = i
+			}
+			a.last = i
+		}
+	}
+}
+
+// findPitch computes the pitch of each second frame by autocorrelation, and of the frames between by their neighbours.
+func (a *analysis) findPitch(samples int) {
+	clear(a.pitch[:])
+	clear(a.clarity[:])
+	const hop = frameLength / pitchStep
+	for i := 0; i < a.frames; i += 2 {
+		at := i*hop + hop/2 - (pitchSpan+maxLag)/2
+		if !a.isSpeech[i] || at < 0 || at+pitchSpan+maxLag > samples {
+			continue
+		}
+		a.pitch[i], a.clarity[i] = measurePitch(a.reduced[at:][:pitchSpan+maxLag])
+	}
+	for i := 1; i < a.frames-1; i += 2 {
+		if l, r := a.pitch[i-1], a.pitch[i+1]; l > 0 && r > 0 {
+			a.pitch[i], a.clarity[i] = (l+r)/2, (a.clarity[i-1]+a.clarity[i+1])/2
+		}
+	}
+}
+
+// measurePitch returns the pitch in semitones over 60 Hz (at least 0.1) and the clarity. The pitch of an unvoiced frame is 0.
+func measurePitch(x []float32) (semitones, clarity float32) {
+	start := x[:pitchSpan]
+	own := dot(start, start)
+	shifted := dot(x[minLag:][:pitchSpan], x[minLag:][:pitchSpan])
+	var correlation [maxLag + 2]float32
+	for lag := minLag; lag <= maxLag; lag += 2 {
+		correlation[lag] = dot(start, x[lag:][:pitchSpan]) / float32(math.Sqrt(float64(own*shifted)+1))
+		for k := lag; k < min(lag+2, maxLag); k++ {
+			shifted += x[k+pitchSpan]*x[k+pitchSpan] - x[k]*x[k]
+		}
+	}
+	best := 0
+	for lag := minLag + 2; lag < maxLag-1; lag += 2 { // the first peak that is nearly the highest: not an octave below
+		c := correlation[lag]
+		if c >= correlation[lag-2] && c >= correlation[lag+2] && c > clarity*1.1 {
+			best, clarity = lag, c
+		}
+	}
+	if clarity < leastClarity {
+		return 0, clarity
+	}
+	l, c, r := correlation[best-2], correlation[best], correlation[best+2]
+	lag := float32(best)
+	if curve := l - 2*c + r; curve < 0 {
+		lag += (l - r) / curve
+	}
+	return max(0.1, 12*float32(math.Log2(float64(pitchRate/60/lag)))), clarity
+}
+
+// dot returns the scalar product of two slices of the same length, a multiple of 4.
+func dot(a, b []float32) float32 {
+	var s0, s1, s2, s3 float32
+	for len(a) >= 4 && len(b) >= 4 {
+		s0 += a[0] * b[0]
+		s1 += a[1] * b[1]
+		s2 += a[2] * b[2]
+		s3 += a[3] * b[3]
+		a, b = a[4:], b[4:]
+	}
+	return s0 + s1 + s2 + s3
+}
+
+func (a *analysis) percentile(values []float32, share float64) float32 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := a.sorted[:copy(a.sorted[:], values)]
+	slices.Sort(sorted)
+	return sorted[int(share*float64(len(sorted)-1))]
+}
