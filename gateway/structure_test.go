@@ -156,6 +156,7 @@ var arrows = map[string][]string{
 	"bridge/textmodel":     {"bridge/gemini", "bridge/gemini/wire", "bridge/upstream"},
 	"bridge/toolcalls":     {"bridge/uplink", "bridge/gemini/liveconfig", "bridge/gemini/wire", "tools", "tools/canvas"},
 	"bridge/transcript":    {"bridge/gemini/wire"},
+	"bridge/turns":         {},
 	"bridge/uplink":        {"media", "media/vad", "bridge/gemini/wire"},
 	"bridge/gemini":        {"bridge/gemini/api", "bridge/gemini/wire"},
 	"bridge/gemini/api":    {"bridge/gemini/wire", "tools"},

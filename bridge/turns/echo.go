@@ -1,0 +1,99 @@
+package turns
+
+import (
+	"math"
+	"time"
+)
+
+// Counts of frames.
+const (
+	minDelayFrames = int(100 * time.Millisecond / FrameLength)
+	maxDelayFrames = int(500 * time.Millisecond / FrameLength)
+
+	echoWindow     = 60 // frames that are compared
+	minEchoFrames  = 15 // the least of them, at the beginning of an answer
+	echoRing       = 128
+	delayDrift     = 2
+	certainMatches = 15
+
+	// echoCorrelation is the least correlation of an echo's envelope with what was played. In TestEchoOfSpeech it finds 98 % of
+	// an echo's frames, and 3 % of another voice's.
+	echoCorrelation = 0.8
+	// echoFloor is the lowest level that counts: below it there is only noise.
+	echoFloor = -60.0
+)
+
+// Echo recognizes what was played in what the microphone picks up: the loudspeaker of a device without echo cancellation. It compares
+// the levels of both sides, so it needs no audio, and distortion does not matter. The zero value is ready.
+//
+// Two sides that begin to speak within half a second of each other look alike at first. So an answer's begin counts only when the
+// delay of the echo is known from before.
+type Echo struct {
+	played, picked [echoRing]float64
+	frames         int
+	from           int  // first frame of the answer
+	silence        int  // frames since an answer sounded
+	delay, matches int  // the delay found last, and how often in a row
+	isKnown        bool // the delay is certain
+}
+
+// AddFrame adds the levels of the next 20 ms in dBov, and whether an answer sounds. If isCompared, it reports whether the microphone's
+// last 1.2 s are an echo of what was played 100 to 500 ms before.
+func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) bool {
+	i := e.frames % echoRing
+	e.played[i], e.picked[i] = max(playLevel, echoFloor), max(micLevel, echoFloor)
+	if !isSounding {
+		e.silence++
+	} else {
+		if e.silence > 0 && e.silence >= maxDelayFrames {
+			e.from = e.frames
+		}
+		e.silence = 0
+	}
+	e.frames++
+	if !isCompared {
+		return false
+	}
+	low, high, all := minDelayFrames, maxDelayFrames, 0
+	if e.isKnown {
+		low, high, all = max(low, e.delay-delayDrift), min(high, e.delay+delayDrift), echoWindow
+	}
+	best, bestDelay := 0.0, 0
+	for delay := low; delay <= high; delay++ {
+		n := min(max(e.frames-e.from-delay, all), e.frames-delay, echoWindow)
+		if n < minEchoFrames {
+			continue
+		}
+		if r := e.correlate(n, delay); r > best {
+			best, bestDelay = r, delay
+		}
+	}
+	if best < echoCorrelation {
+		if !e.isKnown {
+			e.matches = 0
+		}
+		return false
+	}
+	if e.matches > 0 && max(bestDelay-e.delay, e.delay-bestDelay) > delayDrift {
+		e.matches = 0
+	}
+	e.delay, e.matches = bestDelay, e.matches+1
+	e.isKnown = e.isKnown || e.matches >= certainMatches
+	return true
+}
+
+// correlate returns the correlation of the microphone's last n levels with those that were played some frames before, or 0 if either is
+// steady.
+func (e *Echo) correlate(n, delay int) float64 {
+	var x, y, xx, yy, xy float64
+	for k := 1; k <= n; k++ {
+		a, b := e.picked[(e.frames-k)%echoRing], e.played[(e.frames-k-delay)%echoRing]
+		x, y, xx, yy, xy = x+a, y+b, xx+a*a, yy+b*b, xy+a*b
+	}
+	count := float64(n)
+	varX, varY := xx-x*x/count, yy-y*y/count
+	if least := 9 * count; varX < least || varY < least { // a deviation of 3 dB
+		return 0
+	}
+	return (xy - x*y/count) / math.Sqrt(varX*varY)
+}

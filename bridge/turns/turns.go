@@ -1,0 +1,524 @@
+// Package turns decides whose turn it is in a conversation: when the person has begun and finished, and whether a sound over the
+// model's answer interrupts it. It is used where the gateway marks activity for the model (`turns.by` is "gateway").
+//
+// A [Machine] is a pure function of frames of 20 ms and their times. It has no clock, goroutine, lock or audio, and does not allocate
+// per frame. One goroutine, the owner of the microphone's audio, calls it and hands on its actions:
+//
+//   - The uplink gives one [Frame] for each 20 ms of the microphone: from media/vad (loud is SilenceDuration() == 0), the level, and the
+//     latest verdict of media/silero, which runs from AskEar to ReleaseEar. Without audio (DTX, a client that sends nothing) it gives
+//     quiet frames, so that a turn ends. It must keep the last [MaxBack] of audio, as speechActivity.preSpeech does.
+//   - The playout says whether an answer sounds, and how loudly.
+//   - Start, End and Retract go to the uplink as the client's own marks do: Start is MarkStart with the audio of Action.Back, in
+//     place of a fixed pre-roll, and no audio is sent outside of an activity, because Google closes with 1007.
+//   - Duck and Unduck are Pacer.Duck(DuckDecibels) and Pacer.Duck(0). Hold and GoOn stop the playout and continue it; the hold of a
+//     call is another one: the playout goes on when neither holds it. Cut, and Retract, are Pacer.Flush; both end a hold.
+//   - AskJudge asks prosody and, if there is one, the end-of-turn model about the audio so far; [Machine.RecordVerdict] has the answers.
+//   - A new connection to the model asks [Machine.Open], and sends the open activity again, from its beginning.
+//
+// States: Quiet → (200 ms of voice with the second detector's agreement) Talking → (200 ms of quiet) Pause → (patience) Waiting →
+// Sounding → Quiet. Voice in Waiting goes back to Talking. In Sounding the answer is ducked, then held, then cut.
+package turns
+
+import "time"
+
+// FrameLength is the length of a frame.
+const FrameLength = 20 * time.Millisecond
+
+// DuckDecibels is the attenuation of a ducked answer.
+const DuckDecibels = 12
+
+// MaxBack is the largest Action.Back.
+const MaxBack = 10 * time.Second
+
+// These were measured with 775 recordings of people (read prompts, a meeting, coughs, noises).
+const (
+	leadIn      = 300 * time.Millisecond // words begin softly
+	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
+	bridgeTime  = 120 * time.Millisecond // gaps in a burst: a plosive, or a doubt of the detector
+	startTime   = 200 * time.Millisecond // voice that begins a turn
+	retractTime = 100 * time.Millisecond // voice that takes an end back
+	pauseTime   = 200 * time.Millisecond // quiet after which the judge is asked
+	holdTime    = 250 * time.Millisecond // speech that holds an answer
+	cutTime     = 700 * time.Millisecond // speech that cuts it off: 2 % of bursts last so long
+	secondTime  = 2 * time.Second        // time within which a second burst cuts an answer off
+	goOnTime    = 400 * time.Millisecond // quiet after which a held answer goes on
+	maxHold     = 1500 * time.Millisecond
+	levelRange  = 12.0 // decibels below the person's usual level: less is another voice
+
+	// earTime limits the second detector at the beginning of a voice outside of an answer. While it does not agree, it is asked
+	// again every earPeriod, because speech may follow a noise without a gap.
+	earTime   = 400 * time.Millisecond
+	earPeriod = time.Second
+	// earLeadIn is the audio from before the voice that the second detector gets first: three of its frames of 32 ms.
+	earLeadIn = 96 * time.Millisecond
+	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
+	earTimeout = 200 * time.Millisecond
+	// startAgreement is the least part of a burst that the second detector must call speech; it needs up to 100 ms to notice.
+	startAgreement = 100 * time.Millisecond
+
+	// judgeDeadline limits the time of a verdict.
+	judgeDeadline = 250 * time.Millisecond
+
+	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a turn, and takes back none.
+	maxAwaited = 5 * time.Second
+	// patientTime is the time within which a second retraction makes the machine more patient. It stays so until there was none for
+	// as long.
+	patientTime = time.Minute
+
+	// The usual level needs minLevelFrames of voice (0.5 s), and is averaged over levelFrames (4 s).
+	minLevelFrames, levelFrames = 25, 200
+	// maxOnset limits the audio from before the second detector agrees, if a noise went before.
+	maxOnset = 2 * time.Second
+)
+
+// Ear is the second detector's verdict about a frame.
+type Ear uint8
+
+// Verdicts of the second detector. Unknown means that it was not asked or has not answered.
+const (
+	Unknown Ear = iota
+	Speech
+	OtherSound
+)
+
+// Frame describes 20 ms of a conversation.
+type Frame struct {
+	At        time.Duration // the frame's end, on any clock that never goes back. Time that frames leave out counts as quiet.
+	Voice     bool          // whether the first detector calls this frame loud, without onset and hangover
+	Ear       Ear           // the second detector's latest verdict; Unknown from AskEar to its first one
+	Level     float64       // level of the microphone in dBov
+	Muted     bool          // the microphone is muted or the call on hold: Voice does not count, and a turn ends soon
+	Sounding  bool          // an answer is played: from its first sound to its last, also while Hold stops it
+	PlayLevel float64       // level of what is played in dBov
+}
+
+// Kind tells actions apart.
+type Kind uint8
+
+// Kinds of actions.
+const (
+	Start      Kind = iota + 1 // send activityStart, then the audio from Back ago on
+	End                        // send activityEnd
+	Retract                    // as Start, and drop the answer that nothing was heard of
+	AskEar                     // run the second detector, with the audio from Back ago on
+	ReleaseEar                 // stop it
+	AskJudge                   // ask once whether the turn is finished: RecordVerdict with this Pause
+	Duck                       // lower the answer by DuckDecibels
+	Unduck                     // restore its volume
+	Hold                       // stop the playout at the next dip; the model is told nothing
+	GoOn                       // continue it from there, with a fade
+	Cut                        // drop the rest of the answer; a Start follows
+)
+
+// Action is an order to the caller.
+type Action struct {
+	Kind  Kind
+	Back  time.Duration // of Start, Retract and AskEar: how far back from the frame's end audio is to be sent
+	Pause uint32        // of AskJudge: the number of the pause
+}
+
+// State is a state of the machine.
+type State uint8
+
+// States of a machine.
+const (
+	Quiet    State = iota // neither side has the turn
+	Talking               // the person speaks: an activity is open
+	Pause                 // the person is quiet: the activity is still open
+	Waiting               // the model was told of the end; no answer sounds yet
+	Sounding              // an answer sounds
+	Holding               // an answer sounds, and was stopped by speech
+)
+
+// burst is a stretch of voice, with gaps of at most bridgeTime.
+type burst struct {
+	onset, voicedTo        time.Duration
+	speechFrom             time.Duration // the latest stretch that both detectors and the level call speech
+	speechTo               time.Duration
+	run                    time.Duration // loud frames in a row
+	earSpeech              time.Duration // frames that the second detector called speech
+	isAlive                bool
+	isVoice                bool // more than a click
+	earAnswered, hasSpeech bool // hasSpeech: speechFrom is valid
+	hasHeld                bool // this burst has held an answer once
+}
+
+// Machine decides whose turn it is in one conversation. It must not be used concurrently.
+type Machine struct {
+	settings                Settings
+	state                   State
+	at                      time.Duration
+	burst                   burst
+	echo                    Echo
+	lastVoice, lastSounding time.Duration
+	actions                 [8]Action
+	count                   int
+
+	isOpen           bool
+	openFrom, openTo time.Duration // begin of the open or last activity's audio, and its end
+	voiceTo          time.Duration // end of the voice in the activity
+	pause            uint32
+	pauseAskedAt     time.Duration
+	finished         float64 // probability by the best judge so far
+	hasVerdict       bool
+	isFinal, isEarOn bool
+	isDucked, isHeld bool
+	heldAt           time.Duration
+	heldFrom, heldTo time.Duration // the last burst that held the answer
+	hasHeldBurst     bool
+	answers          int           // answers that have begun to sound
+	shieldedFrom     time.Duration // onset of speech over a shielded answer
+	isShielded       bool          // there was some
+	lastRetraction   time.Duration
+	hasRetracted     bool
+	isMorePatient    bool
+	level            float64 // usual level of the person
+	levelCount       int
+	hasBegun         bool // a frame was processed
+	hasSounded       bool
+}
+
+// New returns a machine in state Quiet.
+func New(s Settings) *Machine { return &Machine{settings: s.withDefaults()} }
+
+// SetSettings changes the settings from the next frame on.
+func (m *Machine) SetSettings(s Settings) { m.settings = s.withDefaults() }
+
+// State returns the state after the last frame.
+func (m *Machine) State() State { return m.state }
+
+// Open reports whether an activity is open at the model, and how long before the last frame's end its audio begins. A connection that
+// replaces another sends activityStart and this audio again.
+func (m *Machine) Open() (back time.Duration, isOpen bool) {
+	if !m.isOpen {
+		return 0, false
+	}
+	return m.at - m.openFrom, true
+}
+
+// RecordVerdict takes the probability that a turn is finished, as an answer to AskJudge with this number. A later verdict replaces an
+// earlier one: prosody's comes first. isFinal means that no better one follows. Verdicts about earlier pauses are ignored.
+func (m *Machine) RecordVerdict(pause uint32, finished float64, isFinal bool) {
+	if m.state == Pause && pause == m.pause && !m.isFinal {
+		m.finished, m.hasVerdict, m.isFinal = finished, true, isFinal
+	}
+}
+
+// ProcessFrame takes the next frame and returns what is to be done, in order. The slice is valid until the next call.
+func (m *Machine) ProcessFrame(f Frame) []Action {
+	m.count = 0
+	if !m.hasBegun {
+		m.hasBegun, m.openTo = true, f.At-FrameLength
+	}
+	m.at = f.At
+	if f.Sounding {
+		m.lastSounding, m.hasSounded = f.At, true
+	}
+	mayBeEcho := f.Voice && m.hasSounded && f.At-m.lastSounding <= time.Duration(maxDelayFrames)*FrameLength
+	isEcho := m.echo.AddFrame(f.PlayLevel, f.Level, f.Sounding, mayBeEcho)
+	m.trackBurst(f, f.Voice && !f.Muted && !isEcho)
+	m.followAnswer(f)
+	switch m.state {
+	case Quiet:
+		m.stepQuiet()
+	case Talking, Pause:
+		m.stepOpen(f)
+	case Waiting:
+		m.stepWaiting(f)
+	case Sounding, Holding:
+		m.stepSounding(f)
+	}
+	m.updateEar()
+	return m.actions[:m.count]
+}
+
+func (m *Machine) act(a Action) {
+	m.actions[m.count] = a
+	m.count++
+}
+
+// trackBurst adds a frame to the current burst, or begins one.
+func (m *Machine) trackBurst(f Frame, isLoud bool) {
+	b, from := &m.burst, f.At-FrameLength
+	if !isLoud {
+		b.run = 0
+	} else {
+		if !b.isAlive || from-b.voicedTo > bridgeTime {
+			*b = burst{onset: from, voicedTo: from, isAlive: true}
+		}
+		if from > b.voicedTo { // frames were left out
+			b.run = 0
+		}
+		b.voicedTo, b.run = f.At, b.run+FrameLength
+		b.isVoice = b.isVoice || b.run >= onsetTime
+		if b.isVoice {
+			m.lastVoice = f.At
+		}
+	}
+	b.isAlive = b.isAlive && !f.Muted && f.At-b.voicedTo <= bridgeTime
+	if !b.isAlive {
+		return
+	}
+	ear := f.Ear
+	if !m.isEarOn {
+		ear = Unknown
+	}
+	if ear != Unknown {
+		b.earAnswered = true
+		if ear == Speech {
+			b.earSpeech += FrameLength
+		}
+	}
+	isSpeech := ear == Speech || !b.earAnswered && f.At-b.onset >= earTimeout
+	if isLoud && isSpeech && (m.levelCount < minLevelFrames || f.Level >= m.level-levelRange) {
+		if !b.hasSpeech || from-b.speechTo > bridgeTime {
+			b.speechFrom, b.hasSpeech = from, true
+			if !b.earAnswered {
+				b.speechFrom = b.onset
+			}
+		}
+		b.speechTo = f.At
+	}
+}
+
+// voice returns the length of the current burst; 0 if it is over or a click.
+func (m *Machine) voice() time.Duration {
+	if b := &m.burst; b.isAlive && b.isVoice {
+		return b.voicedTo - b.onset
+	}
+	return 0
+}
+
+// speech returns the length of what both detectors call speech, loud enough to be the person's; 0 if it is over.
+func (m *Machine) speech() time.Duration {
+	if b := &m.burst; m.voice() > 0 && b.hasSpeech && m.at-b.speechTo <= bridgeTime {
+		return b.speechTo - b.speechFrom
+	}
+	return 0
+}
+
+// agrees reports whether the second detector has called this much of the burst speech, or does not answer.
+func (m *Machine) agrees(least time.Duration) bool {
+	b := &m.burst
+	if !b.earAnswered {
+		return m.at-b.onset >= earTimeout
+	}
+	return b.earSpeech >= least
+}
+
+// quiet returns the time since the last voice; clicks do not count.
+func (m *Machine) quiet() time.Duration { return m.at - m.lastVoice }
+
+// followAnswer changes the state when an answer begins or stops to sound.
+func (m *Machine) followAnswer(f Frame) {
+	switch {
+	case f.Sounding && (m.state == Quiet || m.state == Waiting) && !m.isHeld:
+		m.state = Sounding
+		m.answers++
+		m.hasHeldBurst, m.isShielded = false, false
+		m.releasePlayout()
+	case !f.Sounding && (m.state == Sounding || m.state == Holding):
+		m.state = Quiet
+		m.releasePlayout()
+		if m.isShielded {
+			m.voiceTo = max(m.burst.voicedTo, m.shieldedFrom)
+			m.open(Start, m.shieldedFrom)
+		}
+	}
+}
+
+// releasePlayout ends what still holds or ducks the answer.
+func (m *Machine) releasePlayout() {
+	if m.isHeld {
+		m.isHeld = false
+		m.act(Action{Kind: GoOn})
+	}
+	m.unduck()
+}
+
+func (m *Machine) unduck() {
+	if m.isDucked {
+		m.isDucked = false
+		m.act(Action{Kind: Unduck})
+	}
+}
+
+// open begins an activity with the voice since onset, and the lead-in; never with audio that the model has already.
+func (m *Machine) open(kind Kind, onset time.Duration) {
+	m.openFrom = max(onset-leadIn, m.openTo, m.at-MaxBack)
+	m.isOpen, m.state = true, Talking
+	m.act(Action{Kind: kind, Back: m.at - m.openFrom})
+}
+
+func (m *Machine) stepQuiet() {
+	if m.voice() >= startTime && m.agrees(startAgreement) {
+		m.voiceTo = m.burst.voicedTo
+		m.open(Start, max(m.burst.onset, m.at-maxOnset))
+	}
+}
+
+// stepOpen follows the voice of an open activity, asks the judge once a pause, and ends the activity.
+func (m *Machine) stepOpen(f Frame) {
+	if m.voice() > 0 {
+		m.voiceTo = max(m.voiceTo, m.burst.voicedTo)
+		if m.burst.run > 0 {
+			m.learnLevel(f.Level)
+		}
+	}
+	quiet := m.at - m.voiceTo
+	if quiet < pauseTime {
+		m.state = Talking
+		return
+	}
+	if m.state == Talking {
+		m.state = Pause
+		m.pause++
+		m.pauseAskedAt, m.hasVerdict, m.isFinal = m.at, false, false
+		if m.settings.Patience.fixed == 0 {
+			m.act(Action{Kind: AskJudge, Pause: m.pause})
+		}
+	}
+	// A sound that may be a voice in 60 ms delays the end.
+	if isMaybeVoice := m.burst.isAlive && m.burst.run > 0; isMaybeVoice {
+		return
+	}
+	if quiet >= m.endAfter(f.Muted) {
+		m.isOpen, m.openTo, m.state = false, m.at, Waiting
+		m.act(Action{Kind: End})
+	}
+}
+
+// endAfter returns the quiet that ends the turn.
+func (m *Machine) endAfter(isMuted bool) time.Duration {
+	if m.isMorePatient && m.at-m.lastRetraction > patientTime {
+		m.isMorePatient = false
+	}
+	steps := m.settings.Patience.steps(m.isMorePatient)
+	switch {
+	case isMuted: // nothing more can come
+		return steps.first
+	case m.settings.Patience.fixed > 0:
+		return steps.first
+	case !m.isFinal && m.at-m.pauseAskedAt < judgeDeadline: // the longest, whatever the verdict will be
+		return steps.third
+	case !m.hasVerdict:
+		return steps.second
+	}
+	return steps.waitFor(m.finished)
+}
+
+// learnLevel averages the level of the person's voice.
+func (m *Machine) learnLevel(level float64) {
+	m.levelCount = min(m.levelCount+1, levelFrames)
+	m.level += (level - m.level) / float64(m.levelCount)
+}
+
+// stepWaiting takes an end back when the person goes on before the answer's first sound. The answer is held from the first voice on, so
+// that it does not begin before the second detector has answered.
+func (m *Machine) stepWaiting(f Frame) {
+	voice := m.voice()
+	switch {
+	case voice >= retractTime && m.agrees(FrameLength):
+		m.retract()
+	case voice >= onsetTime && !m.isHeld && !m.burst.hasHeld:
+		m.isHeld, m.burst.hasHeld, m.heldAt = true, true, m.at
+		m.act(Action{Kind: Hold})
+	case m.isHeld && (m.quiet() >= pauseTime || f.Muted || m.at-m.heldAt >= maxHold):
+		m.releasePlayout()
+	case m.at-m.openTo >= maxAwaited && !m.isHeld:
+		m.state = Quiet
+	}
+}
+
+func (m *Machine) retract() {
+	m.isMorePatient = m.hasRetracted && m.at-m.lastRetraction <= patientTime
+	m.lastRetraction, m.hasRetracted = m.at, true
+	m.isHeld = false
+	m.voiceTo = m.burst.voicedTo
+	m.open(Retract, max(m.burst.onset, m.at-maxOnset))
+}
+
+// stepSounding ducks, holds and cuts the answer.
+func (m *Machine) stepSounding(f Frame) {
+	if m.settings.Shield == ShieldGreeting && m.answers == 1 {
+		if m.voice() >= startTime && m.agrees(startAgreement) && !m.isShielded {
+			m.isShielded, m.shieldedFrom = true, m.burst.onset
+		}
+		return
+	}
+	switch m.settings.Interrupt {
+	case InterruptNever:
+		return
+	case InterruptAtOnce:
+		if m.voice() >= onsetTime {
+			m.cut(m.burst.onset)
+		}
+		return
+	}
+	speech := m.speech()
+	isSecond := m.hasHeldBurst && m.burst.onset > m.heldTo && m.burst.onset-m.heldTo <= secondTime
+	if m.hasHeldBurst && m.burst.isAlive && !isSecond {
+		m.heldTo = max(m.heldTo, m.burst.voicedTo)
+	}
+	switch {
+	case speech >= holdTime && isSecond:
+		m.cut(m.heldFrom)
+		return
+	case speech >= cutTime:
+		m.cut(m.burst.onset)
+		return
+	case speech >= holdTime && !m.burst.hasHeld:
+		m.duck()
+		m.isHeld, m.heldAt, m.state, m.burst.hasHeld = true, m.at, Holding, true
+		m.hasHeldBurst, m.heldFrom, m.heldTo = true, m.burst.onset, m.burst.voicedTo
+		m.act(Action{Kind: Hold})
+	case m.voice() >= onsetTime:
+		m.duck()
+	}
+	switch {
+	case f.Muted || m.quiet() >= goOnTime:
+		m.state = Sounding
+		m.releasePlayout()
+	case m.isHeld && m.at-m.heldAt >= maxHold: // a noise: stay ducked
+		m.isHeld, m.state = false, Sounding
+		m.act(Action{Kind: GoOn})
+	}
+}
+
+func (m *Machine) duck() {
+	if !m.isDucked {
+		m.isDucked = true
+		m.act(Action{Kind: Duck})
+	}
+}
+
+// cut ends the answer, and begins a turn with all that was said since from.
+func (m *Machine) cut(from time.Duration) {
+	m.act(Action{Kind: Cut})
+	m.isHeld = false
+	m.unduck()
+	m.voiceTo = m.burst.voicedTo
+	m.open(Start, from)
+}
+
+// updateEar asks the second detector where its verdict counts: over an answer, and at the beginning of other voices.
+func (m *Machine) updateEar() {
+	isWanted := false
+	if m.burst.isAlive {
+		switch m.state {
+		case Quiet:
+			isWanted = (m.at-FrameLength-m.burst.onset)%earPeriod < earTime
+		case Waiting:
+			isWanted = true
+		case Sounding, Holding:
+			isWanted = m.settings.Interrupt != InterruptAtOnce || m.settings.Shield == ShieldGreeting && m.answers == 1
+		}
+	}
+	switch {
+	case isWanted && !m.isEarOn:
+		m.act(Action{Kind: AskEar, Back: FrameLength + earLeadIn})
+	case !isWanted && m.isEarOn:
+		m.act(Action{Kind: ReleaseEar})
+	}
+	m.isEarOn = isWanted
+}

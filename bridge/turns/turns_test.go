@@ -1,0 +1,465 @@
+package turns_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge/turns"
+)
+
+var kindNames = map[turns.Kind]string{
+	turns.Start: "start", turns.End: "end", turns.Retract: "retract", turns.AskEar: "ear", turns.ReleaseEar: "no-ear", turns.AskJudge: "judge",
+	turns.Duck: "duck", turns.Unduck: "unduck", turns.Hold: "hold", turns.GoOn: "go-on", turns.Cut: "cut",
+}
+
+// player feeds a machine, and writes its actions down as "kind@ms", with "-ms" for how far back.
+type player struct {
+	*turns.Machine
+	frame turns.Frame
+	isEar bool
+	deaf  bool // the second detector does not answer
+	pause uint32
+	log   []string
+	ear   []string
+}
+
+// play runs a script of words: s300 is 300 ms of speech, f300 faint speech, n300 noise, q300 quiet, and skip300 a gap without frames;
+// +answer and -answer, +mute and -mute switch; j0.9 is the judge's verdict, p0.9 that of prosody before it.
+func (p *player) play(t testing.TB, script string) {
+	t.Helper()
+	for word := range strings.FieldsSeq(script) {
+		switch word {
+		case "+answer", "-answer":
+			p.frame.Sounding = word[0] == '+'
+			continue
+		case "+mute", "-mute":
+			p.frame.Muted = word[0] == '+'
+			continue
+		case "deaf":
+			p.deaf = true
+			continue
+		}
+		kind := strings.TrimRight(word, "0123456789.")
+		n, err := strconv.ParseFloat(word[len(kind):], 64)
+		if err != nil {
+			t.Fatal(word, err)
+		}
+		length := time.Duration(n) * time.Millisecond
+		switch kind {
+		case "j", "p":
+			p.RecordVerdict(p.pause, n, kind == "j")
+		case "skip":
+			p.frame.At += length
+		case "s", "f", "n", "q":
+			for range length / turns.FrameLength {
+				p.add(kind)
+			}
+		default:
+			t.Fatalf("unknown word %q", word)
+		}
+	}
+}
+
+func (p *player) add(kind string) {
+	f := &p.frame
+	f.At += turns.FrameLength
+	f.Voice, f.Level, f.Ear, f.PlayLevel = kind != "q", -60, turns.Unknown, -60
+	if f.Sounding {
+		f.PlayLevel = -20
+	}
+	if f.Voice {
+		f.Level = map[string]float64{"s": -26, "n": -26, "f": -45}[kind]
+	}
+	if p.isEar && !p.deaf {
+		f.Ear = turns.OtherSound
+		if kind == "s" || kind == "f" {
+			f.Ear = turns.Speech
+		}
+	}
+	for _, a := range p.ProcessFrame(*f) {
+		text := fmt.Sprintf("%s@%d", kindNames[a.Kind], f.At.Milliseconds())
+		if a.Back > 0 {
+			text += fmt.Sprintf("-%d", a.Back.Milliseconds())
+		}
+		switch a.Kind {
+		case turns.AskJudge:
+			p.pause = a.Pause
+		case turns.AskEar, turns.ReleaseEar:
+			p.isEar = a.Kind == turns.AskEar
+			p.ear = append(p.ear, text)
+			continue
+		}
+		p.log = append(p.log, text)
+	}
+}
+
+func TestActions(t *testing.T) {
+	said := "q1000 s1000 q200 j0.9 q100 " // a turn, which ends at 2300
+	answered := said + "q400 +answer q500 "
+	for name, c := range map[string]struct {
+		settings     turns.Settings
+		script, want string
+		state        turns.State
+	}{
+		"a turn":                       {script: said, want: "start@1200-500 judge@2200 end@2300", state: turns.Waiting},
+		"the beginning has less audio": {script: "q100 s1000", want: "start@300-300", state: turns.Talking},
+		"half finished waits longer": {
+			script: "q1000 s1000 q200 j0.5 q1000",
+			want:   "start@1200-500 judge@2200 end@2700", state: turns.Waiting,
+		},
+		"unfinished waits longest": {
+			script: "q1000 s1000 q200 j0.1 q2000",
+			want:   "start@1200-500 judge@2200 end@3600", state: turns.Waiting,
+		},
+		"prosody waits for the judge": {
+			script: "q1000 s1000 q200 p0.1 q200 j0.9 q200",
+			want:   "start@1200-500 judge@2200 end@2420", state: turns.Waiting,
+		},
+		"a late judge decides nothing": {
+			script: "q1000 s1000 q200 p0.9 q300",
+			want:   "start@1200-500 judge@2200 end@2460", state: turns.Waiting,
+		},
+		"no verdict at all": {
+			script: "q1000 s1000 q1000",
+			want:   "start@1200-500 judge@2200 end@2700", state: turns.Waiting,
+		},
+		"quick": {
+			settings: turns.Settings{Patience: turns.Quick}, script: "q1000 s1000 q200 j0.9 q100",
+			want: "start@1200-500 judge@2200 end@2260", state: turns.Waiting,
+		},
+		"patient": {
+			settings: turns.Settings{Patience: turns.Patient}, script: "q1000 s1000 q200 j0.9 q1000",
+			want: "start@1200-500 judge@2200 end@3100", state: turns.Waiting,
+		},
+		"at most 1 s": {
+			settings: turns.Settings{Patience: turns.AtMost(time.Second)}, script: "q1000 s1000 q200 j0 q1000",
+			want: "start@1200-500 judge@2200 end@3000", state: turns.Waiting,
+		},
+		"a fixed silence asks no judge": {
+			settings: turns.Settings{Patience: turns.FixedSilence(500 * time.Millisecond)}, script: "q1000 s1000 q1000",
+			want: "start@1200-500 end@2500", state: turns.Waiting,
+		},
+		"a pause": {
+			script: "q1000 s1000 q200 j0.1 q600 s500 q200",
+			want:   "start@1200-500 judge@2200 judge@3500", state: turns.Pause,
+		},
+		"an old verdict is void": {
+			script: "q1000 s1000 q200 s100 j0.9 q300",
+			want:   "start@1200-500 judge@2200 judge@2500", state: turns.Pause,
+		},
+		"a click does not prolong a turn": {
+			script: "q1000 s1000 q200 j0.5 q200 n40 q300",
+			want:   "start@1200-500 judge@2200 end@2700", state: turns.Waiting,
+		},
+		"a gap without frames is quiet": {
+			script: "q1000 s1000 skip2000 q20 q300",
+			want:   "start@1200-500 judge@4020 end@4020", state: turns.Waiting,
+		},
+		"a cough begins nothing": {script: "q1000 n300 q1000", state: turns.Quiet},
+		"a click begins nothing": {script: "q1000 s40 q100 s40 q100 s40 q100", state: turns.Quiet},
+		"speech after noise":     {script: "q1000 n3000 s500", want: "start@4120-2300", state: turns.Talking},
+		"a deaf second detector": {script: "deaf q1000 n300", want: "start@1200-500", state: turns.Talking},
+
+		"an end taken back": {
+			script: said + "q400 s300 q100",
+			want:   "start@1200-500 judge@2200 end@2300 hold@2760 retract@2800-400", state: turns.Talking,
+		},
+		"no audio is sent twice": {
+			script: said + "s300", want: "start@1200-500 judge@2200 end@2300 hold@2360 retract@2400-100", state: turns.Talking,
+		},
+		"a cough holds an answer back": {
+			script: said + "q400 n300 q400", want: "start@1200-500 judge@2200 end@2300 hold@2760 go-on@3200", state: turns.Waiting,
+		},
+		"noise does not hold it back for ever": {
+			script: said + "q400 n3000", want: "start@1200-500 judge@2200 end@2300 hold@2760 go-on@4260", state: turns.Waiting,
+		},
+		"no answer comes": {
+			script: said + "q6000 s300",
+			want:   "start@1200-500 judge@2200 end@2300 start@8500-500", state: turns.Talking,
+		},
+		"a held answer does not begin": {
+			script: said + "q400 n80 +answer n220 -answer q400",
+			want:   "start@1200-500 judge@2200 end@2300 hold@2760 go-on@3200", state: turns.Waiting,
+		},
+
+		"an answer": {
+			script: answered + "-answer q100",
+			want:   "start@1200-500 judge@2200 end@2300", state: turns.Quiet,
+		},
+		"a click over it": {
+			script: answered + "s40 q500",
+			want:   "start@1200-500 judge@2200 end@2300", state: turns.Sounding,
+		},
+		"a cough ducks it": {
+			script: answered + "n400 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@4000", state: turns.Sounding,
+		},
+		"a faint voice too": {
+			script: answered + "f1000 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@4600", state: turns.Sounding,
+		},
+		"a hm holds it": {
+			script: answered + "s400 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000", state: turns.Sounding,
+		},
+		"an interruption": {
+			script: answered + "s800",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@3920 unduck@3920 start@3920-1020", state: turns.Talking,
+		},
+		"a second burst": {
+			script: answered + "s400 q1000 s300",
+			want: "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000 duck@4660 " +
+				"cut@4880 unduck@4880 start@4880-1980", state: turns.Talking,
+		},
+		"a second burst in the hold": {
+			script: answered + "s400 q200 s300",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180", state: turns.Talking,
+		},
+		"a second burst too late": {
+			script: answered + "s400 q2200 s300",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000 duck@5860 hold@6080", state: turns.Holding,
+		},
+		"noise after the hold": {
+			script: answered + "s300 n3000",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4980", state: turns.Sounding,
+		},
+		"the answer is dropped in the hold": {
+			script: answered + "s300 -answer q100",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@3520 unduck@3520 start@3520-620", state: turns.Talking,
+		},
+		"the answer ends under a voice": {
+			script: answered + "s100 -answer s200",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@3320 start@3400-500", state: turns.Talking,
+		},
+		"muted in mid-turn": {
+			script: "q1000 s1000 +mute s1000",
+			want:   "start@1200-500 judge@2200 end@2300", state: turns.Waiting,
+		},
+		"muted in the hold": {
+			script: answered + "s300 +mute s100",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@3520 unduck@3520", state: turns.Sounding,
+		},
+		"muted before a retraction": {
+			script: said + "q400 s80 +mute s500",
+			want:   "start@1200-500 judge@2200 end@2300 hold@2760 go-on@2800", state: turns.Waiting,
+		},
+		"muted": {script: "+mute q1000 s1000", state: turns.Quiet},
+
+		"at once": {
+			settings: turns.Settings{Interrupt: turns.InterruptAtOnce}, script: answered + "n100",
+			want: "start@1200-500 judge@2200 end@2300 cut@3260 start@3260-360", state: turns.Talking,
+		},
+		"never": {
+			settings: turns.Settings{Interrupt: turns.InterruptNever}, script: answered + "s2000 q1000 -answer q500",
+			want: "start@1200-500 judge@2200 end@2300", state: turns.Quiet,
+		},
+		"never, but still speaking": {
+			settings: turns.Settings{Interrupt: turns.InterruptNever}, script: answered + "s1000 -answer s500",
+			want: "start@1200-500 judge@2200 end@2300 start@4220-1320", state: turns.Talking,
+		},
+		"a shielded greeting": {
+			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 s1000 q2000 -answer q300",
+			want: "start@4020-3320 judge@4020 end@4020", state: turns.Waiting,
+		},
+		"the answer after it": {
+			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 -answer q500 +answer q500 s800",
+			want: "duck@2060 hold@2280 cut@2720 unduck@2720 start@2720-1020", state: turns.Talking,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := player{Machine: turns.New(c.settings)}
+			p.play(t, c.script)
+			if got := strings.Join(p.log, " "); got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+			if p.State() != c.state {
+				t.Errorf("state %d, want %d", p.State(), c.state)
+			}
+		})
+	}
+}
+
+// TestOpenActivity asks in each state for what a new connection must be told.
+func TestOpenActivity(t *testing.T) {
+	said := "q1000 s1000 q200 j0.9 q100 "
+	for script, want := range map[string]time.Duration{
+		"q1000":                                 -1, // quiet
+		"q1000 s180":                            -1, // not agreed yet
+		"q1000 s1000":                           1300 * time.Millisecond,
+		"q1000 s1000 q300":                      1600 * time.Millisecond, // a pause
+		"q1000 s1000 skip5000":                  1300 * time.Millisecond,
+		"q1000 s1000 +mute s100":                1400 * time.Millisecond,
+		said:                                    -1,                     // ended
+		said + "q400 s80":                       -1,                     // held before the first sound
+		said + "q400 s300":                      600 * time.Millisecond, // taken back
+		said + "q400 +answer q500 s100":         -1,
+		said + "q400 +answer q500 s300":         -1,                      // held
+		said + "q400 +answer q500 s800":         1100 * time.Millisecond, // cut off
+		said + "q400 +answer q500 s800 -answer": 1100 * time.Millisecond,
+	} {
+		p := player{Machine: turns.New(turns.Settings{})}
+		p.play(t, script)
+		if back, isOpen := p.Open(); isOpen != (want >= 0) || isOpen && back != want {
+			t.Errorf("%s: open %v, begun %v ago, want %v", script, isOpen, back, want)
+		}
+	}
+}
+
+// TestTwoRetractionsMakeMorePatient checks the quiet that ends a turn after 300 ms, then 700 ms, and 300 ms again.
+func TestTwoRetractionsMakeMorePatient(t *testing.T) {
+	p := player{Machine: turns.New(turns.Settings{})}
+	endQuiet := func() time.Duration {
+		t.Helper()
+		p.play(t, "s1000 q200 j0.96")
+		for quiet := 200 * time.Millisecond; quiet < 5*time.Second; quiet += turns.FrameLength {
+			if p.State() == turns.Waiting {
+				return quiet
+			}
+			p.add("q")
+		}
+		t.Fatal("no end")
+		return 0
+	}
+	p.play(t, "q1000")
+	for i, want := range []time.Duration{300, 300, 700, 700} {
+		if got := endQuiet(); got != want*time.Millisecond {
+			t.Errorf("turn %d ended after %v", i, got)
+		}
+		p.play(t, "q500")
+	}
+	p.play(t, "q6000 skip60000 q1000")
+	if got := endQuiet(); got != 300*time.Millisecond {
+		t.Errorf("after a minute without a retraction: %v", got)
+	}
+	p.play(t, "q500")
+	if got := endQuiet(); got != 300*time.Millisecond {
+		t.Errorf("after one retraction: %v", got)
+	}
+}
+
+// TestSecondDetectorRunsWhereItIsAsked checks that its time is limited outside of answers, and none within a turn.
+func TestSecondDetectorRunsWhereItIsAsked(t *testing.T) {
+	for script, want := range map[string]string{
+		"q1000 s40 q400":                           "ear@1020-116 no-ear@1180",
+		"q1000 s1000 q200 s1000":                   "ear@1020-116 no-ear@1200",
+		"q1000 n1500 q200":                         "ear@1020-116 no-ear@1420 ear@2020-116 no-ear@2420",
+		"q1000 s1000 q1000 +answer q20 n1000 q200": "ear@1020-116 no-ear@1200 ear@3040-116 no-ear@4160",
+		"q1000 s1000 q1000 n1000 q200":             "ear@1020-116 no-ear@1200 ear@3020-116 no-ear@4140",
+		"q1000 s1000 q1000 +answer q20 s900 q20":   "ear@1020-116 no-ear@1200 ear@3040-116 no-ear@3740",
+	} {
+		p := player{Machine: turns.New(turns.Settings{})}
+		p.play(t, script)
+		if got := strings.Join(p.ear, " "); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", script, got, want)
+		}
+	}
+}
+
+func TestSettingsChange(t *testing.T) {
+	p := player{Machine: turns.New(turns.Settings{Interrupt: turns.InterruptNever})}
+	p.play(t, "q500 +answer q500 s1000")
+	p.SetSettings(turns.Settings{})
+	p.play(t, "s20")
+	if got := strings.Join(p.log, " "); got != "cut@2020 start@2020-1320" {
+		t.Error(got)
+	}
+}
+
+// TestActionsFitTogether walks at random, and checks that marks, holds and ducks alternate and that no audio is sent twice.
+func TestActionsFitTogether(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	interrupts := []turns.Interrupt{turns.InterruptAtOnce, turns.InterruptSpeech, turns.InterruptNever}
+	shields := []turns.Shield{turns.ShieldNone, turns.ShieldGreeting}
+	counts := map[turns.Kind]int{}
+	for range 100 {
+		m := turns.New(turns.Settings{Interrupt: interrupts[rng.IntN(3)], Shield: shields[rng.IntN(2)]})
+		var f turns.Frame
+		var isOpen, isHeld, isDucked, isEar bool
+		var endedAt time.Duration
+		for range 3000 {
+			switch rng.IntN(60) {
+			case 0, 1, 2, 3:
+				f.Voice = !f.Voice
+			case 4:
+				f.Sounding = !f.Sounding
+			case 5:
+				f.Ear = turns.Ear(rng.IntN(3))
+			case 6:
+				f.Muted = rng.IntN(4) == 0
+			case 7:
+				f.At += time.Duration(rng.IntN(2000)) * time.Millisecond
+			}
+			f.At += turns.FrameLength
+			f.Level, f.PlayLevel = -20-30*rng.Float64(), -20-30*rng.Float64()
+			for _, a := range m.ProcessFrame(f) {
+				counts[a.Kind]++
+				fits := true
+				switch a.Kind {
+				case turns.Start, turns.Retract:
+					fits = !isOpen && a.Back > 0 && a.Back <= turns.MaxBack && f.At-a.Back >= endedAt
+					isOpen = true
+					isHeld = isHeld && a.Kind == turns.Start
+				case turns.End:
+					fits, isOpen, endedAt = isOpen, false, f.At
+				case turns.AskJudge:
+					fits = isOpen
+					m.RecordVerdict(a.Pause, rng.Float64(), rng.IntN(2) == 0)
+				case turns.Hold, turns.GoOn:
+					fits, isHeld = isHeld == (a.Kind == turns.GoOn), a.Kind == turns.Hold
+				case turns.Duck, turns.Unduck:
+					fits, isDucked = isDucked == (a.Kind == turns.Unduck), a.Kind == turns.Duck
+				case turns.AskEar, turns.ReleaseEar:
+					fits, isEar = isEar == (a.Kind == turns.ReleaseEar), a.Kind == turns.AskEar
+				case turns.Cut:
+					fits, isHeld = !isOpen && f.Sounding, false
+				}
+				if !fits {
+					t.Fatalf("%s in state %d does not fit", kindNames[a.Kind], m.State())
+				}
+			}
+			if _, says := m.Open(); says != isOpen || isOpen && isHeld {
+				t.Fatalf("open %v, want %v; held %v", says, isOpen, isHeld)
+			}
+		}
+	}
+	for kind, name := range kindNames {
+		if counts[kind] == 0 {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+func TestFramesAllocateNothing(t *testing.T) {
+	p := turns.New(turns.Settings{})
+	f := turns.Frame{Ear: turns.Speech, Level: -26, PlayLevel: -20}
+	i := 0
+	if n := testing.AllocsPerRun(5000, func() {
+		i++
+		f.At += turns.FrameLength
+		f.Voice, f.Sounding = i%150 < 80, i%400 > 200
+		p.ProcessFrame(f)
+	}); n > 0 {
+		t.Errorf("%v allocations a frame", n)
+	}
+}
+
+func BenchmarkFrame(b *testing.B) {
+	for name, f := range map[string]turns.Frame{
+		"quiet":             {Level: -60, PlayLevel: -60},
+		"voice":             {Voice: true, Ear: turns.Speech, Level: -26, PlayLevel: -60},
+		"voice over answer": {Voice: true, Ear: turns.OtherSound, Level: -26, PlayLevel: -20, Sounding: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			m := turns.New(turns.Settings{})
+			for i := 0; b.Loop(); i++ {
+				f.At += turns.FrameLength
+				m.ProcessFrame(f)
+			}
+		})
+	}
+}
