@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // Models call twice for one thing. The second call is answered from the first, unless something has happened in between

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // An open call is sent to a client that is back, however much was said since.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // elsewhere are the codes that only front doors raise.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // Questions and answers with a new link now and then: all that is said arrives, and all that is

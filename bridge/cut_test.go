@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // An answer that was cut off while the voice was ducked does not leave the next one quiet, though the person is still

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // answersFrom has a model write down what it hears and end its turn as answers say, one for each question; the last goes on.

@@ -11,9 +11,9 @@ import (
 	"cloud.google.com/go/auth"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 func onVertex(o *bridge.Options) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // The end of a transcript comes behind its text, however the two and the voice are sent, and also where the voice is cut off.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/pricing"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // heardAndSeen is what a person has heard and seen since the diary was emptied: the states, and sound by its length.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/media"
 )
 

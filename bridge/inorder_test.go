@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/media"
 )
 

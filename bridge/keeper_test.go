@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // model is the emulator's side of a conversation: what it got, and when.

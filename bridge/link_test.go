@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 func TestLinkLost(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/pricing"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/store"
 	"voxgate/tools"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // A turn whose transcript is "<no speech>" says nothing: neither the client nor the transcript has anything of it, however the mark

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/tools"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // server is a Gemini that treats its dials by their number, from 1 on.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // recorded is the recordings in a folder, each as long as its last page says.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/flow"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/tools"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // thinkingEvents is what the caller learned of answers that are due, and of those that began or were cut off.

@@ -13,7 +13,7 @@ import (
 
 	"voxgate/client"
 	"voxgate/internal/testkit"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 func TestMain(m *testing.M) { testkit.RunTests(m) }

@@ -19,10 +19,10 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/openai/openaitest"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // beeps is a Gemini that says nothing but a beep, once in a connection, when it hears something. Its setups come by the channel.

@@ -24,11 +24,11 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/mediatest"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // beep is what the model of these tests says, in Hz, and spoken what it hears.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 )
 
 // serveTrunk answers calls by the last digit of the number: 0 to 2 are people who hang up when they are greeted, 3 and 4

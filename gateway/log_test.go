@@ -17,8 +17,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
 )
 

@@ -18,10 +18,10 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/redistest"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/signaling/access"
-	"voxgate/signaling/rtc/rtctest"
 	"voxgate/store"
-	"voxgate/store/redistest"
 )
 
 // node is one of several gateways: a process of its own.

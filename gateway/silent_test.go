@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 
 	"github.com/gorilla/websocket"
 )

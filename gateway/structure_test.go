@@ -82,6 +82,7 @@ var arrows = map[string][]string{
 		"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/client/protocol", "signaling/rtc", "web",
 	},
 	"internal/testkit": {
+		"internal/testkit/*",
 		"agents",
 		"bridge",
 		"bridge/gemini/*",
@@ -96,7 +97,7 @@ var arrows = map[string][]string{
 	}, // imported by tests only
 	"signaling/client/protocol": {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":             {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/rtc/rtctest":     {}, // imported by tests and the lab only
+	"internal/testkit/rtctest":  {}, // imported by tests and the lab only
 	"signaling/phone":           {"agents", "bridge", "internal/environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
 	"signaling/compat/rtvi":     {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
 	"signaling/phone/sip": {
@@ -139,9 +140,9 @@ var arrows = map[string][]string{
 		"bridge/gemini/wire",
 		"bridge/gemini/liveconfig",
 	},
-	"bridge/alarm":      {},
-	"bridge/bridgetest": {}, // imported by tests only
-	"bridge/cluster":    {"store"},
+	"bridge/alarm":                {},
+	"internal/testkit/bridgetest": {}, // imported by tests only
+	"bridge/cluster":              {"store"},
 	"bridge/upstream": {
 		"bridge/alarm",
 		"bridge/uplink",
@@ -166,42 +167,42 @@ var arrows = map[string][]string{
 		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/liveconfig", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/pricing",
 		"media/g711", "tools",
 	},
-	"bridge/gemini/liveconfig":    {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
-	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
-	"bridge/gemini/emulator/live": {},
-	"media":                       {},
-	"media/mediatest":             {"media", "media/opus", "media/opus/libopus"}, // imported by tests and the lab only
-	"media/mediatest/link":        {"media/mediatest"},                           // a program of its own
-	"media/g711":                  {"media"},
-	"media/g722":                  {"media"},
-	"media/opus":                  {"media", "media/opus/libopus"},
-	"media/opus/libopus":          {},
-	"media/picture":               {},
-	"media/playout":               {"media"},
-	"media/prosody":               {},
-	"media/record":                {"media", "media/opus/libopus"},
-	"media/rtpaudio":              {"media"},
-	"media/silero":                {},
-	"media/vad":                   {"media"},
-	"store":                       {},
-	"store/redistest":             {}, // imported by tests only
-	"tools":                       {},
-	"tools/canvas":                {"tools", "tools/guard"},
-	"tools/catalogue":             {"internal/environment", "tools", "tools/canvas", "tools/mcp", "tools/webhook"},
-	"tools/digits":                {},
-	"tools/guard":                 {},
-	"tools/mcp":                   {"tools"},
-	"vox/assistant":               {"tools"},
-	"vox/assistant/check":         {"vox/assistant"}, // a program of its own
-	"tools/webhook":               {"tools", "tools/guard"},
-	"tools/*":                     {"tools"},
-	"web":                         {},
+	"bridge/gemini/liveconfig":        {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
+	"bridge/gemini/emulator":          {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
+	"bridge/gemini/emulator/live":     {},
+	"media":                           {},
+	"internal/testkit/mediatest":      {"media", "media/opus", "media/opus/libopus"}, // imported by tests and the lab only
+	"internal/testkit/mediatest/link": {"internal/testkit/mediatest"},                // a program of its own
+	"media/g711":                      {"media"},
+	"media/g722":                      {"media"},
+	"media/opus":                      {"media", "media/opus/libopus"},
+	"media/opus/libopus":              {},
+	"media/picture":                   {},
+	"media/playout":                   {"media"},
+	"media/prosody":                   {},
+	"media/record":                    {"media", "media/opus/libopus"},
+	"media/rtpaudio":                  {"media"},
+	"media/silero":                    {},
+	"media/vad":                       {"media"},
+	"store":                           {},
+	"internal/testkit/redistest":      {}, // imported by tests only
+	"tools":                           {},
+	"tools/canvas":                    {"tools", "tools/guard"},
+	"tools/catalogue":                 {"internal/environment", "tools", "tools/canvas", "tools/mcp", "tools/webhook"},
+	"tools/digits":                    {},
+	"tools/guard":                     {},
+	"tools/mcp":                       {"tools"},
+	"vox/assistant":                   {"tools"},
+	"vox/assistant/check":             {"vox/assistant"}, // a program of its own
+	"tools/webhook":                   {"tools", "tools/guard"},
+	"tools/*":                         {"tools"},
+	"web":                             {},
 }
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4": {
-		"signaling/rtc", "internal/testkit", "signaling/rtc/rtctest", "client/rtc", "gateway/check",
+		"signaling/rtc", "internal/testkit", "internal/testkit/rtctest", "client/rtc", "gateway/check",
 	},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/phone/sip/ua"},
@@ -225,7 +226,7 @@ var owners = map[string][]string{
 		"signaling",
 		"internal/testkit",
 		"signaling/compat/openai",
-		"bridge/bridgetest",
+		"internal/testkit/bridgetest",
 		"bridge/gemini",
 		"bridge/gemini/emulator",
 		"bridge/gemini/emulator/live",

@@ -36,8 +36,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/media/mediatest"
-	"voxgate/signaling/rtc/rtctest"
+	"voxgate/internal/testkit/mediatest"
+	"voxgate/internal/testkit/rtctest"
 )
 
 // newCertificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // built is the gateway without the race detector, whose cost is not to be measured.

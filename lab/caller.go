@@ -15,10 +15,10 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/client"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // connectTimeout limits the set-up of a call.

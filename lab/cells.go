@@ -13,8 +13,8 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // patience limits the recovery of a subject after a fault. After that, the run has no figure.

@@ -14,8 +14,8 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media/opus"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // echoCommand is the argument with which this program starts itself as the echo server.

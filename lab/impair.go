@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // condition is an impairment of the network between a person and the gateway.

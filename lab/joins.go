@@ -20,7 +20,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"voxgate/signaling/rtc/rtctest"
+	"voxgate/internal/testkit/rtctest"
 )
 
 // join connects a caller to a conversation at a URL.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 func TestRMS(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/zaf/resample"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // stream resamples pcm in pieces of 20 ms.

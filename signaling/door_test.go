@@ -23,8 +23,8 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )

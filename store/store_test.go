@@ -25,9 +25,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
+	"voxgate/internal/testkit/redistest"
 	"voxgate/store"
-	"voxgate/store/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/tools"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // pipeClient returns a client of a server that runs h on pipes.

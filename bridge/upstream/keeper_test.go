@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
 	"voxgate/bridge/upstream"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // owner is the loop that a keeper belongs to. It writes down what it gets.

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/upstream"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // young ends a connection right after its set-up, or has it replaced; n counts the connections.

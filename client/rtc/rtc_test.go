@@ -12,7 +12,7 @@ import (
 	"voxgate/client"
 	"voxgate/client/rtc"
 	"voxgate/internal/testkit"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/opus/libopus"
 )
 

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // buffer is written by one goroutine and read by another.

@@ -7,8 +7,8 @@ import (
 
 	voice "voxgate/examples/mobile"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 func TestMain(m *testing.M) { testkit.RunTests(m) }

@@ -7,8 +7,8 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/signaling/access"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // TestEveryEndpointAnswersByTheRules posts each odd offer to each endpoint that takes offers: the answer keeps the rules of SDP and takes

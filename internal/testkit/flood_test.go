@@ -20,7 +20,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/testkit"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/signaling/access"
 	"voxgate/signaling/client/clienttest"
 	"voxgate/signaling/compat/openai/openaitest"

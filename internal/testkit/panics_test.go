@@ -11,8 +11,8 @@ import (
 	"voxgate/bridge"
 	"voxgate/internal/crash"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/compat/whip/whiptest"
 	"voxgate/tools"
 

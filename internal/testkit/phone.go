@@ -15,9 +15,9 @@ import (
 	"github.com/pion/transport/v4/stdnet"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
 	"voxgate/media/opus"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // Phone is a WebRTC client of the client protocol. Its microphone and receiver run in real time, and its client carries

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // Base64PCM returns audio in the encoding of messages.

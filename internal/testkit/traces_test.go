@@ -17,10 +17,10 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/traces"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/bridgetest"
 	"voxgate/signaling"
 	"voxgate/signaling/client"
 )

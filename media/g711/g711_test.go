@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 )
 
 const ms = time.Millisecond

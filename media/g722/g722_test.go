@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g722"
-	"voxgate/media/mediatest"
 )
 
 // A voice goes out and comes back, wide as it was.

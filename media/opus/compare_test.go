@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 )
 

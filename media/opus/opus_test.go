@@ -7,8 +7,8 @@ import (
 
 	"voxgate/media/opus/libopus"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 )
 

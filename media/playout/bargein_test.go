@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/playout"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/playout"
 )
 

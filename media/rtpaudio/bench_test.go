@@ -9,7 +9,7 @@ import (
 
 	"github.com/pion/rtp"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )

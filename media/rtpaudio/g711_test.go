@@ -9,9 +9,9 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/media/rtpaudio"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )

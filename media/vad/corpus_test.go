@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/vad"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/vad"
 )
 

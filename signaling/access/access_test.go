@@ -31,7 +31,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/testkit"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/signaling/access"
 	"voxgate/tools"
 )

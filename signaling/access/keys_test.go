@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"voxgate/bridge"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/signaling/access"
 )
 

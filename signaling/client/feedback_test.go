@@ -17,8 +17,8 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 )
 

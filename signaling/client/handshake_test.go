@@ -10,7 +10,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // leak is a socket that drops the first sent datagram of DTLS (RFC 7983, section 7).

@@ -12,8 +12,8 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // repairs is how late a copy may arrive on a busy machine before it is replaced by silence.

@@ -11,8 +11,8 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/phone"
 )
 

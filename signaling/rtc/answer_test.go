@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"voxgate/signaling/rtc/rtctest"
+	"voxgate/internal/testkit/rtctest"
 )
 
 // TestAnswerConformance checks the answers to offers of every shape against RFC 3264, 8829 and 9143, and that the

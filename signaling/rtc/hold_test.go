@@ -10,10 +10,10 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/mediatest"
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 var allDirections = []string{"sendrecv", "sendonly", "recvonly", "inactive"}

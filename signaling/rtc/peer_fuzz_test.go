@@ -14,8 +14,8 @@ import (
 	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit/rtctest"
 	"voxgate/media/opus"
-	"voxgate/signaling/rtc/rtctest"
 )
 
 // newOfflineAPI creates peers without a network.

@@ -14,9 +14,9 @@ import (
 	"github.com/pion/webrtc/v4"
 	"go.uber.org/goleak"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 )
 

@@ -1,5 +1,5 @@
 /**
- * Chromium and the gateway in network namespaces of their own, joined by a bad link (`go run ./media/mediatest/link`): what is left of a
+ * Chromium and the gateway in network namespaces of their own, joined by a bad link (`go run ./internal/testkit/mediatest/link`): what is left of a
  * tone that goes to the emulator and is said back. Needs root, ip and /dev/net/tun.
  */
 import assert from 'node:assert/strict';
@@ -16,7 +16,7 @@ const delay = 30 * ms; // each way, whatever else happens
 
 /** The link. `impossible` says why there is none. */
 async function openLink() {
-  const child = spawn('go', ['run', '-buildvcs=false', './media/mediatest/link'], {
+  const child = spawn('go', ['run', '-buildvcs=false', './internal/testkit/mediatest/link'], {
     cwd: new URL('../..', import.meta.url), stdio: ['pipe', 'pipe', 'inherit'],
   });
   process.on('exit', () => child.stdin.end());

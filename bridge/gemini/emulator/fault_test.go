@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // witness collects the events of an emulator.

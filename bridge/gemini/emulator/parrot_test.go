@@ -11,8 +11,8 @@ import (
 
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 func TestEcho(t *testing.T) {

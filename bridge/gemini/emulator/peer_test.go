@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // silent is an emulator without espeak-ng, so that a test does not depend on what is installed.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/genai"
 
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 type sdkTurn struct {

@@ -22,8 +22,8 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/compat/geminilive/geminilivetest"
 	"voxgate/tools"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // TestEmulatorIsBounded sends requests that would once have used up the memory or the CPU of a gateway that runs

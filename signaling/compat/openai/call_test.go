@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // slowEngine is slow to accept the first mark of speech, like a busy engine.

@@ -13,7 +13,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/tools"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 )
 
 // Keys pressed for a collection reach only the operator's webhook, in any form: the test looks for the digits and their tones in everything

@@ -12,9 +12,9 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/phone/sip"
 )
 

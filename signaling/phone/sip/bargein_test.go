@@ -13,9 +13,9 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 )
 
 // handset is a phone that the test drives: signalling by one socket, audio by another.

@@ -14,8 +14,8 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/phone/sip"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // messageConn is a net.PacketConn for a handset, with one packet per SIP message of a connection.

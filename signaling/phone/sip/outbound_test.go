@@ -22,8 +22,8 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/phone/sip"

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/phone/sip"
 )
 

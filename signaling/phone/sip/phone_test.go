@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // awaitSession waits until there is exactly one conversation, and returns it.

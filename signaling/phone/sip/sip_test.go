@@ -29,8 +29,8 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
-	"voxgate/media/mediatest"
 	"voxgate/signaling/phone/sip"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // scenario is a scenario of sipp (Debian's sip-tester), in its XML format.

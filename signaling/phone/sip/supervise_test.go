@@ -9,9 +9,9 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/media/g711"
-	"voxgate/media/mediatest"
 )
 
 // supervisionTest is a caller of a gateway, and a supervisor whose phone rings.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"voxgate/media/mediatest"
+	"voxgate/internal/testkit/mediatest"
 )
 
 // linkSettings changes the link: one JSON line on stdin. A direction that is left out has no impairment.
