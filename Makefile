@@ -12,7 +12,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults bench-turns compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -104,6 +104,10 @@ $(COMPARE_CACHE)/ready: Makefile
 
 bench-faults: build-deps ## what a person notices of each fault, in simulated time
 	$(GO) test ./bridge -run '^TestFaults$$' -count=1 -v
+
+TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
+bench-turns: build-deps ## in how many pauses the end of a turn is detected, and how late; downloads 300 MB of recordings (Debian, pip)
+	$(GO) build -C lab -o ../bin/turns ./turns && bin/turns -cache $(TURNS_CACHE)
 
 FUZZTIME ?= 1m
 fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME); one that fails does not keep the others from running

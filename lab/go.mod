@@ -6,6 +6,7 @@ replace voxgate => ../
 
 require (
 	github.com/gorilla/websocket v1.5.3
+	github.com/jfreymuth/oggvorbis v1.0.5
 	github.com/pion/rtcp v1.2.17
 	github.com/pion/rtp v1.10.5
 	github.com/pion/webrtc/v4 v4.2.20
@@ -16,6 +17,8 @@ require (
 
 require (
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/gotranspile/g722 v0.0.0-20240123003956-384a1bb16a19 // indirect
+	github.com/jfreymuth/vorbis v1.0.2 // indirect
 	github.com/pion/datachannel v1.6.2 // indirect
 	github.com/pion/dtls/v3 v3.1.15 // indirect
 	github.com/pion/ice/v4 v4.4.2 // indirect

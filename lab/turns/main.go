@@ -1,0 +1,52 @@
+// Command turns measures when the end of a person's turn is detected, and what interrupts the model, with recordings from packages.
+//
+//	go run -C lab ./turns -cache DIR          prints the table of `make bench-turns`
+//	go run -C lab ./turns -cache DIR train    writes the coefficients of media/prosody from the training voices
+//
+// The packages (300 MB) are downloaded to the cache and unpacked there; nothing is installed. The recordings are for tests only.
+//
+// The corpus cannot tell everything: prompts are read and lines of games acted, without a search for words; the pauses in mid-phrase are
+// silence that was put in at a dip of the voice; the meeting has few pauses. Echo and children are missing.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "turns:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	f := flag.NewFlagSet("turns", flag.ContinueOnError)
+	cache := f.String("cache", ".cache/turns", "`folder` of the packages")
+	out := f.String("out", "../media/prosody/coefficients.go", "`file` that train writes")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if err := fetchPackages(*cache); err != nil {
+		return err
+	}
+	switch f.Arg(0) {
+	case "":
+		c, err := buildCorpus(*cache, testVoices)
+		if err != nil {
+			return err
+		}
+		printTable(os.Stdout, c)
+		return nil
+	case "train":
+		c, err := buildCorpus(*cache, trainingVoices)
+		if err != nil {
+			return err
+		}
+		return train(c, *out)
+	default:
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+}

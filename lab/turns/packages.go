@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/jfreymuth/oggvorbis"
+
+	"voxgate/media"
+	"voxgate/media/g722"
+)
+
+const (
+	rate        = 16000
+	floatFormat = 3 // of a WAV file: samples of 32 bits
+)
+
+// debianPackages hold prompts, dialogues of a game, and calls of another one.
+var debianPackages = []string{
+	"asterisk-core-sounds-en-g722", "asterisk-core-sounds-es-g722", "asterisk-core-sounds-fr-g722", "asterisk-core-sounds-it-g722",
+	"asterisk-core-sounds-ru-g722", "asterisk-prompt-it-menardi-wav", "fillets-ng-data-cs", "fillets-ng-data-nl", "hedgewars-data",
+}
+
+// unpackSounds unpacks the recordings of a Debian package alone: some have ten times as many other files.
+const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclude='*/Music/*' '*.ogg' '*.wav' '*.g722' 2>&1 |
+  grep -v 'Not found in archive\|previous errors'; [ -d usr ]`
+
+// pythonPackages are source packages: a meeting (AMI, CC BY 4.0), and noises.
+var pythonPackages = []string{"pyannote-audio==4.0.7", "livekit-agents==1.8.9"}
+
+// fetchPackages downloads and unpacks what the cache does not have yet.
+func fetchPackages(cache string) error {
+	for _, name := range debianPackages {
+		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
+			if err := command(dir, "apt-get", "download", name); err != nil {
+				return err
+			}
+			files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+			if err != nil || len(files) != 1 {
+				return fmt.Errorf("%s: %d files downloaded", name, len(files))
+			}
+			defer os.Remove(files[0])
+			return command(dir, "sh", "-c", unpackSounds, "sh", filepath.Base(files[0]))
+		}); err != nil {
+			return err
+		}
+	}
+	for _, name := range pythonPackages {
+		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
+			project, _, _ := strings.Cut(name, "==")
+			if err := command(dir, "pip3", "download", "--quiet", "--no-deps", "--no-binary", project, "-d", ".", name); err != nil {
+				return err
+			}
+			files, err := filepath.Glob(filepath.Join(dir, "*.tar.gz"))
+			if err != nil || len(files) != 1 {
+				return fmt.Errorf("%s: %d files downloaded", name, len(files))
+			}
+			defer os.Remove(files[0])
+			return command(dir, "tar", "xzf", filepath.Base(files[0]))
+		}); err != nil {
+			fmt.Fprintf(os.Stderr, "turns: left out: %v\n", err) // there may be no pip
+		}
+	}
+	return nil
+}
+
+// fetchPackage fills a folder, which is complete once it has its name.
+func fetchPackage(dir string, fill func(dir string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(filepath.Dir(dir), "part")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(part)
+	if err := fill(part); err != nil {
+		return err
+	}
+	return os.Rename(part, dir)
+}
+
+func command(dir, name string, args ...string) error {
+	c := exec.Command(name, args...)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %v: %w: %s", name, args, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// readClip decodes a recording to 16 kHz and brings its speech to -26 dBov.
+func readClip(file string) ([]int16, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var pcm []int16
+	switch filepath.Ext(file) {
+	case ".g722":
+		d, err := g722.Codec{}.NewDecoder(rate)
+		if err != nil {
+			return nil, err
+		}
+		for len(data) > 0 {
+			n := min(len(data), 160)
+			frame := make([]int16, 2*n)
+			n, err := d.Decode(data[:n], frame)
+			if err != nil {
+				return nil, err
+			}
+			pcm, data = append(pcm, frame[:n]...), data[n/2:]
+		}
+	case ".wav":
+		at := bytes.Index(data, []byte("data"))
+		if at < 36 {
+			return nil, errors.New(file + ": not a WAV file")
+		}
+		samples := media.AppendSamples(nil, data[at+8:])
+		if binary.LittleEndian.Uint16(data[20:]) == floatFormat {
+			samples = samples[:0]
+			for b := data[at+8:]; len(b) >= 4; b = b[4:] {
+				x := math.Float32frombits(binary.LittleEndian.Uint32(b))
+				samples = append(samples, int16(max(-1, min(1, x))*32767))
+			}
+		}
+		pcm, err = media.Resample(samples, int(binary.LittleEndian.Uint32(data[24:])), rate)
+	case ".ogg":
+		pcm, err = readVorbis(bytes.NewReader(data))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return normalize(pcm), nil
+}
+
+func readVorbis(r io.Reader) ([]int16, error) {
+	samples, format, err := oggvorbis.ReadAll(r)
+	if errors.Is(err, io.EOF) { // one of the game's files is empty
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pcm := make([]int16, len(samples)/format.Channels)
+	for i := range pcm {
+		pcm[i] = int16(max(-1, min(1, samples[i*format.Channels])) * 32767)
+	}
+	return media.Resample(pcm, format.SampleRate, rate)
+}
