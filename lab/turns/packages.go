@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jfreymuth/oggvorbis"
@@ -135,7 +136,7 @@ func readClip(file string) ([]int16, error) {
 				samples = append(samples, int16(max(-1, min(1, x))*32767))
 			}
 		}
-		pcm, err = media.Resample(samples, int(binary.LittleEndian.Uint32(data[24:])), rate)
+		pcm = resample(samples, int(binary.LittleEndian.Uint32(data[24:])))
 	case ".ogg":
 		pcm, err = readVorbis(bytes.NewReader(data))
 	}
@@ -157,5 +158,15 @@ func readVorbis(r io.Reader) ([]int16, error) {
 	for i := range pcm {
 		pcm[i] = int16(max(-1, min(1, samples[i*format.Channels])) * 32767)
 	}
-	return media.Resample(pcm, format.SampleRate, rate)
+	return resample(pcm, format.SampleRate), nil
+}
+
+// resample converts to 16 kHz, always with the same result: media.Resample adds a random dither.
+func resample(pcm []int16, from int) []int16 {
+	if from == rate || len(pcm) == 0 {
+		return pcm
+	}
+	r := media.NewResampler(from, rate)
+	out := slices.Clone(r.Resample(pcm))
+	return append(out, r.Flush()...)
 }

@@ -18,8 +18,8 @@ func TestPredict(t *testing.T) {
 		want      float32
 	}{
 		{"fall", 4, 20, -6, 0.882},
-		{"level", 4, 20, 0, 0.572},
-		{"rise", 4, 20, 6, 0.342},
+		{"level", 4, 20, 0, 0.557},
+		{"rise", 4, 20, 6, 0.292},
 		{"short", 1, 20, -6, 0.123},
 	} {
 		pcm := voice(test.seconds, test.quiet, test.semitones)
