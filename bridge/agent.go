@@ -20,12 +20,12 @@ type Agent struct {
 	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
 
 	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
-	Steps  flow.Plan       `json:"steps,omitempty"`  // of the conversation; their instructions follow the prompt
-	Tools  []string        `json:"tools"`            // patterns of the operator's tools that it uses; nil means every granted one
+	Steps  flow.Plan       `json:"steps,omitempty"`  // steps of the conversation; their instructions follow the prompt
+	Tools  []string        `json:"tools"`            // patterns for the operator's tools that it uses; nil means all granted tools
 	// JSON Schema of the result generated from the transcript at the end; nil means none
 	Outcome     json.RawMessage `json:"outcome,omitempty"`
-	MaxDuration time.Duration   `json:"longest,omitempty"` // of a conversation; 0 means no limit of its own
-	MaxDollars  float64         `json:"dollars,omitempty"` // in US dollars, per conversation; 0 means no limit of its own
+	MaxDuration time.Duration   `json:"longest,omitempty"` // limit for a conversation; 0 means that the agent sets none
+	MaxDollars  float64         `json:"dollars,omitempty"` // limit in US dollars, per conversation; 0 means that the agent sets none
 }
 
 // MergeOver returns a with its empty fields taken from under.
@@ -51,7 +51,7 @@ func (a Agent) MergeOver(under Agent) Agent {
 	return merged
 }
 
-// minNonZero returns the lower of two limits, where 0 means no limit.
+// minNonZero returns the lower of two limits; a limit of 0 means unlimited.
 func minNonZero[T time.Duration | float64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -59,8 +59,8 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo returns raw with the agent's fields set. A config that is not an object is returned unchanged, and rejected
-// by the parser.
+// applyTo returns the config raw with the agent's fields set. It returns a config that is not an object unchanged;
+// the parser rejects it later.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		setField(config, a.Model, "model")
@@ -76,7 +76,7 @@ func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 
 const instructionField = "systemInstruction"
 
-// withSuffix returns raw with a suffix appended to the instruction, whatever its source.
+// withSuffix returns the config raw with a suffix appended to its system instruction.
 func withSuffix(raw json.RawMessage, note string) json.RawMessage {
 	return editJSON(raw, note != "", func(config map[string]any) {
 		normalizeKey(config, instructionField)
@@ -92,7 +92,8 @@ func withSuffix(raw json.RawMessage, note string) json.RawMessage {
 	})
 }
 
-// editJSON returns a config changed by edit, unless needed is false or the config is not an object.
+// editJSON decodes a config, changes it with edit, and encodes it again. If needed is false or the config is not an
+// object, it returns the config unchanged.
 func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)) json.RawMessage {
 	config, ok := parseObject(raw)
 	if !needed || !ok {
@@ -101,12 +102,12 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	edit(config)
 	changed, err := json.Marshal(config)
 	if err != nil {
-		return raw // decoded JSON can be encoded
+		return raw // does not happen: decoded JSON can always be encoded
 	}
 	return changed
 }
 
-// mergeConfig merges one config over another, field by field. A config that is not an object replaces the other,
+// mergeConfig merges one config over another, field by field. If one of them is not an object, it is returned alone,
 // so that the parser rejects it.
 func mergeConfig(over, under json.RawMessage) json.RawMessage {
 	top, ok := parseObject(over)
@@ -119,10 +120,11 @@ func mergeConfig(over, under json.RawMessage) json.RawMessage {
 	return editJSON(under, true, func(config map[string]any) { mergeObjects(config, top) })
 }
 
-// atomicFields are objects that are replaced as a whole: parts of two of them may contradict each other.
+// atomicFields are objects that are replaced as a whole, because parts of two such objects may contradict each other.
 var atomicFields = []string{instructionField, "voiceConfig", "thinkingConfig"}
 
-// mergeObjects merges the fields of over into under. Both may use snake_case names; null is ignored. Tools are added.
+// mergeObjects merges the fields of over into under. Both may use snake_case names; null is ignored. The tools of
+// over are added to those of under.
 func mergeObjects(under, over map[string]any) {
 	for name, value := range over {
 		if value == nil {
@@ -145,8 +147,8 @@ func mergeObjects(under, over map[string]any) {
 	}
 }
 
-// parseObject decodes a config. No text and null yield an empty object. Numbers keep all their digits when the config
-// is encoded again. ok is false if it is not an object.
+// parseObject decodes a config. Empty text and null yield an empty object. Numbers keep all their digits when the
+// config is encoded again. ok is false if it is not an object.
 func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true

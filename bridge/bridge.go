@@ -1,13 +1,13 @@
 // Package bridge carries conversations between a person and the model: it sends the person's audio and text to the
 // model, plays the model's voice in real time, and runs tools.
 //
-// An endpoint needs four things of it. [Host.Serve] opens or resumes a conversation for a [Caller], whose Serve gets
-// the [Session]. Audio goes in by [Session.NewMicrophone] and comes out at the output given to [Session.AttachOutput].
-// Requests of the person or the client go to [Session.Do], as a [Command]. Events come to [Caller.Notify], as an
-// [Event].
+// An endpoint uses four parts of this package. [Host.Serve] opens or resumes a conversation for a [Caller], and passes
+// the [Session] to the caller's Serve method. [Session.NewMicrophone] accepts audio, and [Session.AttachOutput] sets
+// the output for the voice. [Session.Do] accepts the requests of the person or the client, as a [Command].
+// [Caller.Notify] receives what happens, as an [Event].
 //
-// There are three lifetimes: a [Session], the conversation, outlives its [Caller] and its connections to the model. One
-// goroutine, the session's loop, changes its state.
+// A [Session], the conversation, outlives its [Caller] and its connections to the model. Only one goroutine, the
+// session's loop, changes the state of a session.
 package bridge
 
 import (
@@ -28,13 +28,14 @@ const VoiceRate = wire.OutputRate
 // Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
 	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
-	// for its goroutines. It calls s.AttachOutput with the output for the voice. The voice waits until s.HoldVoice(false).
-	// When ctx is done, context.Cause gives the reason: [ErrReplaced], or the end of the conversation.
+	// for its goroutines. It calls s.AttachOutput with the output for the voice. The voice is kept back until
+	// s.HoldVoice(false) is called. When ctx is done, context.Cause gives the reason: [ErrReplaced], or the end of the
+	// conversation.
 	Serve(ctx context.Context, s *Session) error
 
-	// Notify passes an event to the caller. It must not block and must not call the session; a slow caller must
-	// disconnect itself. Calls are sequential, in the order of the events' numbers, but from several goroutines. They
-	// begin with Host.Serve, perhaps before Serve is called, and end when Host.Serve returns.
+	// Notify passes an event to the caller. It must not block and must not call the session; a slow caller must disconnect
+	// itself. Calls are sequential, in the order of the events' numbers, but from several goroutines. The calls may begin
+	// before Serve is called, but not before Host.Serve, and end when Host.Serve returns.
 	Notify(Event)
 }
 
@@ -45,8 +46,8 @@ type SessionRequest struct {
 	Agent  Agent
 	Config json.RawMessage
 
-	// AgentLocked: the caller cannot override Agent. AgentNamed: the backend has named the agent in Override, and no
-	// other may answer.
+	// AgentLocked means that the caller cannot override Agent. AgentNamed means that the backend has named the agent in
+	// Override, and that no other agent may answer.
 	AgentLocked, AgentNamed bool
 
 	// GreetingPrompt is the instruction with which the model begins, for endpoints where it speaks first; empty means the
@@ -75,28 +76,29 @@ type SessionRequest struct {
 	ResumeError error
 	LastEvent   uint64
 
-	// Replaces is a conversation that the caller takes over from its current caller, which gets [ErrReplaced]. If it
-	// has ended meanwhile, a new one is opened. nil: none.
+	// Replaces is a conversation that the caller takes over from its current caller, which gets [ErrReplaced]. If that
+	// conversation has ended meanwhile, a new one is opened. nil means that none is taken over.
 	Replaces *Session
 
-	// FarewellPrompt makes the model say goodbye. It is sent when the conversation has reached its time limit and
-	// nobody speaks; only the model sees it. Empty: the conversation ends without a goodbye.
+	// FarewellPrompt makes the model say goodbye. It is sent when the conversation has reached its time limit and nobody
+	// speaks; only the model sees it. If it is empty, the conversation ends without a goodbye.
 	FarewellPrompt string
 
 	// NoCues limits caller and model to what the other has sent: the gateway plays no tones or sentences during a wait,
 	// and adds no picture to typed text.
 	NoCues bool
 
-	// MaxPreRoll limits how much audio from before an activityStart a config may keep. 0: 10 s.
+	// MaxPreRoll is the most audio from before an activityStart that a config may ask to keep; 0 means 10 s.
 	MaxPreRoll time.Duration
 
 	Origin Origin
 
-	// EndpointState is state of the endpoint for the conversation, kept across its callers: [Session.EndpointState].
+	// EndpointState is a value that the endpoint keeps with the conversation, for all its callers: see
+	// [Session.EndpointState].
 	EndpointState any
 
 	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets it. The caller can
-	// override neither.
+	// override neither of them.
 	Override Agent
 
 	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.
@@ -113,7 +115,7 @@ type Origin struct {
 	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
 	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the caller shows questions of tools, as a [ToolCall], although it has no canvas for the model
+	// the caller can show a tool's question, sent as a [ToolCall], although the model has no canvas there
 	ShowsQuestions bool `json:"Asks"`
 }
 
@@ -124,14 +126,15 @@ func (o Origin) SameCaller(other Origin) bool {
 }
 
 // IsLiveModel reports whether a model belongs to the Live API, judging by its name; "" is the default model, which
-// does.
+// belongs to it.
 func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
-// MergedAgent returns the agent without the changes of the caller and of the backend: the operator's file, overridden
-// by the grant, overridden by the session webhook. Each field is merged separately.
+// MergedAgent returns the agent without the changes of the caller and of the backend. The grant overrides the
+// operator's file, and the session webhook overrides both, each field by itself.
 func (o *SessionRequest) MergedAgent() Agent { return o.FixedAgent().MergeOver(o.Agent) }
 
-// callerID identifies the caller: by the account, if it can tell callers apart, else by key and identity.
+// callerID returns a name for the caller. The account supplies it, if it can tell callers apart; otherwise it is made
+// of key and identity.
 func (o *SessionRequest) callerID() string {
 	if a, ok := o.Account.(interface{ Caller() string }); ok {
 		return a.Caller()

@@ -60,8 +60,8 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	defer close(v.ready)
 	v.hasArrived = true
 	s.cluster.markChanged()
-	s.voice.roundTrip.Store(0) // measured on another connection
-	s.loss.resetCounters()     // likewise
+	s.voice.roundTrip.Store(0) // the old value was measured on another connection
+	s.loss.resetCounters()     // counted on another connection
 	s.clock.Clear(alarmPark)
 	if v.isFirst {
 		s.startEvents(v)
@@ -79,7 +79,7 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	if v.isFirst {
 		s.keeper.Start(ctx, v.request.DeferDial)
 	} else {
-		s.setHold(ctx, Pause{}) // requested by the previous caller
+		s.setHold(ctx, Pause{}) // the previous caller had requested the hold
 		s.keeper.Unpark(ctx)
 	}
 	if s.status.setState(s.currentState()); !v.isFirst && s.status.state == was {
@@ -87,7 +87,8 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	}
 }
 
-// resumeCaller starts sending events to a returning caller. The first SetupComplete follows when there is a session.
+// resumeCaller starts sending events to a returning caller. If the model was never connected, its first SetupComplete
+// follows later.
 func (s *Session) resumeCaller(v *callerConn) {
 	s.log.Info("caller returned")
 	done := s.setupComplete()
@@ -96,7 +97,7 @@ func (s *Session) resumeCaller(v *callerConn) {
 		done.ResumeToken = s.host.tokens.issueToken(s.id, v.request.ResumeToken)
 	}
 	playing := 0
-	if v.request.LastEvent == 0 { // else it is among the missed events
+	if v.request.LastEvent == 0 { // otherwise the event is among the missed ones
 		playing = s.output.playingTurn()
 	}
 	s.subscribers.resumeEvents(v, done, !s.isParked, s.calls.IsOpen, playing)
@@ -119,7 +120,7 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.output.interrupt(ByClient, false) // a returning caller does not want an answer that was not heard
 	s.setHold(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.user.isSpeaking {
-		_ = s.uplink.QueueMark(uplink.MarkEnd) // it has presumably ended; if there is no room, other marks are queued
+		_ = s.uplink.QueueMark(uplink.MarkEnd) // the speech has presumably ended; if there is no room, other marks are queued
 	}
 	s.isParked = true
 	s.status.setState(s.currentState())

@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// moveRetry is when a caller that was asked to move, and has not, is asked again: the other gateway may have been
+	// moveRetry is the time after which a caller that has not moved is asked again: the other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait is how long to wait for a handle that covers the last turn before asking a caller to move without one.
+	// handleWait is how long to wait for a session resumption handle that covers the last turn. After that, the caller is
+	// asked to move without such a handle.
 	handleWait = 10 * time.Second
-	// drainParkTime is how long a draining gateway waits for a lost caller that can only come back here: a page is back
-	// within 1 s.
+	// drainParkTime is how long a draining gateway waits for a lost caller that can only come back to this gateway. A web
+	// page is back within 1 s.
 	drainParkTime = 5 * time.Second
 )
 
@@ -52,8 +53,8 @@ func (s *Session) buildSnapshot() *snapshot {
 	return n
 }
 
-// isMovable reports whether another gateway could continue the conversation. It would not have what an endpoint or a
-// tool keeps in memory.
+// isMovable reports whether another gateway could continue the conversation. It could not if an endpoint or a tool
+// keeps state for the conversation in memory.
 func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
@@ -97,11 +98,11 @@ func (s *Session) onDrain(stops time.Duration) {
 		return
 	}
 	if s.cluster.isStopping = stops > 0; s.cluster.isStopping && s.isParked {
-		s.endWith(ErrShutdown) // its caller could not come back here
+		s.endWith(ErrShutdown) // the caller could not come back to this gateway
 	}
 }
 
-// parkDuration returns how long to wait for a lost caller. A draining gateway waits only for one whose connection
+// parkDuration returns how long to wait for a lost caller. A draining gateway waits only for a caller whose connection
 // broke.
 func (s *Session) parkDuration() time.Duration {
 	if s.cluster.isStopping {
@@ -110,7 +111,7 @@ func (s *Session) parkDuration() time.Duration {
 	return s.host.options.Park
 }
 
-// askToMove asks the caller to move, at a moment when that interrupts nothing.
+// askToMove asks the caller to move to another gateway, at a moment when that interrupts nothing.
 func (s *Session) askToMove() {
 	m := &s.cluster
 	quiet := m.moveWanted && !m.callerAsked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
@@ -126,7 +127,8 @@ func (s *Session) askToMove() {
 	s.notify(Move{})
 }
 
-// releaseIfMoving ends the conversation here if its caller has moved to another gateway, or will come back to one.
+// releaseIfMoving ends the conversation at this gateway if its caller has moved to another gateway, or will come back
+// to another one.
 func (s *Session) releaseIfMoving() bool {
 	if !s.cluster.moveWanted || !s.isMovable() || s.host.cluster.IsAlone() {
 		return false

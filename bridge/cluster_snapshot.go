@@ -15,18 +15,18 @@ import (
 // snapshot holds what another gateway needs to continue a conversation. It contains secrets and the transcript: a store
 // must keep it encrypted.
 type snapshot struct {
-	cluster.SnapshotHeader // only this, for a conversation that cannot move
+	cluster.SnapshotHeader // the only field that is set for a conversation that cannot move
 
-	TokenHashes [2][]byte `json:"Tokens,omitempty"` // SHA-256 of the resume tokens: the newest, and the one used to get it
+	TokenHashes [2][]byte `json:"Tokens,omitempty"` // SHA-256 of the resume tokens: the newest token, and the token used to get it
 
 	Origin           Origin
 	Grant            *Grant          `json:",omitempty"`
 	NoCues           bool            `json:"Quiet,omitempty"`
-	Config           json.RawMessage `json:",omitempty"`        // of the caller
+	Config           json.RawMessage `json:",omitempty"`        // configuration from the caller
 	OperatorAgent    Agent           `json:"Door"`              // from the operator's file
 	WebhookAgent     Agent           `json:"Hook"`              // from the session webhook
 	BackendAgent     Agent           `json:"Agent"`             // from the operator's backend
-	BackendFunctions json.RawMessage `json:"Steered,omitempty"` // answered by the backend
+	BackendFunctions json.RawMessage `json:"Steered,omitempty"` // functions that the backend runs
 	Step             flow.State      // state of the agent's steps
 
 	AgentLocked    bool   `json:"Locked,omitempty"`
@@ -35,7 +35,7 @@ type snapshot struct {
 
 	Handle          string `json:",omitempty"`
 	Started         time.Time
-	LastEvent       uint64      `json:"Event"`           // number
+	LastEvent       uint64      `json:"Event"`           // number of the newest event
 	VoiceGeneration uint32      `json:"Voice,omitempty"` // generation of the frames
 	Received        []string    `json:",omitempty"`      // IDs of the client's messages
 	UsedTokens      wire.Tokens `json:"Tokened"`         // used so far
@@ -43,11 +43,11 @@ type snapshot struct {
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // number of the next turn
 	Pauses          []Span      `json:",omitempty"`      // of the recording, which is paused if the last one has no end
-	// model whose price a gateway must know to continue, because money is limited
+	// model whose price a gateway must know to continue the conversation; set if money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
 	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
-	OpenQuestion string                     `json:"Asked,omitempty"`    // unanswered
+	OpenQuestion string                     `json:"Asked,omitempty"`    // question that the model has not answered
 	ActedOn      bool                       `json:"Acted,omitempty"`    // the model has called a tool for OpenQuestion, covered by the handle
 	Transcript   []transcript.NumberedEntry `json:"Said,omitempty"`
 	Calls        []toolcalls.CallSnapshot   `json:",omitempty"`
@@ -68,20 +68,20 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 // clusterState tracks the move of a session to or from another gateway. It belongs to the session's loop.
 type clusterState struct {
 	entry         *cluster.Entry
-	restoredFrom  *snapshot // snapshot to continue from; nil means started here, or already restored
+	restoredFrom  *snapshot // snapshot to continue from; nil means the session began at this gateway, or is already restored
 	hasChanges    bool      // something has happened that the store should have
-	isOwnerStored bool      // the conversation cannot move, and the store knows its gateway: nothing else is written
+	isOwnerStored bool      // the conversation cannot move, and the store knows its gateway, so nothing more is written
 	moveWanted    bool      // its caller should move to another gateway
 	isStopping    bool      // this gateway drains, and then stops
-	wantedSince   time.Time // of moveWanted
+	wantedSince   time.Time // when moveWanted was set
 	callerAsked   bool      // the caller was asked to move recently
 }
 
 // markChanged records a change that the store should have.
 func (h *clusterState) markChanged() { h.hasChanges = true }
 
-// saveSnapshot writes the conversation to the store, if it has changed. If it cannot move, only its gateway is written,
-// once.
+// saveSnapshot writes the conversation to the store, if it has changed. For a conversation that cannot move, it writes
+// only the name of its gateway, once.
 func (h *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	changed := h.hasChanges
 	h.hasChanges = false

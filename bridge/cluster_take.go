@@ -10,12 +10,12 @@ import (
 	"voxgate/bridge/flow"
 )
 
-// errStoreUnavailable rejects a resume that cannot be looked up.
+// errStoreUnavailable rejects a resume while the store, which would know the conversation, cannot be reached.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
 // resumeSession returns the conversation of a resume token that this gateway does not know, or a nil session if there
-// is none. Only one resume of a conversation runs at a time, until done is called: two would take it from each other,
-// and both would run it here.
+// is none. Until done is called, other resumes of this conversation wait. Two at a time would take it from each
+// other, and both would run it at this gateway.
 func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
@@ -24,7 +24,7 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 	if done, err = h.lockResume(ctx, id); err != nil {
 		return nil, nil, err
 	}
-	if s = h.localSession(o); s == nil { // else another resume has taken it meanwhile
+	if s = h.localSession(o); s == nil { // otherwise another resume has taken the conversation meanwhile
 		s, err = h.takeOverSession(ctx, id, o)
 	}
 	if s == nil {
@@ -78,14 +78,15 @@ func (h *Host) lockResume(ctx context.Context, id string) (done func(), err erro
 	}
 }
 
-// knowsPrice reports whether the spending on a model can be limited here; "" needs no limit.
+// knowsPrice reports whether this gateway knows the price of a model, so that it can limit the spending. "" means
+// that no limit is needed.
 func (h *Host) knowsPrice(model string) bool {
 	_, ok := h.PriceOf(model)
 	return ok || model == ""
 }
 
-// waitUntilGone reports whether a conversation no longer runs here. If it is ending, or another gateway has taken it
-// over, it waits for the end. generation is the newest one in the store.
+// waitUntilGone reports whether a conversation no longer runs at this gateway. If it is ending, or another gateway
+// has taken it over, the call blocks until its end. generation is the newest one in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]
@@ -97,7 +98,7 @@ func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	case <-here.session.done:
 	default:
 		if !here.session.cluster.entry.EndIfTaken(generation) {
-			return false // its tokens are known here, and this is not one of them
+			return false // this gateway knows the valid tokens of the conversation, and the caller's is not one of them
 		}
 	}
 	<-here.removed
@@ -132,7 +133,7 @@ func (h *Host) restoreSession(id string, n *snapshot, o SessionRequest) (*Sessio
 	o.Origin, o.Grant, o.NoCues, o.Resumable = n.Origin, n.Grant, n.NoCues, true
 	o.Agent, o.Override, o.Config, o.AgentLocked, o.AgentNamed, o.FarewellPrompt = n.OperatorAgent, n.WebhookAgent, n.Config,
 		n.AgentLocked, n.AgentNamed, n.FarewellPrompt
-	o.GreetingPrompt = "" // it was said where the conversation began
+	o.GreetingPrompt = "" // the greeting was spoken at the gateway where the conversation began
 	steering := *newSteeringAt(n.Config, flow.ResumeFlow(o.MergedAgent().Steps, n.Step))
 	if err := steering.applyUpdate(BackendUpdate{Agent: n.BackendAgent, Functions: n.BackendFunctions}); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ type Command interface {
 }
 
 type (
-	// Message is a typed turn. A complete one interrupts the voice and is answered. An incomplete one is answered
-	// together with the next complete one. Parts is an array of Google's Part; nil means the turn is Text.
+	// Message is a typed turn. A complete turn interrupts the voice and is answered. An incomplete turn is answered
+	// together with the next complete turn. Parts is an array of Google's Part; nil means the turn is Text.
 	Message struct {
 		Text         string
 		Parts        json.RawMessage
@@ -30,55 +30,55 @@ type (
 	// Text is real-time text, for example an action on a canvas. It does not interrupt.
 	Text struct{ Text string }
 
-	// Activity marks speech, or a pause of the microphone; it keeps its place among the audio. ActivityKeep and
-	// ActivityDrop decide about audio received before the next ActivityStart, as [uplink.MarkKeep] and
-	// [uplink.MarkDrop].
+	// Activity marks the start or end of speech, or a pause of the microphone. It is sent to the model in order with the
+	// audio. ActivityKeep and ActivityDrop decide about audio received before the next ActivityStart, as [uplink.MarkKeep]
+	// and [uplink.MarkDrop].
 	Activity int
 
 	// ToolResponse answers one call of a [ToolCall].
 	ToolResponse toolcalls.Response
 
-	// Interrupt stops the current answer: the rest is not played, and the transcript keeps what was played. Nothing is
-	// sent to the model, which assumes that it said the whole answer.
+	// Interrupt stops the current answer: the rest is not played, and the transcript keeps what was played. The model is
+	// not informed, and assumes that it said the whole answer.
 	Interrupt struct{}
 
-	// Prompt makes the model speak now, with an instruction that only the model sees and no transcript has: "Greet the
-	// caller."
+	// Prompt makes the model speak now, with an instruction that only the model sees, such as "Greet the caller". It does
+	// not appear in the transcript.
 	Prompt struct{ Instruction string }
 
-	// PlaybackPosition reports how much of an answer's voice was played, for a client that plays it by its own clock
-	// and interrupts it itself. The rest of that turn was not heard.
+	// PlaybackPosition reports how much of an answer's voice was played, for a client that controls playback and
+	// interruptions itself. The rest of that turn was not heard.
 	PlaybackPosition struct {
 		Turn   int
 		Played time.Duration
 	}
 
 	// Pause puts the conversation on hold, or ends the hold. On hold the voice stops and is not played later, audio and
-	// pictures are not sent to the model, and no waiting tones are played. With Listen they are still sent: the model
-	// hears and may use its tools, but its voice is not played and not in the transcript.
+	// pictures are not sent to the model, and no waiting tones are played. With Listen, audio and pictures are still sent:
+	// the model hears and may use its tools, but its voice is neither played nor added to the transcript.
 	Pause struct{ On, Listen bool }
 
 	// PauseRecording pauses the recording, e.g. for card numbers, or continues it. Do rejects it without a recording. A
 	// pause lasts until this command ends it, even if the configuration changes.
 	PauseRecording struct{ On bool }
 
-	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool
-	// runs, even the one that requests this, it ends after the answer to the tool's result.
+	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool runs,
+	// even the tool that requests this, the conversation ends after the answer to the tool's result.
 	EndAfterSpeaking struct{}
 
-	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed]. With an Agent, another
-	// agent of the operator, of that name, answers from now on in place of SessionRequest.Agent, unless the backend has
-	// named the agent.
+	// UpdateConfig changes the configuration; [SetupComplete] or [SetupFailed] answers it. If Agent is set, that agent of
+	// the operator answers from now on, in place of SessionRequest.Agent. This does not apply if the backend has named the
+	// agent.
 	UpdateConfig struct {
 		Config  json.RawMessage
 		Agent   *Agent `json:",omitempty"` // nil: keep the current one
 		Name    string `json:",omitempty"`
-		ReplyTo any    `json:"-"` // any value of the caller's; the answer has it as [Event.ReplyTo]
+		ReplyTo any    `json:"-"` // any value that the caller chooses; the answer returns it in [Event.ReplyTo]
 	}
 
-	// BackendUpdate is a change by the operator's backend. It overrides the caller's configuration and grant. Empty
-	// fields of Agent change nothing. Functions is an array of declarations of functions that the backend runs; it
-	// replaces the previous one, unless empty. Do rejects invalid input; answered by [SetupComplete] or [SetupFailed].
+	// BackendUpdate is a change by the operator's backend. It overrides the caller's configuration and grant. Empty fields
+	// of Agent change nothing. Functions is an array of declarations of functions that the backend runs; it replaces the
+	// previous array, unless it is empty. Do rejects invalid input; otherwise [SetupComplete] or [SetupFailed] answers.
 	BackendUpdate struct {
 		Agent     Agent
 		Functions json.RawMessage
@@ -87,8 +87,8 @@ type (
 	// GetContext requests the [History].
 	GetContext struct{ ReplyTo any } // see [UpdateConfig]
 
-	// ClearContext forgets the history and continues in a fresh session; answered by an empty [History] when that
-	// session serves.
+	// ClearContext forgets the history and continues in a fresh session of the model. An empty [History] answers it when
+	// that session is ready.
 	ClearContext struct{ ReplyTo any } // see [UpdateConfig]
 
 	// Goodbye ends the conversation without parking it.
@@ -97,7 +97,7 @@ type (
 
 // Commands of the host.
 type (
-	// drainCommand reports that the gateway accepts no more calls, and stops after stopsIn; 0 means it does not stop.
+	// drainCommand reports that the gateway accepts no more calls. It stops after stopsIn; 0 means that it does not stop.
 	drainCommand struct{ stopsIn time.Duration }
 
 	// takenCommand ends a conversation that goes on at another gateway.

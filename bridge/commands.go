@@ -9,7 +9,8 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// maxHeldBytes limits the parts of an incomplete typed turn: one message with a picture, and some text.
+// maxHeldBytes limits the size of the parts kept for an incomplete typed turn: enough for one message with a picture,
+// and some text.
 const maxHeldBytes = 12 << 20
 
 var (
@@ -84,7 +85,7 @@ func (c takenCommand) run(_ context.Context, s *Session) error {
 
 func (c PauseRecording) run(_ context.Context, s *Session) error { return s.recording.setPaused(c.On) }
 
-// run is not called by the loop: see [Session.Do].
+// run is called by [Session.Do], in the caller's goroutine and not in the loop.
 func (c Activity) run(_ context.Context, s *Session) error {
 	return markError(s.uplink.QueueMark(uplink.Mark(c)))
 }
@@ -144,7 +145,7 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	turn := s.output.questionTurn()
 	if !m.TurnComplete {
-		turn-- // the next handle covers it, answered or not
+		turn-- // the next handle covers this turn, answered or not
 	}
 	if parts.Len() > 0 {
 		s.output.recordTypedText(turn, parts.Text())
@@ -162,7 +163,7 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
-// run sends the model turns that it does not answer. Each question of the person begins a turn of the transcript.
+// run sends turns to the model that it does not answer. Each question of the person begins a turn of the transcript.
 func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	turns := c.Turns
 	config := s.keeper.Config()
@@ -197,7 +198,8 @@ func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// stopAnswer interrupts the answer in progress. An answer that the model still thinks about is no longer expected.
+// stopAnswer interrupts the answer in progress. An answer for which the model is still thinking is no longer
+// expected.
 func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.output.turn.state == turnThinking
 	s.output.interrupt(ByClient, false)

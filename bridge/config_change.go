@@ -13,8 +13,8 @@ import (
 
 // configChange accompanies a change of the configuration to Gemini and back, as its [upstream.ConfigChange.Origin].
 type configChange struct {
-	before  configSnapshot // to restore on a rejection
-	next    *configChange  // the change after it, which includes it; nil for the newest
+	before  configSnapshot // configuration to restore if Gemini rejects the change
+	next    *configChange  // the following change, which includes this one; nil for the newest change
 	step    string         // the step of the agent that needs the change; empty if somebody requested it
 	replyTo any            // see [UpdateConfig]
 }
@@ -35,14 +35,15 @@ func (s *Session) restoreConfig(to configSnapshot) {
 	s.costs.setDollarLimit(s.request.MaxDollars())
 }
 
-// maxPendingAnswers limits the requests of one kind that a conversation has not answered yet.
+// maxPendingAnswers limits the unanswered requests of one kind, per conversation.
 const maxPendingAnswers = 64
 
 var errTooManyRequests = &Error{
 	Code: CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
 }
 
-// run changes the configuration at the caller's request. If it is rejected, the current one stays in force.
+// run changes the configuration at the caller's request. If the new configuration is rejected, the current one stays
+// in force.
 func (c UpdateConfig) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingChanges() >= maxPendingAnswers {
 		return errTooManyRequests
@@ -87,14 +88,14 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 	}
 	change.step = s.steering.flow.Step
 	if s.sendConfigChange(ctx, change, config, nil) {
-		delete(*c.answer, flow.InstructionKey) // the model has it before the answer
+		delete(*c.answer, flow.InstructionKey) // the new configuration gives the model the instruction, before this answer
 	}
 	s.reportStep(change.before.steering.flow.Step)
 	return nil
 }
 
-// changeSteering applies a change of the steering, and returns the configuration with it. After an error everything is
-// as before, except that errSameStep may have changed fields of the flow.
+// changeSteering applies a change of the steering, and returns the resulting configuration. An error undoes the
+// change, except that with errSameStep the collected fields of the flow may stay changed.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()
@@ -127,8 +128,9 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	return config, err
 }
 
-// sendConfigChange sends a change to Gemini; [Session.onConfigResult] continues. It reports whether the model gets it
-// before anything that is sent later. A rejection that is not nil becomes the result, after those of earlier changes.
+// sendConfigChange sends a change to Gemini; [Session.onConfigResult] continues. It reports whether the model gets the
+// change before anything that is sent later. If rejection is not nil, it becomes the result of the change, after the
+// results of earlier changes.
 func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change
@@ -142,7 +144,7 @@ func (s *Session) onConfigResult(result upstream.ConfigResult) {
 	change := result.Origin.(*configChange)
 	switch {
 	case result.Err == nil:
-	case change.next != nil: // it includes this one
+	case change.next != nil: // the next change includes this one
 		change.next.before = change.before
 	default:
 		s.rollBackConfig(change.before)
@@ -186,13 +188,14 @@ func (s *Session) rollBackConfig(to configSnapshot) {
 	s.reportStep(now.flow.Step)
 }
 
-// onStepResult records whether the model has accepted the configuration of a step. If not, the previous step goes on.
+// onStepResult records whether the model has accepted the configuration of a step. If not, the previous step stays in
+// force.
 func (s *Session) onStepResult(name string, err error) {
 	t := &s.steering
 	switch {
 	case err == nil:
 		t.appliedStep = name
-	case name == t.flow.Step: // else the conversation has gone on, and another result follows
+	case name == t.flow.Step: // otherwise the conversation is in a later step already, whose own result follows
 		s.warnDeveloper(fmt.Sprintf("Gemini rejected the instruction or the tools of the step %q: %s", name, newConfigError(err).Message))
 		t.flow.Step = t.appliedStep
 		s.reportStep(name)
@@ -201,7 +204,7 @@ func (s *Session) onStepResult(name string, err error) {
 	}
 }
 
-// reportStep reports the current step, if it differs from the one before.
+// reportStep reports the current step, if it differs from the step before.
 func (s *Session) reportStep(before string) (another bool) {
 	now := s.steering.flow
 	if now.Step == before {

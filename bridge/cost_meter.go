@@ -13,7 +13,7 @@ import (
 )
 
 // lowBudgetPercent is the remaining share of the budget at which the client gets a warning.
-const lowBudgetPercent = 10 // of a hundred
+const lowBudgetPercent = 10 // percent of the budget
 
 // costMeter counts the tokens and costs of a conversation, and reports them to its account. It belongs to the session's
 // loop.
@@ -31,12 +31,12 @@ type costMeter struct {
 
 	model         string
 	hasUnpriced   bool    // part of the conversation has an unknown price
-	settledMicros float64 // of ended turns, in millionths of a US dollar
+	settledMicros float64 // cost of ended turns, in millionths of a US dollar
 	estimate      turnEstimate
 
 	meter           wire.TokenMeter
 	hasTurnUsage    bool        // tokens were used in this turn
-	maxTurnTokens   int         // of the most expensive turn
+	maxTurnTokens   int         // tokens of the largest turn so far
 	accountedTokens wire.Tokens // already accounted for
 	accountedMicros float64     // already accounted for, in millionths of a US dollar
 	isLowReported   bool        // the client was warned that little is left
@@ -52,7 +52,7 @@ func newCostMeter(h *hostState, o SessionRequest, a *subscribers, v *voice, ob o
 	return p
 }
 
-// setDollarLimit sets the budget of the conversation in US dollars; 0 means no limit of its own.
+// setDollarLimit sets the budget of the conversation in US dollars; 0 means that only the account limits it.
 func (p *costMeter) setDollarLimit(dollars float64) {
 	if p.cap.Micros = ToMicros(dollars); dollars > 0 {
 		p.isMoneyLimited = true
@@ -131,8 +131,8 @@ func (p *costMeter) endTurn() (limit error) {
 	return limit
 }
 
-// reserveNext accounts for a cost and reserves the next turn, or the rest of the current one. It returns the limit that
-// leaves no room for that.
+// reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of the current turn.
+// It returns the limit that this would exceed, or nil.
 func (p *costMeter) reserveNext(cost Cost) (limit error) {
 	next := Cost{Tokens: max(firstTurnTokens, p.maxTurnTokens)}
 	if p.isMoneyLimited {
@@ -147,7 +147,7 @@ func (p *costMeter) reserveNext(cost Cost) (limit error) {
 		return ErrTokenLimit
 	case most.Tokens > 0 && remaining.Tokens <= 0, most.Micros > 0 && remaining.Micros < next.Micros:
 		return ErrBudget
-	case p.isLowReported, cost == (Cost{}): // only at the end of turns, with a caller
+	case p.isLowReported, cost == (Cost{}): // warns once, at the end of a turn, when there is a caller
 	case most.Tokens > 0 && remaining.Tokens*100 <= most.Tokens*lowBudgetPercent:
 		p.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, remaining.Tokens),
 			map[string]any{"tokensLeft": remaining.Tokens})
@@ -165,8 +165,8 @@ func (p *costMeter) warnLowBudget(message string, details map[string]any) {
 	p.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
 }
 
-// extendReserve reserves more for a turn that takes longer than estimated. It returns the limit that leaves no room for
-// that.
+// extendReserve reserves more for a turn that takes longer than estimated. It returns the limit that this would exceed,
+// or nil.
 func (p *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	if !p.isMoneyLimited || !p.estimate.growReserve(p.uplink.MilliTokens.Load(), int(spoken.Seconds()*audioTokensPerSecond)) {
 		return nil
@@ -174,7 +174,8 @@ func (p *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	return p.reserveNext(Cost{})
 }
 
-// reserveAgain reserves the next turn, or the rest of this one, when the context is read once more or has changed.
+// reserveAgain renews the reservation for the next turn, or for the rest of this turn, when the model reads the context
+// once more or the context has changed.
 func (p *costMeter) reserveAgain() (limit error) {
 	if !p.isMoneyLimited {
 		return nil

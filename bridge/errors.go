@@ -25,7 +25,7 @@ const (
 	CodeBadMessage          Code = "bad_message"                  // message cannot be parsed; Field names the place
 	CodeInvalidAudioFormat  Code = "invalid_audio_format"         // audio cannot be decoded or has an unsupported rate
 	CodeNotConnected        Code = "not_connected"                // message before CONNECT_GEMINI
-	CodeInvalidState        Code = "invalid_state"                // message not allowed now
+	CodeInvalidState        Code = "invalid_state"                // message not allowed in the current state
 	CodeBadConfig           Code = "bad_config"                   // LiveConfig field not supported
 	CodeConfigUpdateFailed  Code = "session_config_update_failed" // configuration change rejected; the old one goes on
 	CodeBadOffer            Code = "bad_offer"                    // SDP offer or candidate not usable
@@ -55,8 +55,9 @@ const (
 	CodeUnknown Code = "unknown_error" // fault of the gateway
 )
 
-// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field is the place in the
-// client's message, Status the HTTP status or WebSocket close code of Gemini's refusal; both may be missing.
+// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field is the place of the
+// fault in the client's message. Status is the HTTP status or WebSocket close code with which Gemini refused. Both
+// may be missing.
 type Error struct {
 	Code    Code
 	Message string
@@ -78,7 +79,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Reasons for the end of a session that are not errors.
 var (
 	ErrGoodbye  = errors.New("the client said goodbye")
-	ErrReplaced = errors.New("replaced") // another connection carries the conversation now
+	ErrReplaced = errors.New("replaced") // another caller has taken over the conversation
 	ErrLeft     = errors.New("the client has left")
 	ErrShutdown = errors.New("the gateway is shutting down")
 	ErrMoved    = errors.New("the conversation goes on at another gateway")
@@ -109,7 +110,8 @@ func Reason(err error) string {
 	return AsError(err).Message
 }
 
-// AsError converts err for callers. Unknown errors become unknown_error: their text is only logged.
+// AsError converts err for callers. An unknown error becomes [CodeUnknown]: the caller does not get its text, which
+// is only logged.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -142,7 +144,7 @@ func AsError(err error) *Error {
 	if e := (*wire.FrameError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeConnectionFailed, Message: "The model's answer cannot be read.", Err: err}
 	}
-	if errors.Is(err, errEnded) { // sent just as it ended
+	if errors.Is(err, errEnded) { // the command came just as the conversation ended
 		return &Error{Code: CodeInvalidState, Message: "The conversation has ended.", Err: err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -207,7 +209,7 @@ func refusalError(err upstream.Refusal) *Error {
 }
 
 // dialError converts an error of the connection to Gemini, like AsError. Unknown errors count as network errors. used
-// means that there was a connection before.
+// means that the conversation had a connection to Gemini before.
 func dialError(err error, used bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {

@@ -14,12 +14,12 @@ import (
 // Event is something that happens in a conversation, with its time.
 type Event struct {
 	// Number counts the events of the conversation from 1, across all its callers. It is 0 for the SetupComplete of a
-	// resume, which is an answer to one caller.
+	// resume, which only the returning caller gets.
 	Number uint64
 	Time   time.Time
 	Body   EventBody
-	// ReplyTo is that of the command which the event answers: [UpdateConfig], [GetContext] or [ClearContext]. It is nil
-	// for other events, and for an answer that is sent again to a caller that comes back.
+	// ReplyTo is the ReplyTo value of the command that the event answers: [UpdateConfig], [GetContext] or [ClearContext].
+	// It is nil for other events, and for an answer that is sent again to a returning caller.
 	ReplyTo any `json:"-"`
 }
 
@@ -28,14 +28,15 @@ type EventBody any
 
 // Turns are numbered from 1. A question and its answer have the same number.
 type (
-	// SetupComplete answers opening, resuming and each [UpdateConfig], in order.
+	// SetupComplete confirms the opening of a conversation, its resumption, or an [UpdateConfig]. Configuration changes
+	// are answered in order.
 	SetupComplete struct {
 		SessionID       string
 		Started         time.Time // of the conversation
 		Model           string
-		Update          bool // answers an [UpdateConfig]
+		Update          bool // true if the event answers an [UpdateConfig]
 		Resumed         bool
-		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
+		ResumeToken     string // set in the first SetupComplete and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
 		Step            string   // of the agent; empty means it has no steps
@@ -69,8 +70,8 @@ type (
 		Text string
 	}
 
-	// RawServerContent is Gemini's own serverContent object without its audio parts; other events say the same.
-	// TopLevel: its fields were beside serverContent.
+	// RawServerContent is Gemini's own serverContent object without its audio parts. Other events report the same
+	// content. TopLevel means that the fields come from the message that contained serverContent.
 	RawServerContent struct {
 		ServerContent json.RawMessage
 		TopLevel      bool
@@ -82,11 +83,11 @@ type (
 		SuggestionsPage string // URL of the gateway's page of suggestions; empty means none
 	}
 
-	// Speaking comes once per turn, just before its first audio.
+	// Speaking reports that the voice of a turn begins: it comes once, just before the first audio.
 	Speaking struct{ Turn int }
 
-	// Thinking reports that an answer is due and not yet played, or is no longer due: just before [Speaking], or
-	// because there will be none.
+	// Thinking with true reports that an answer is due and not yet played. With false it reports that this has ended:
+	// [Speaking] follows, or there will be no answer.
 	Thinking struct{ Thinking bool }
 
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
@@ -125,7 +126,7 @@ type (
 	ToolLosses struct{ Losses []ToolLoss }
 
 	// StateChange reports the state of the conversation. Message, if any, is a sentence for the waiting person.
-	// Unanswered: the model has not answered, and its answer is no longer expected.
+	// Unanswered means that the model has not answered, and that its answer is no longer expected.
 	StateChange struct {
 		State      State
 		Message    string
@@ -133,7 +134,7 @@ type (
 	}
 
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway and not by the
-	// model. At is the position in all audio received.
+	// model. At is the position, counted in all audio received from the caller.
 	UserSpeaking struct {
 		Speaking bool
 		At       time.Duration
@@ -146,12 +147,13 @@ type (
 		Fields map[string]any
 	}
 
-	// Move asks a caller to continue the conversation on another connection, with its resume token: another gateway
-	// will answer. It should close this connection once the other is open, and may stay if none opens.
+	// Move asks a caller to open another connection with its resume token: another gateway will continue the
+	// conversation. The caller should close this connection once the other is open, and may stay if none can be opened.
 	Move struct{}
 
-	// Usage reports the tokens at the end of each turn, before its TurnComplete: of the turn, and of the conversation
-	// so far. Dollars is the cost of the conversation so far, in US dollars; nil means the price of its model is unknown.
+	// Usage reports the tokens of a turn and of the conversation so far. It comes at the end of each turn, before its
+	// TurnComplete. Dollars is the cost of the conversation so far, in US dollars; nil means the price of its model is
+	// unknown.
 	Usage struct {
 		Turn, Total wire.Tokens
 		Dollars     *float64
@@ -208,6 +210,6 @@ type Latency struct {
 	RoundTrip time.Duration
 }
 
-// Total is how long the person has waited. The question takes half a round trip to get here, and the answer the other
-// half.
+// Total is how long the person has waited. The question takes half a round trip to the gateway, and the answer takes
+// the other half.
 func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }

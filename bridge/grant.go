@@ -14,10 +14,10 @@ import (
 
 // Grant limits what a caller may use. Names may be patterns ([path.Match]).
 type Grant struct {
-	Models      []string      // empty: all
+	Models      []string      // models that the caller may use; empty means all
 	Tools       []string      // of the operator; empty means none
 	MaxDuration time.Duration // of the conversation; 0 means no limit
-	MaxDollars  float64       `json:"Dollars"` // in US dollars, per conversation; 0 means no limit
+	MaxDollars  float64       `json:"Dollars"` // limit in US dollars, per conversation; 0 means no limit
 	Agents      []string      // agents of the operator that may answer; empty means all
 	Agent       Agent         // overrides the caller's settings; an empty field leaves the choice to the caller
 }
@@ -34,28 +34,29 @@ func ToMicros(dollars float64) int {
 	return micros
 }
 
-// Account counts the costs of a conversation. The conversation calls BeginSession or ContinueSession first, then any of
-// the others, and End last. Only BeginSession, ConsumeToken and ReserveCost may block.
+// Account counts the costs of a conversation. The conversation calls BeginSession or ContinueSession first, then any
+// other methods, and End last. Only BeginSession, ConsumeToken and ReserveCost may block.
 type Account interface {
 	// HasLimits reports whether tokens and dollars are limited.
 	HasLimits() (tokens, dollars bool)
-	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn:
-	// all of the money, and as many of the tokens as are left. A resumed conversation is not counted again. It may
-	// block as long as the store does.
+	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn: the
+	// whole amount of money, but tokens only as far as the budget has any left. A resumed conversation is not counted
+	// again. It may block as long as the store does.
 	BeginSession(first Cost) error
 	// ConsumeToken consumes the caller's single-use token, if it has one, or rejects a used one with an [Error]. A new
-	// conversation calls it when nothing else can fail: after another failure the caller can retry with the same token.
+	// conversation calls it last of all checks, so that after another failure the caller can retry with the same token.
 	// It may block as long as the store does.
 	ConsumeToken() error
-	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It
-	// rejects nothing.
+	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It never
+	// fails.
 	ContinueSession(next Cost)
-	// RecordCost records a cost, and replaces the previous reservation by next, as far as the budget allows. left is
-	// what may still be spent, including the new reservation. most is the limit; 0 means none.
+	// RecordCost records a cost, and replaces the previous reservation by next, as far as the budget allows. left is the
+	// budget that remains, including the new reservation. most is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
-	// ReserveCost reserves the maximum cost of work beside the conversation, or rejects it with an [Error]. got is what
-	// was reserved: less than most if less is left. settle must be called once, with the actual cost: the rest is
-	// returned. It may block as long as the store does. It is safe for concurrent use, also after End.
+	// ReserveCost reserves the maximum cost of work outside the conversation's turns, or rejects the work with an
+	// [Error]. got is the reserved amount, which is less than most if less is left. settle must be called once, with the
+	// actual cost; it returns the unused part of the reservation. It may block as long as the store does. It is safe for
+	// concurrent use, also after End.
 	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)
 	// ParkSession asks whether the conversation may wait for its lost caller; UnparkSession ends the wait.
 	ParkSession() bool

@@ -112,7 +112,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 		return o.ResumeError
 	}
 	config, own, err := h.prepareConfig(o, newSteering(o))
-	if err != nil { // before it is counted: a client loses nothing by a mistake
+	if err != nil { // rejected before the conversation is counted, so that a mistake costs the client nothing
 		return AsError(err)
 	}
 	first, err := h.checkBudget(o, config, "initialConfig")
@@ -179,7 +179,7 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveco
 	return s, nil
 }
 
-// consumeToken consumes a caller's single-use token, unless no conversation may begin.
+// consumeToken consumes a caller's single-use token. It does not if the host accepts no new conversations.
 func (h *Host) consumeToken(account Account) error {
 	h.mu.Lock()
 	err := h.admissionError()
@@ -190,7 +190,7 @@ func (h *Host) consumeToken(account Account) error {
 	return account.ConsumeToken()
 }
 
-// admissionError returns why no conversation may begin any more, or nil. Needs mu.
+// admissionError returns why the host accepts no new conversations, or nil if it does. The caller must hold mu.
 func (h *Host) admissionError() error {
 	switch {
 	case h.closed:
@@ -202,8 +202,8 @@ func (h *Host) admissionError() error {
 }
 
 // RegisterWork registers work outside the sessions, such as a REST call: Drain and Shutdown wait for it, and Shutdown
-// ends ctx with [ErrShutdown]. leave must be called when it is done. RegisterWork fails when no conversation may begin.
-// It does not block.
+// ends ctx with [ErrShutdown]. leave must be called when it is done. RegisterWork fails when the host accepts no new
+// conversations. It does not block.
 func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,9 +223,9 @@ func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Co
 	}, nil
 }
 
-// startSession starts the loop of a session with this generation in the store. Needs mu.
+// startSession starts the loop of a session that has this generation in the store. The caller must hold mu.
 func (h *Host) startSession(s *Session, generation uint64) {
-	// Not the caller's context: the conversation may outlive the connection that opened it.
+	// The caller's context is not used, because the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
 	session := &hostedSession{session: s, stop: stop, removed: make(chan struct{})}
 	h.sessions[s.id] = session
@@ -248,8 +248,8 @@ func (h *Host) startSession(s *Session, generation uint64) {
 	})
 }
 
-// configScope returns the scope for parsing a config. Of the gateway's tools, an agent has those that its file lists;
-// tools of the request are always included.
+// configScope returns the scope for parsing a config. An agent has only those of the gateway's tools that its file
+// lists, and all tools of the request.
 func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow flow.Flow) liveconfig.Scope {
 	scope := liveconfig.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.HasScreen, MaxPreRoll: o.MaxPreRoll,
@@ -272,12 +272,12 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 // gateway, or the successor of this one.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that are able to move there to
-// do so, each when nobody speaks. It does not block; [Host.Sessions] lists those left. A lost caller may still come
-// back.
+// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that can move to one to do so,
+// each when nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A lost caller may
+// still come back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is BeginDrain, but informs callers that the gateway stops after within; 0 means that it does not stop.
+// beginDrain is like BeginDrain, but informs callers how soon the gateway stops; 0 means that it does not stop.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
@@ -298,7 +298,8 @@ func (h *Host) activeSessions() (list []*Session) {
 	return list
 }
 
-// Drain is BeginDrain, but informs callers of the remaining time, and waits until the last has ended or ctx is done.
+// Drain is like BeginDrain, but informs callers of the time that remains until ctx is done. It blocks until the last
+// conversation has ended, or ctx is done.
 func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	h.beginDrain(time.Until(deadline).Round(time.Second))
@@ -318,7 +319,7 @@ func (h *Host) Sessions() []Info {
 	var list []Info
 	for _, s := range h.activeSessions() {
 		var i Info
-		if s.Do(infoRequest{&i}) == nil { // else it has ended
+		if s.Do(infoRequest{&i}) == nil { // otherwise the session has ended
 			list = append(list, i)
 		}
 	}
@@ -346,8 +347,8 @@ func (h *Host) IsReady() bool {
 	return !h.draining && !h.closed
 }
 
-// Shutdown ends all conversations, including parked ones, and waits for them and, for a while, for their recordings, or
-// for ctx. The error names the conversations that have not ended.
+// Shutdown ends all conversations, including parked ones. It blocks until they have ended, or ctx is done, and then up
+// to recordingFlushTime for their recordings. The error names the conversations that have not ended.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -375,8 +376,8 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	return h.waitForRecordings(ctx)
 }
 
-// unfinishedWork lists the IDs of the conversations and the names of other work. It does not query them, as they may
-// hang.
+// unfinishedWork lists the IDs of the conversations and the names of other work. It does not query the conversations,
+// because their loops may hang.
 func (h *Host) unfinishedWork() (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -400,8 +401,8 @@ func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err e
 	return f, func() { r.closeFile(f) }, nil
 }
 
-// recordingFlushTime limits how long recordings may be written at a shutdown. A working disk takes milliseconds; if it
-// hangs, each file lacks some two seconds, as after a crash.
+// recordingFlushTime limits how long recordings may be written at a shutdown. A working disk takes milliseconds. If the
+// disk hangs, each file lacks its last two seconds or so, as after a crash.
 const recordingFlushTime = 2 * time.Second
 
 // waitForRecordings waits until the recordings are written.
