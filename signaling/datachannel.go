@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// DataChannel is the data channel of an [HTTPCall], which carries text both ways. Messages queued before it opens are
-// sent then.
+// DataChannel is the data channel of an [HTTPCall], which carries text both ways. Messages queued before the channel
+// opens are sent when it opens.
 type DataChannel struct {
 	*RateLimiter // for messages of the client
 	log          *slog.Logger
@@ -30,7 +30,7 @@ func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *
 	o.Channel, o.Opened, o.Closed = label, c.onOpen, func(*rtc.Channel) {}
 	o.Message = func(message []byte, isText bool) {
 		c.AdmitMessage(len(message))
-		c.ChargeHeavy() // none of them is audio
+		c.ChargeHeavy() // no message on this channel is audio
 		onMessage(Message{Data: message, Text: isText})
 	}
 	return c
@@ -51,7 +51,7 @@ const flushTimeout = time.Second
 // Close sends the queued messages, for at most flushTimeout.
 func (c *DataChannel) Close() {
 	c.mu.Lock()
-	c.isClosed = true // from here on no writer is added, so that Wait below sees each
+	c.isClosed = true // from here on onOpen adds no writer, so that Wait below covers all
 	c.mu.Unlock()
 	c.out.Close()
 	sent := make(chan struct{})
@@ -61,7 +61,7 @@ func (c *DataChannel) Close() {
 	}()
 	select {
 	case <-sent:
-	case <-time.After(flushTimeout): // it ends with the peer
+	case <-time.After(flushTimeout): // the writer ends when the peer is closed
 	}
 	c.Release()
 }

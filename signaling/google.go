@@ -127,7 +127,7 @@ func normalizeTree(tree any) any {
 			name = tools.ToCamelCase(name)
 			properties, ok := value.(map[string]any)
 			switch {
-			case (name == "properties" || name == "$defs" || name == "definitions") && ok: // the keys of a schema's object are names of the user
+			case (name == "properties" || name == "$defs" || name == "definitions") && ok: // its keys are names that the user has chosen
 				for property, schema := range properties {
 					properties[property] = normalizeTree(schema)
 				}

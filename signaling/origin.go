@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares origins. Ports are always
-// written out, since the default port of a scheme may be left out; a scheme without a default port has "".
+// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares origins. The port is
+// always written out, because a page's origin may leave out the default port of its scheme. It is "" if the scheme has no default port.
 type Origin struct{ scheme, host, port string }
 
 // opaqueOrigins lists the origins that browsers send for pages without a host: files (Electron), and sandboxed frames.
@@ -156,8 +156,8 @@ func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 }
 
 // RejectUnknownHost answers a request with 421 unless its host is localhost, an address, or one of hosts, which must
-// have the form returned by [ParseHost]. It reports whether it did. It guards against DNS rebinding: a foreign name
-// that resolves to the gateway's address. An address cannot be rebound, so any is accepted.
+// have the form returned by [ParseHost]. It reports whether it has answered. It guards against DNS rebinding, in which
+// a foreign name resolves to the gateway's address. An address cannot be rebound, so any is accepted.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)

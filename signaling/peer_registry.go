@@ -38,8 +38,9 @@ type HTTPCall struct {
 // AsHTTPCall returns the call itself, for [PeerRegistry].
 func (c *HTTPCall) AsHTTPCall() *HTTPCall { return c }
 
-// RunInCall makes the call's Serve run do, for a further HTTP request. It blocks until do has run, and returns its
-// error. It returns gone if the call has ended, or the error of ctx.
+// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request of the call. It blocks
+// until the function has returned, and returns the function's error. If the call has ended, it returns the error gone;
+// if ctx is done first, the error of ctx.
 func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -68,7 +69,7 @@ func (c *HTTPCall) Requests() <-chan func() { return c.requests }
 // HangUp ends the conversation.
 func (c *HTTPCall) HangUp() {
 	if s := c.session.Load(); s != nil {
-		_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+		_ = s.Do(bridge.Goodbye{}) // fails if the conversation has just ended
 	}
 }
 
@@ -110,7 +111,7 @@ func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 		return nil, err
 	}
 	offer := c.Offer
-	c.Offer = rtc.Offer{} // would keep 20 KB
+	c.Offer = rtc.Offer{} // its text of 20 KB is not needed any more
 	if p.SDP, err = p.Peer.Answer(offer); err != nil {
 		p.Close()
 		return nil, err
@@ -161,8 +162,8 @@ type PeerRegistry[C interface {
 	recentlyEnded access.TTLCache[string, struct{}] // IDs
 }
 
-// endedCallTime is how long an ended call is remembered, at least: a page closes its peer first and requests the end
-// right after.
+// endedCallTime is how long the ID of an ended call is remembered, at least. A page closes its peer first, and requests
+// the end of its call right after that.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.
@@ -221,7 +222,7 @@ func (ps *PeerRegistry[C]) FindCall(id string) (c C, ok bool) {
 	return c, ok
 }
 
-// HangUp ends a call. It is no longer found, although its end may take a moment.
+// HangUp ends a call. FindCall no longer finds the call, although its end may take a moment.
 func (ps *PeerRegistry[C]) HangUp(id string) {
 	if c, ok := ps.FindCall(id); ok {
 		ps.removeCall(id)

@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol declares a protocol to the program that serves it. Each endpoint's folder has its own in protocol.go, with the settings that
-// nothing else reads; gateway/protocols.go lists them.
+// Protocol declares a protocol to the program that serves it. Each endpoint's folder declares its Protocol in protocol.go, with the
+// settings that only this endpoint reads; gateway/protocols.go lists all protocols.
 type Protocol struct {
 	Name string
 
@@ -42,7 +42,7 @@ type Environment struct {
 	ICEServers  func() []ICEServer // STUN and TURN servers for a client that connects now
 
 	TextModels TextModels
-	TextModel  string // the model for texts that no client asks for
+	TextModel  string // the model for texts that the gateway itself requests
 	MaxTokens  int    // of a conversation, or 0
 
 	OnRefused func(rule string)                     // counts a rejected client; must not block
@@ -50,7 +50,7 @@ type Environment struct {
 	Logger    *slog.Logger
 }
 
-// TextModels answers requests to models that write.
+// TextModels serves requests to text models.
 type TextModels interface {
 	// GenerateContent lets a model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks until
 	// the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such requests.

@@ -10,13 +10,14 @@ import (
 	"voxgate/signaling/access"
 )
 
-// ProxiedHeader marks a request from another gateway: it is answered here, or not at all.
+// ProxiedHeader marks a request from another gateway: this gateway does not forward it once more.
 const ProxiedHeader = access.ProxiedHeader
 
 // NodeTimeout limits how long another gateway may take to begin its answer.
 const NodeTimeout = 2 * time.Second
 
-// NodeTransport is the HTTP transport to other gateways. There are few such requests, so no connection is kept.
+// NodeTransport is the HTTP transport to other gateways. It keeps no idle connections, because there are few such
+// requests.
 var NodeTransport http.RoundTripper = &http.Transport{
 	DisableKeepAlives: true, ResponseHeaderTimeout: NodeTimeout, MaxResponseHeaderBytes: 64 << 10,
 }
@@ -40,7 +41,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 			visitor.SignForward(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			for name := range w.Header() { // headers that each endpoint has: browsers reject duplicates
+			for name := range w.Header() { // this gateway has set these already: browsers reject duplicates
 				answer.Header.Del(name)
 			}
 			return nil
@@ -49,7 +50,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 	}
 	out := NewChunkedWriter(w, chunkTimeout)
 	proxy.ServeHTTP(out, r)
-	out.renewDeadline() // before the end of an answer there may have been a long pause
+	out.renewDeadline() // the end of the answer may come long after its last chunk
 	return true
 }
 

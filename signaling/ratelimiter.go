@@ -24,7 +24,7 @@ const (
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
 	byteRate = 4 << 20 // per second
-	// byteBurst is the longest message.
+	// byteBurst, in bytes, is the size of the longest message, which is admitted at once.
 	byteBurst = 12 << 20
 
 	// workShare is the share of a processor's time that processing the messages of one connection may take. workBurst
@@ -46,7 +46,7 @@ var RateLimitMessage = fmt.Sprintf(
 )
 
 // RateLimiter throttles a client that sends more than its limit on one connection: reading pauses, so that TCP or SCTP
-// slow it down and nothing queues up here. A [WSConn] has one. It is safe for concurrent use.
+// slows the client down, and nothing queues up in the gateway. A [WSConn] has one. It is safe for concurrent use.
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // in microseconds
@@ -75,7 +75,7 @@ func (p *RateLimiter) AdmitMessage(bytes int) {
 }
 
 // ChargeTime reports how long it took to process something that is neither audio nor a picture. The next message waits
-// if that exceeds the client's share.
+// if the client has used up its share of the processor.
 func (p *RateLimiter) ChargeTime(took time.Duration) {
 	p.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
 }

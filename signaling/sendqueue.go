@@ -12,7 +12,7 @@ import (
 // old.
 const maxQueuedBytes = 4 << 20
 
-// fullBytes is the queue size above which audio is held back: a quarter of a minute of it in base64.
+// fullBytes is the queue size above which audio is held back: the size of about 15 s of audio in base64.
 const fullBytes = maxQueuedBytes / 4
 
 // ErrSlow reports that a client does not read what the gateway sends.

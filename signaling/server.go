@@ -43,8 +43,8 @@ type Endpoint struct {
 	Handler http.Handler // for requests other than WebSockets; nil means only Socket is served
 	Socket  http.Handler // for WebSockets at the same path; nil means none are accepted
 
-	// Public allows requests without a check of the origin, as for the page: pages of any other origin may send them,
-	// but cannot read the answer. WebSockets are never public.
+	// Public allows requests from pages of any origin, as the web page itself needs it. Pages of other origins may send
+	// such requests, but cannot read the answers. WebSockets are never public.
 	Public bool
 }
 
@@ -61,7 +61,7 @@ func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWrite
 	})
 }
 
-// Server serves all endpoints: an http.Handler. Shut the conversations down first, then Close it.
+// Server is the http.Handler of all endpoints. To stop it, end the conversations first, and then call Close.
 type Server struct {
 	options Options
 	mux     *http.ServeMux
@@ -69,7 +69,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	visits map[*openVisit]struct{} // WebSockets, and calls that outlive a request
-	empty  chan struct{}           // closed when visits becomes empty; nil means nobody waits for that
+	empty  chan struct{}           // closed when visits becomes empty; nil unless Close waits for that
 }
 
 // openVisit is an open connection of a client to an endpoint.
@@ -92,8 +92,8 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 // longer, sets its own deadline.
 const bodyTimeout = 5 * time.Second
 
-// setBodyDeadline sets a read deadline for the body of a request. The end of the body clears it: an answer may take longer,
-// and http.Server ends a request whose connection cannot be read any more.
+// setBodyDeadline sets a read deadline for the body of a request. The deadline is cleared at the end of the body, because the answer may
+// take longer: http.Server cancels a request when reading from its connection fails.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -104,7 +104,7 @@ func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// deadlineBody is a body with a deadline.
+// deadlineBody is a request's body that clears the read deadline at its end.
 type deadlineBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
@@ -127,9 +127,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has its own
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the web page sets its own
 	w.Header().Set("Vary", "Origin")
-	w.Header().Set("Cache-Control", "no-store") // answers are personal; the page has its own rules
+	w.Header().Set("Cache-Control", "no-store") // answers are personal; the web page sets its own rules
 	if r.TLS != nil {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year, as hstspreload.org asks for
 	}
@@ -149,8 +149,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// normalizePath normalizes a request's path: without doubled slashes, which Google's SDKs write, and without one at the
-// end if only that path is served. Neither WebSocket clients nor most that post an offer follow a redirect.
+// normalizePath normalizes a request's path: it removes doubled slashes, which Google's SDKs write, and a slash at the
+// end if only the path without it is served. A redirect would not help, because WebSocket clients, and most clients
+// that post an offer, do not follow it.
 func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
 	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {
@@ -193,7 +194,7 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 			s.options.Logger.Warn("origin refused", "origin", protocol.ClipText(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 			s.reportRefused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
-		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
+		case !websocket.IsWebSocketUpgrade(r): // not a visit: http.Server.Shutdown waits for plain requests
 			r.Body = access.From(r.Context()).CountedBody(r)
 			defer r.Body.Close()
 			s.serveHandler(w, r, handler)
@@ -251,8 +252,8 @@ func OutliveRequest(ctx context.Context) (outliving context.Context, leave func(
 	return e.startVisit(context.WithoutCancel(ctx))
 }
 
-// IsStopping reports whether the server of a request is being closed: what has ended just now has probably ended
-// because of that.
+// IsStopping reports whether the server of a request is being closed. If so, a conversation that has ended just now has
+// probably ended for this reason.
 func IsStopping(ctx context.Context) bool {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {

@@ -44,7 +44,8 @@ type SocketOptions struct {
 	// ends the call.
 	Write func(ctx context.Context, m Outgoing) error
 
-	// CloseReason translates the end of a call into a close code and reason of the protocol. nil: [CloseReason].
+	// CloseReason translates the end of a call into a close code and reason of the protocol. If nil, the function
+	// [CloseReason] does it.
 	CloseReason func(err error) (code int, reason string)
 
 	// OnRoundTrip is called with the client's round-trip time every 5 s. It must not block.
@@ -135,7 +136,8 @@ func (s *Socket) DrainWrites() {
 // Full reports whether more than 1 MiB is queued: audio should wait elsewhere. It implements [voxgate/media.BackpressureOutput].
 func (s *Socket) Full() bool { return s.out.Full() }
 
-// WriterDone is closed when nothing is written any more, also because the client cannot be written to.
+// WriterDone is closed when nothing more will be written: after DrainWrites, or after a write has failed or the client
+// was too slow.
 func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
 // ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
@@ -156,7 +158,7 @@ func (s *Socket) WSConn() *WSConn { return s.conn }
 // methods below. A message may have at most limit bytes. The error is that of the socket, or the cause of ctx, in which
 // case the close frame is sent at once.
 func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
-	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // ends Next
+	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // makes Next return
 	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })
 	if !stop() {
 		return Message{}, context.Cause(ctx)
@@ -172,7 +174,7 @@ func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	return s.clientGone
 }
 
-// startReader is StartReading, and calls end when the client has gone.
+// startReader implements StartReading. It calls end when the client has gone.
 func (s *Socket) startReader(f func(Message), end func()) {
 	read := s.options.Read
 	if read == nil {
@@ -194,7 +196,8 @@ func (s *Socket) startReader(f func(Message), end func()) {
 	}()
 }
 
-// Messages is [Socket.StartReading] with a channel, which is closed when the client has gone.
+// Messages does the same as [Socket.StartReading], but delivers the messages in a channel. The channel is closed when
+// the client has gone.
 func (s *Socket) Messages() <-chan Message {
 	messages := make(chan Message)
 	s.startReader(func(m Message) {
@@ -239,7 +242,7 @@ func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Mess
 	return Message{data, text, err}, nil
 }
 
-// errorReader keeps the error of the socket while a message is read, so that it is not taken for an error of the
+// errorReader keeps the error of the socket while a message is read, so that it is not mistaken for a fault of the
 // message.
 type errorReader struct {
 	io.Reader

@@ -17,7 +17,7 @@ import (
 )
 
 // turnCredentialLifetime is how long a client can use its TURN credentials to allocate a relay; a relay in use lives
-// on. It is short because a stolen credential is valid as long. A client whose network changes after that time
+// on. It is short because a stolen credential can be used for as long. A client whose network changes after that time
 // continues on the WebSocket, and gets new credentials when it reconnects.
 const turnCredentialLifetime = time.Hour
 

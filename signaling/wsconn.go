@@ -26,9 +26,9 @@ const (
 	silenceTimeout = 20 * time.Second
 	// writeTimeout limits one write to the client.
 	writeTimeout = 5 * time.Second
-	// maxRead limits a message, in bytes: no client needs more, and such a socket is closed.
+	// maxRead limits a message, in bytes. No client needs more; a longer message closes the socket.
 	maxRead = 16 << 20
-	// closeTimeout is how long to wait for the client's close frame after ours.
+	// closeTimeout is how long to wait for the client's close frame after sending the gateway's.
 	closeTimeout = time.Second
 	// maxReason limits the reason of a close frame: a control frame has 125 bytes, two are the code (RFC 6455 section
 	// 5.5).
@@ -56,7 +56,7 @@ type WSConn struct {
 	conn        *websocket.Conn
 	remote      string              // the client's address
 	isOpened    atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
-	releaseWait func()              // stops counting it among the connections without a first message
+	releaseWait func()              // stops counting this one among the connections without a first message
 	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip   func(time.Duration) // called for pongs, by the reader
 	limiter     *RateLimiter
@@ -93,7 +93,7 @@ func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*
 	conn.SetReadLimit(maxRead)
 	conn.SetReadDeadline(time.Now().Add(firstMessageTimeout))
 	pong := conn.PingHandler()
-	conn.SetPingHandler(func(data string) error { // each needs an answer
+	conn.SetPingHandler(func(data string) error { // answering a ping costs time, so pings are limited
 		limiter.waitMessage()
 		limiter.ChargeHeavy()
 		return pong(data)
@@ -130,9 +130,9 @@ func (l *WSConn) MarkOpened() {
 	l.releaseWait()
 }
 
-// Next blocks until the next message begins. text tells the kind of message. Unread data is skipped by the next call. A
-// client that sends more than 500 messages or 4 MiB a second, or messages that take too long to process (see
-// [WSConn.ChargeTime]), is throttled.
+// Next blocks until the next message begins. text reports whether it is a text message, not a binary one. Unread data
+// is skipped by the next call. A client that sends more than 500 messages or 4 MiB a second, or messages that take too
+// long to process (see [WSConn.ChargeTime]), is throttled.
 func (l *WSConn) Next() (message io.Reader, text bool, err error) {
 	if l.isOpened.Load() {
 		l.extendDeadline(silenceTimeout, false)
