@@ -7,9 +7,9 @@ import (
 )
 
 // Google does not guarantee the order of transcripts ("sent independently of the other server messages, there is no
-// guaranteed ordering", https://ai.google.dev/api/live#BidiGenerateContentServerContent). Messages have come after
-// turnComplete, or for a turn without turnComplete. So more of a turn may follow after its end, and the end of a turn
-// may never come.
+// guaranteed ordering", https://ai.google.dev/api/live#BidiGenerateContentServerContent). Messages have come after the
+// turnComplete of their turn, and some turns had no turnComplete at all. So more of a turn may follow after its end,
+// and the end of a turn may never come.
 
 const (
 	// lateTranscriptTime is how long after the end of a turn a transcript of the person's speech may belong to its
@@ -20,51 +20,52 @@ const (
 	// The fastest answers take some 300 ms.
 	minReplyTime = 150 * time.Millisecond
 
-	// leftoverTime is how long after the end of a turn a transcript may belong to it despite a new question.
+	// leftoverTime is the time after the end of a turn in which a transcript may still belong to that turn although there
+	// is a new question.
 	leftoverTime = time.Second
 
-	// stoppedAfter is the pause after which an interrupted answer counts as complete: later output answers the
-	// interruption. strayAfter is the same for an unasked turn that was played. Google sends voice faster than real
-	// time, with pauses of less than a second.
+	// stoppedAfter is the pause after which an interrupted answer counts as complete, so that later output answers the
+	// interruption. strayAfter is the same pause for a turn that the model spoke unasked and that was played. Google sends
+	// voice faster than real time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
 	strayAfter   = 300 * time.Millisecond
 
-	// callEndTime is how long after a tool call the end of its turn may come: models that go on while a tool runs end
-	// it within milliseconds.
+	// callEndTime is the time after a tool call within which the end of its turn may come. Models that continue while a
+	// tool runs end that turn within milliseconds.
 	callEndTime = time.Second
 )
 
-// lastTurn is the model's turn that ended last. More of it may still come.
+// lastTurn describes the model's turn that ended last. More messages of that turn may still come.
 type lastTurn struct {
 	number          int           // 0: none
 	endedAt         time.Time     // when it ended
 	startedAt       time.Time     // when its first message came; zero: none came
-	voiceLength     time.Duration // of the whole turn
+	voiceLength     time.Duration // length of the voice of the whole turn
 	wasCut          bool          // it was not fully played, and later output of it will not be played
 	hasQuestionText bool          // its question has a transcript
 }
 
 // openPrompts tracks what the model has to answer.
 type openPrompts struct {
-	isOpen          bool      // something was said, typed or called that no turn has answered
+	isOpen          bool      // speech, text or a tool call that no turn of the model has answered yet
 	questionEndedAt time.Time // end of the newest question
 	pendingCount    int       // text prompts that no turn has answered yet
-	newestCause     Cause     // of an interruption by the newest of them
+	newestCause     Cause     // cause to report if the newest text prompt interrupts an answer
 	calledAt        time.Time // when the model last called a tool
 	gatewayAnswers  bool      // the gateway answers all calls of the turn
-	isCallingTurn   bool      // the turn with the calls has not ended, and the model drops answers until then
+	isCallingTurn   bool      // the turn with the calls has not ended, and the model would drop the tools' answers until then
 }
 
-// addPrompt records that text was sent to the model. If the text interrupts an answer, by is the cause.
+// addPrompt records that text was sent to the model. The cause is reported if the text interrupts an answer.
 func (a *openPrompts) addPrompt(by Cause) { a.pendingCount, a.newestCause = a.pendingCount+1, by }
 
 // takePrompt records a new turn, which answers the oldest open prompt.
 func (a *openPrompts) takePrompt() { a.isOpen, a.pendingCount = false, max(a.pendingCount-1, 0) }
 
-// onInterrupted records an interruption of the model: only the newest text is still to be answered.
+// onInterrupted records an interruption of the model. Of the text prompts, only the newest one is still to be answered.
 func (a *openPrompts) onInterrupted() { a.pendingCount = min(a.pendingCount, 1) }
 
-// onTurnEnd records the end of a turn. isEmpty: it had no answer to the prompt.
+// onTurnEnd records the end of a turn. isEmpty means that the turn had no answer to the prompt.
 func (a *openPrompts) onTurnEnd(isEmpty bool) {
 	a.pendingCount, a.calledAt, a.gatewayAnswers = 0, time.Time{}, false
 	if isEmpty {
@@ -72,13 +73,13 @@ func (a *openPrompts) onTurnEnd(isEmpty bool) {
 	}
 }
 
-// onToolCalls records that the model calls tools; here: the gateway answers all of them.
+// onToolCalls records that the model calls tools. With here, the gateway answers all of these calls.
 func (a *openPrompts) onToolCalls(here bool) {
 	a.gatewayAnswers = here && (a.gatewayAnswers || a.calledAt.IsZero())
 	a.isOpen, a.calledAt = true, time.Now()
 }
 
-// endsCallingTurn reports whether the end of an empty turn is that of the turn with the last tool call: the answer
+// endsCallingTurn reports whether an empty turn that ends now is the turn with the last tool call. If so, the answer
 // comes in another turn.
 func (a *openPrompts) endsCallingTurn() bool {
 	return !a.calledAt.IsZero() && time.Since(a.calledAt) < callEndTime
@@ -90,21 +91,21 @@ func (a *modelOutput) hasRequest() bool {
 	return expected || a.prompts.isOpen || a.isWorking && a.workRequested || a.calls.HasRunningCall()
 }
 
-// hasRepliedSince reports whether an answer has begun after the end of a question: the gateway detects the end later
-// than the model.
+// hasRepliedSince reports whether an answer has begun after the end of a question. That is possible because the gateway
+// detects the end later than the model.
 func (a *modelOutput) hasRepliedSince(end time.Time) bool {
 	return a.turn.hasAnswer && a.turn.startedAt.After(end) || a.turn.state == turnIdle && !a.lastTurn.wasCut && a.lastTurn.startedAt.After(end)
 }
 
 // isLate reports whether a message belongs to the ended turn: a transcript or a thought that answers nothing new. Voice
-// and written text always begin a turn, which ends by itself if it was not requested.
+// and written text always begin a new turn; turnDeadline gives such a turn an end if it was not requested.
 func (a *modelOutput) isLate(c *wire.ServerContent) bool {
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
 	}
 	switch a.turn.state {
 	case turnCut:
-		return a.turn.selfInterrupted // until turnComplete
+		return a.turn.selfInterrupted // such messages belong to the ended turn until its turnComplete
 	case turnIdle:
 	default:
 		return false
@@ -158,7 +159,7 @@ func (a *modelOutput) onTranscript(text string) {
 }
 
 // mayBeLate reports whether a transcript of the person's speech that comes now may belong to an answered question.
-// isLateTranscript reports whether it must: that question has no transcript yet.
+// isLateTranscript reports whether it must belong to that question, because the question has no transcript yet.
 func (a *modelOutput) mayBeLate() bool {
 	return a.turn.state == turnIdle && a.lastTurn.number > 0 && !a.loop.user.isSpeaking && !a.hasRequest() &&
 		time.Since(a.lastTurn.endedAt) < lateTranscriptTime
@@ -166,7 +167,8 @@ func (a *modelOutput) mayBeLate() bool {
 
 func (a *modelOutput) isLateTranscript() bool { return a.mayBeLate() && !a.lastTurn.hasQuestionText }
 
-// hasStopped reports whether the whole turn has been received, judging by its pace.
+// hasStopped reports whether the whole turn has presumably been received, because nothing has come for longer than the
+// usual pauses.
 func (a *modelOutput) hasStopped() bool {
 	t := &a.turn
 	if t.isRequested || a.voice.QueuedDuration() > 0 {
@@ -175,9 +177,9 @@ func (a *modelOutput) hasStopped() bool {
 	return time.Since(t.latestAt) >= strayAfter
 }
 
-// turnDeadline returns when to end a turn if nothing more of it comes. ok is false if there is no deadline: the model
-// is idle, the keeper watches the answer and asks again, or the turn was interrupted and nobody waits for it. patience
-// is how long the model may be silent.
+// turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
+// is false if there is no deadline. That is so if the model is idle, if the keeper watches the answer and asks again,
+// or if the turn was interrupted and no answer is due.
 func (a *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &a.turn
 	switch {
@@ -187,7 +189,7 @@ func (a *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok boo
 		at = a.lastTurn.endedAt
 	default:
 		at = t.latestAt
-		if voiced := t.startedAt.Add(t.voiceLength); voiced.After(at) { // turnComplete waits until it was played
+		if voiced := t.startedAt.Add(t.voiceLength); voiced.After(at) { // the model sends turnComplete only when the voice would have been played
 			at = voiced
 		}
 	}

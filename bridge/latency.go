@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// questionEnds holds the ends of the person's unanswered questions. A model answers in order, or several at once.
+// questionEnds holds the ends of the person's unanswered questions. A model answers questions in order, or several
+// together.
 type questionEnds struct {
-	nextEnd    time.Time // answered next; zero: none
-	laterEnd   time.Time // the following one; zero: none
-	isDoubtful bool      // nextEnd may have been answered, or may not be final: another question replaces it
+	nextEnd    time.Time // end of the question that is answered next; zero means none
+	laterEnd   time.Time // end of the question after that; zero means none
+	isDoubtful bool      // nextEnd may have been answered, or may not be final, so another question replaces it
 }
 
 func (q *questionEnds) addQuestion(at time.Time) {
@@ -20,8 +21,9 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// takeNext returns when the question ended to which an answer begins now, and removes it; zero: none. The following
-// question may be covered by that answer, too: without an answer of its own within shelfLife it counts as answered.
+// takeNext removes the question that is answered from now on, and returns its end, or zero if there is none. This
+// answer may cover the following question, too. So if that question gets no other answer within shelfLife, it
+// counts as answered.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
 	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {
@@ -36,13 +38,13 @@ func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 
 // turnTiming measures the latency of one turn.
 type turnTiming struct {
-	questionEnd     time.Time    // zero: no question
+	questionEnd     time.Time    // end of the question; zero means that there was none
 	firstAudio      time.Time    // arrival of the first audio
 	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0 means not delivered, or already reported
 }
 
-// takeLatency returns the measured latency, once: ok is false if there is none, or it was reported before. t may be
-// nil.
+// takeLatency returns the measured latency, once: ok is false if there is none, or it was reported before. The
+// receiver t may be nil.
 func (t *turnTiming) takeLatency(roundTrip time.Duration) (l Latency, ok bool) {
 	if t == nil {
 		return l, false

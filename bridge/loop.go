@@ -79,7 +79,7 @@ func (s *Session) dialModel(ctx context.Context, o gemini.Setup) (upstream.Conn,
 	}
 	c, err := gemini.Dial(ctx, s.host.options.Client, o)
 	if err != nil {
-		return nil, err // avoid a non-nil interface with a nil pointer
+		return nil, err // returning conn would make a non-nil interface that holds a nil pointer
 	}
 	return c, nil
 }
@@ -94,7 +94,7 @@ func historyEntries(history []liveconfig.HistoryTurn) (entries []Entry) {
 
 // runLoop runs the session from its first dial to its end. A panic in it ends only this conversation.
 func (s *Session) runLoop(parent context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers are sent even after a shutdown
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // outlives parent: the last answers are sent even after a shutdown
 	s.containPanic(func() { s.onStarted(); s.processEvents(ctx, parent) })
 	s.close(cancel)
 }
@@ -166,17 +166,17 @@ func (s *Session) afterEvent(ctx context.Context) {
 	s.setTurnAlarm()
 	s.keeper.ReplaceIfIdle(ctx)
 	s.status.setState(s.currentState())
-	if s.voice.QueuedDuration() == 0 { // else the caller is informed when it was played
+	if s.voice.QueuedDuration() == 0 { // otherwise the caller is informed when the queued voice was played
 		s.output.announceThinking(s.isReplyDue())
 	}
 	s.askToMove()
 	s.cluster.saveSnapshot(s.isMovable(), s.buildSnapshot)
 }
 
-// close releases everything the conversation has. Each part is contained by itself, so that a panic does not keep the
-// others open.
+// close releases everything the conversation holds. A panic while closing one part does not prevent the closing of
+// the other parts.
 func (s *Session) close(cancel context.CancelFunc) {
-	var last cluster.Snapshot // nil: no gateway continues it, or one does already
+	var last cluster.Snapshot // stays nil if no gateway will continue the conversation, or one already does
 	elsewhere := s.endReason == ErrMoved || s.endReason == ErrReplaced
 	for _, part := range []func(){
 		func() {
@@ -198,7 +198,7 @@ func (s *Session) close(cancel context.CancelFunc) {
 				s.costs.addUsage(s.lateTokens)
 			}
 		},
-		s.costs.close, // before the end is reported: a returning caller finds room
+		s.costs.close, // before the end is reported, so that a returning caller finds room in the quota
 		func() { s.cluster.entry.End(last) },
 		s.finishSession,
 	} {
@@ -241,7 +241,7 @@ func (s *Session) onAlarm(ctx context.Context) {
 	}
 }
 
-// endIfPlayed ends a session that only waits until an answer was played, if it was.
+// endIfPlayed ends a session that only waits for the end of an answer's playout, if that has come.
 func (s *Session) endIfPlayed() {
 	_, expected := s.keeper.ExpectedReply()
 	if s.pendingReason == nil || s.awaitsGoodbye || s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 {

@@ -2,8 +2,8 @@ package bridge
 
 import "sync"
 
-// Loss is the recent packet loss, from 0 to 1, up from the caller and down to it. nil: unknown, or the audio is not
-// sent in packets.
+// Loss is the recent packet loss, from 0 to 1. Up is the direction from the caller to the gateway, Down the other.
+// nil means unknown, or that the audio is not sent in packets.
 type Loss struct{ Up, Down *float64 }
 
 // lossWindow is the minimum number of recent packets: 10 s of audio.
@@ -25,7 +25,7 @@ func (l *lossCounters) recordLoss(up bool, lost, of int) {
 	if up {
 		w = &l.up
 	}
-	if w.total >= lossWindow { // older packets count half
+	if w.total >= lossWindow { // halves the weight of older packets
 		w.lost, w.total = w.lost/2, w.total/2
 	}
 	w.lost, w.total = w.lost+float64(lost), w.total+float64(of)

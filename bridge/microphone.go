@@ -7,9 +7,9 @@ import (
 	"voxgate/media"
 )
 
-// quietLevel is the level (-50 dBov) below which nobody speaks. Two quiet chunks go in one message, as Google's best
-// practices allow, which saves a tenth of the CPU of a call. The start of speech is not delayed; its end may be
-// detected 20 ms later.
+// quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks are sent in one message, as
+// Google's best practices allow, which saves a tenth of the CPU of a call. The start of speech is not delayed; the
+// model may detect its end 20 ms later.
 const quietLevel = 100
 
 // Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. Not safe for
@@ -18,14 +18,14 @@ type Microphone struct {
 	up      *uplink.Uplink
 	tap     *recording
 	rate    int
-	pending []int16 // less than a chunk
+	pending []int16 // samples not sent yet: less than a chunk
 }
 
 // Rate returns the sample rate in Hz that the microphone was opened with.
 func (m *Microphone) Rate() int { return m.rate }
 
-// WritePCM accepts mono audio of any length; it never blocks and does not keep pcm. The remainder after whole chunks
-// goes with the last of them: kept here, it would delay all that follows.
+// WritePCM accepts mono audio of any length; it never blocks and does not keep pcm. The samples after the last whole
+// chunk are sent together with that chunk, because keeping them would delay all later audio.
 func (m *Microphone) WritePCM(pcm []int16) error {
 	m.tap.writePerson(pcm, m.rate)
 	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
@@ -46,7 +46,8 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Flush sends the rest of the last chunk: the microphone pauses, and the last syllable must not be held back.
+// Flush sends the incomplete last chunk. It is called when the microphone pauses, so that the last syllable is not
+// held back.
 func (m *Microphone) Flush() {
 	if len(m.pending) > 0 {
 		m.up.QueueAudio(m.pending, m.rate)

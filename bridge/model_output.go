@@ -16,7 +16,7 @@ import (
 )
 
 // modelOutput tracks what the model says: its current turn, the unanswered questions, and what was played. It belongs
-// to the session's loop; but any goroutine may run the callbacks that it queues with the voice.
+// to the session's loop. But the callbacks that it queues with the voice may run in any goroutine.
 type modelOutput struct {
 	outputOptions
 	questions        questionEnds
@@ -27,7 +27,7 @@ type modelOutput struct {
 	coveredTurn      int  // last turn that the newest handle covers
 	openUserTextTurn int  // turn whose UserText is not final yet; 0 means none
 	isWorking        bool // the model continues to think after its turn
-	workRequested    bool // isWorking because of a request, not unasked
+	workRequested    bool // isWorking, and the person or a tool's result has requested it
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
@@ -69,7 +69,7 @@ const (
 	turnThinking                   // the model generates something that is not part of an answer yet
 	turnSpeaking                   // the model generates an answer
 	turnGenerated                  // fully generated; turnComplete has not come
-	turnDropped                    // interrupted here before the model knew: the rest is dropped
+	turnDropped                    // interrupted by the gateway before the model knew: the rest is dropped
 	turnCut                        // interrupted, and no more output follows; its turnComplete is ignored
 )
 
@@ -77,8 +77,8 @@ const (
 type turn struct {
 	state           turnState
 	number          int
-	isNumberTaken   bool          // the next turn has its number already
-	spokenOver      bool          // the person has begun to speak since it began
+	isNumberTaken   bool          // turnNumber has already advanced to the next turn
+	spokenOver      bool          // the person has begun to speak during the turn
 	hasAnswer       bool          // part of it was an answer, not a thought
 	isRequested     bool          // it answers a question or a tool's result; else the model speaks unasked
 	selfInterrupted bool          // the model itself reported the interruption
@@ -99,8 +99,9 @@ func (t *turn) isActive() bool { return t.isGenerating() || t.state == turnGener
 // isCut reports whether the turn was interrupted.
 func (t *turn) isCut() bool { return t.state == turnDropped || t.state == turnCut }
 
-// handleContent plays the model's output and forwards the rest; its caller ends a complete turn. An interruption is
-// processed before the rest of its message: the audio belongs to the interrupted answer.
+// handleContent plays the model's output and forwards everything else; its caller then ends a complete turn. An
+// interruption is processed before the rest of its message, because audio in that message belongs to the interrupted
+// answer.
 func (a *modelOutput) handleContent(c *wire.ServerContent) {
 	t := &a.turn
 	if c.Interrupted {
@@ -159,15 +160,15 @@ func (a *modelOutput) onInterrupted() {
 	if !t.isNumberTaken && t.state != turnIdle {
 		a.advanceTurn()
 	}
-	if !byVoice { // typed text has met the answer to something else
+	if !byVoice { // typed text has interrupted the answer to something else
 		a.uplink.ReopenTypedText()
 	}
 	a.prompts.onInterrupted()
 	*t = turn{state: turnDropped, isNumberTaken: true, number: t.number, selfInterrupted: true, latestAt: time.Now()} // turnComplete follows
 }
 
-// interruptionCause returns what interrupted the model, which does not report it: unanswered text, unless the person
-// has spoken.
+// interruptionCause returns what has probably interrupted the model, which does not report the cause: unanswered text,
+// unless the person has spoken.
 func (a *modelOutput) interruptionCause(byVoice bool) Cause {
 	if a.prompts.pendingCount > 0 && !byVoice {
 		return a.prompts.newestCause
@@ -176,8 +177,8 @@ func (a *modelOutput) interruptionCause(byVoice bool) Cause {
 }
 
 // groundingEvent returns the metadata of a search. Google's terms require its suggestions to be shown unchanged
-// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions). They are untrusted HTML, so they get a
-// page of their own.
+// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions). They are untrusted HTML, so they are shown
+// in a page of their own.
 func (a *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
 	g := Grounding{Metadata: c.Grounding}
 	if c.Suggestions != "" && a.suggestionsPage != nil {
@@ -193,7 +194,7 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 	}
 	t := &a.turn
 	if !t.isGenerating() {
-		if t.isCut() { // an interrupted turn is over, though the model may not know
+		if t.isCut() { // an interrupted turn is over, even if the model still sends parts of it
 			if !t.isNumberTaken {
 				a.advanceTurn()
 			}
@@ -241,7 +242,7 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 	a.playAnswer(c, text)
 }
 
-// playAnswer plays an answer: its voice in real time, and its text when its voice is played.
+// playAnswer plays the voice of an answer in real time, and sends its text while the voice is played.
 func (a *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 	t := &a.turn
 	number, from := t.number, t.voiceLength
@@ -268,7 +269,7 @@ func (a *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 	}
 	until := t.voiceLength
 	a.transcript.AddAnswer(number, text, from, until)
-	a.voice.AddMark(func(heard bool) { // not by whenPlayed: one allocation per message
+	a.voice.AddMark(func(heard bool) { // not with whenPlayed, which would need another allocation per message
 		if heard {
 			a.transcript.SetPlayed(number, until)
 		}
@@ -314,8 +315,8 @@ func (a *modelOutput) playVoice(c *wire.ServerContent) {
 	a.textOnlyAnswers = 0
 }
 
-// playFirstAudio queues the first audio of an answer, and records when its first frame is out. It takes the end of the
-// question: later unasked output does not answer it.
+// playFirstAudio queues the first audio of an answer, and records when its first frame is out. It also removes the
+// question, so that later unasked output does not count as its answer.
 func (a *modelOutput) playFirstAudio(pcm []int16) error {
 	t := &turnTiming{questionEnd: a.takeQuestion(), firstAudio: time.Now()}
 	a.turn.timing = t
@@ -330,7 +331,7 @@ func (a *modelOutput) playFirstAudio(pcm []int16) error {
 // endTurn ends the model's complete turn.
 func (a *modelOutput) endTurn() {
 	t := &a.turn
-	if !t.selfInterrupted { // else lastTurn is the interrupted one
+	if !t.selfInterrupted { // otherwise lastTurn already describes this turn, which was interrupted
 		a.lastTurn = lastTurn{number: t.number, startedAt: t.startedAt, voiceLength: t.voiceLength, wasCut: t.isCut()}
 		if t.state == turnIdle {
 			a.lastTurn.number = a.turnNumber
@@ -348,7 +349,7 @@ func (a *modelOutput) endTurn() {
 	a.turn = turn{}
 }
 
-// abortTurn ends the turn in progress when the connection was lost: its end will not come.
+// abortTurn ends the turn in progress when the connection was lost, because the model will not send its end.
 func (a *modelOutput) abortTurn() {
 	t := &a.turn
 	a.isWorking = false
@@ -363,8 +364,8 @@ func (a *modelOutput) abortTurn() {
 	*t = turn{}
 }
 
-// finishTurn reports the end of the turn to the caller when all that was received of it has been played. lost means
-// that the rest will not come.
+// finishTurn reports the end of the turn to the caller once everything received of the turn has been played. lost means
+// that the rest of the turn will not come.
 func (a *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := a.turn.number, a.turn.voiceLength, a.turn.timing, a.turn.startedAt
 	generation := a.voice.Generation()
@@ -413,8 +414,8 @@ func (a *modelOutput) questionTurn() int {
 	return a.turnNumber
 }
 
-// recordQuestion records when the person ended a question. The model may detect the end sooner, and have begun to
-// answer.
+// recordQuestion records when the person ended a question. The model may have detected the end sooner, and have begun
+// to answer.
 func (a *modelOutput) recordQuestion(at time.Time) {
 	a.calls.MarkAsked()
 	a.hasAnswered, a.wasStopped = false, false
@@ -430,12 +431,12 @@ func (a *modelOutput) recordQuestion(at time.Time) {
 	}
 }
 
-// takeQuestion returns when the question ended to which an answer begins now, and removes it; zero if none.
+// takeQuestion removes the question that is answered from now on, and returns its end, or zero if there is none.
 func (a *modelOutput) takeQuestion() time.Time { return a.questions.takeNext(a.keeper.AnswerExpiry()) }
 
-// interrupt interrupts the answer, if there is one, perhaps before the model knows. asking means that text is sent to
-// the model now. A model that is then still thinking, or writing without voice, is not interrupted: this answer or the
-// next covers the text.
+// interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. asking means
+// that text is sent to the model now. Then an answer that has no voice yet is not interrupted: this answer or the next
+// one covers the text.
 func (a *modelOutput) interrupt(by Cause, asking bool) {
 	t := &a.turn
 	silent := t.timing == nil || t.state != turnSpeaking
@@ -446,9 +447,9 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 	}
 }
 
-// notifyDeferred sends the events that waited behind interrupted voice. As at Google, an interrupted turn has no
-// generationComplete, and one turnComplete after the interruption. underWay means that a turn is in progress, whose
-// turnComplete is still to come.
+// notifyDeferred sends the events that were queued behind voice that was then interrupted. As with Google's servers, an
+// interrupted turn has no generationComplete, and one turnComplete after the interruption. underWay means that a turn
+// is in progress whose turnComplete is still to come.
 func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	hasEnded := underWay
 	for i, b := range slices.Backward(events) {
@@ -470,8 +471,8 @@ func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer in the gateway; the model may not know yet. behind are the events that waited behind the
-// dropped voice.
+// cutOff interrupts the answer in the gateway, perhaps before the model detects the interruption. It also returns the
+// events that were queued behind the dropped voice.
 func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	t := &a.turn
 	playing, stopped := a.voice.QueuedDuration() > 0, a.hasStopped()
@@ -495,7 +496,7 @@ func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	switch {
 	case t.isGenerating() && !stopped:
 		t.state = turnDropped
-	case t.isActive(): // all of it was received: later output answers something else
+	case t.isActive(): // the whole answer was received, so later output answers something else
 		t.state = turnCut
 	}
 	t.latestAt = time.Now()
@@ -591,15 +592,16 @@ func (a *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, 
 	a.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
 }
 
-// reportBargeIn reports an interruption by the person's voice; left is the length of voice still to be played.
+// reportBargeIn reports an interruption by the person's voice; left is the length of the voice that was still to be
+// played.
 func (a *modelOutput) reportBargeIn(left time.Duration) {
 	if a.observer.isEnabled() && (a.loop.user.isSpeaking || a.turn.spokenOver) {
 		a.observer.report(BargeIn{time.Since(a.uplink.SpeechStart()) + left})
 	}
 }
 
-// buildHistory returns the part of the conversation that a session does not know. Unanswered input is omitted: it is
-// replayed.
+// buildHistory returns the part of the conversation that a new session of the model does not know. Unanswered input is
+// omitted, because it is sent again.
 func (a *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
 	before := a.questionTurn() + 1
 	if a.uplink.HasUnanswered() {
@@ -618,7 +620,7 @@ func (a *modelOutput) reportCallEnd(e toolcalls.CallEnd) {
 	}
 }
 
-// close drops the voice. It reports the turn in which the conversation ends.
+// close drops the voice that is still queued, and reports the turn in which the conversation ends.
 func (a *modelOutput) close() {
 	by := ByEnd
 	a.voice.cutCause.Store(&by)

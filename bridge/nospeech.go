@@ -11,11 +11,11 @@ import (
 // one sample of audio (openclaw #152646, September 2026).
 const noSpeech = "<no speech>"
 
-// noSpeechFilter removes the marker of a turn without speech from the model's output. The marker comes in pieces, so a
-// possible beginning is held back until it is known.
+// noSpeechFilter removes the marker of a turn without speech from the model's output. The marker comes in pieces. So
+// text that may be its beginning is held back until more text decides.
 type noSpeechFilter struct {
-	heldText  string // of the transcript
-	isDecided bool   // the current turn says something else
+	heldText  string // text of the transcript that may be part of the marker
+	isDecided bool   // the current turn does not consist of the marker
 }
 
 // filterMessage changes a message of the model.
@@ -36,13 +36,13 @@ func (f *noSpeechFilter) filterMessage(c *wire.ServerContent) {
 	}
 	if c.TurnComplete {
 		if f.heldText != "" && strings.TrimSpace(f.heldText) != noSpeech {
-			f.releaseText(c) // it was all that the model said
+			f.releaseText(c) // the held text was the whole transcript of the turn
 		}
 		*f = noSpeechFilter{}
 	}
 }
 
-// releaseText restores held text.
+// releaseText puts the held text back into the message.
 func (f *noSpeechFilter) releaseText(c *wire.ServerContent) {
 	f.isDecided = true
 	if f.heldText == "" {

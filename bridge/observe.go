@@ -11,9 +11,9 @@ import (
 	"voxgate/media/playout"
 )
 
-// Observation is something that happens in a conversation, for metrics and traces; callers get [Event] values instead.
-// It is one of the types below. [SessionStarted] is the first of a conversation. [SessionEnded] is the last, and the
-// only one with the transcript.
+// Observation is something that happens in a conversation, for metrics and traces, with one of the types below.
+// Callers get [Event] values instead. [SessionStarted] is the first of a conversation. [SessionEnded] is the last, and
+// the only one with the transcript.
 type Observation any
 
 type (
@@ -23,7 +23,7 @@ type (
 	// TurnEnd reports an answer of the model that was played, or interrupted.
 	TurnEnd struct {
 		Number        int
-		StartedAt     time.Time // the end of the question, or without one the start of the answer
+		StartedAt     time.Time // the end of the question, or the start of the answer if there was no question
 		InterruptedBy Cause     // empty: not interrupted
 		Latency       Latency   // zero: not measured
 	}
@@ -42,7 +42,7 @@ type (
 		Turn int
 	}
 
-	// DialOutcome reports a dial, ConnectionEnd the end of a connection to the model.
+	// DialOutcome reports an attempt to connect to the model; ConnectionEnd reports the end of a connection to it.
 	DialOutcome   = upstream.DialOutcome
 	ConnectionEnd = upstream.ConnectionEnd
 
@@ -50,8 +50,8 @@ type (
 	StepStarted struct{ Name string }
 
 	// SpendingReport reports the tokens used since the previous report, by direction ("in", "out", or "unknown") and
-	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if any were
-	// used.
+	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if tokens
+	// were used.
 	SpendingReport struct {
 		Key     string // see [Origin]
 		Tokens  map[[2]string]int
@@ -61,8 +61,8 @@ type (
 	// RecordingFailed reports a recording that could not be written, at its start or later.
 	RecordingFailed struct{}
 
-	// SessionEnded reports the end of a conversation. Transcript is what was said, as far as it was played; Recordings
-	// are the files.
+	// SessionEnded reports the end of a conversation. Transcript has what was said, the answers as far as they were
+	// played. Recordings lists the files.
 	SessionEnded struct {
 		Info
 		At         time.Time
@@ -74,7 +74,7 @@ type (
 		Fields     map[string]any // collected in the agent's steps
 
 		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil means none
-		Account Account         // charged for that, by ReserveCost
+		Account Account         // account that pays for generating Outcome, with ReserveCost
 	}
 
 	// Span is a period of a conversation; To is zero if it lasts to the end.
@@ -97,11 +97,12 @@ type Info struct {
 	Tokens     int      // of the model, in and out
 	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
-	Latency time.Duration // of the last measured answer; 0 means none
+	Latency time.Duration // latency of the last measured answer; 0 means none was measured
 	Loss    Loss
 }
 
-// ByEnd is the cause in a [TurnEnd] if the end of the conversation has interrupted the turn. Callers do not get it.
+// ByEnd is the cause in a [TurnEnd] whose turn was interrupted by the end of the conversation. It never appears in
+// events for callers.
 const ByEnd Cause = "end"
 
 // Counts holds the statistics of a conversation.
@@ -111,9 +112,9 @@ type Counts struct {
 	Voice       playout.Stats // the model's voice
 	Up          struct {      // the person's audio, in chunks of 20 ms
 		Sent, Replayed uint64
-		Dropped        uint64 // the queue was full; Speech counts those with speech
+		Dropped        uint64 // chunks lost because the queue was full; Speech counts those with speech
 		Speech         uint64
-		Gated          uint64 // the model does not accept audio while it waits for a tool
+		Gated          uint64 // chunks not sent because the model accepts no audio while it waits for a tool
 	}
 }
 
@@ -123,7 +124,7 @@ type observer struct {
 	observe func(id string, o Observation) // nil: no observer
 }
 
-// isEnabled reports whether there is an observer. Check it before building a costly observation.
+// isEnabled reports whether there is an observer. Check it before building an observation that takes time.
 func (o observer) isEnabled() bool { return o.observe != nil }
 
 func (o observer) report(x Observation) {
@@ -137,7 +138,7 @@ func (e SessionEnded) HasMoved() bool {
 	return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced)
 }
 
-// Code returns the reason of the end in a word: goodbye, left, shutdown, time_limit, token_limit, budget, silence,
+// Code returns the reason of the end as one word: goodbye, left, shutdown, time_limit, token_limit, budget, silence,
 // moved, or the [Code] of the failure.
 func (e SessionEnded) Code() string {
 	if word, ok := e.harmlessReason(); ok {

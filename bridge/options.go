@@ -21,30 +21,31 @@ type Options struct {
 	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0 means not at all
 	// Stall is how long the model may be silent when an answer is due; 0 means no limit.
 	Stall time.Duration
-	// MaxTokens ends a conversation that has used so many; 0 means no limit.
+	// MaxTokens limits the tokens of one conversation, which then ends; 0 means no limit.
 	MaxTokens int
 	// Findings hold observed deviations of Google's servers from the assumed behaviour, by model; may be nil.
 	Findings map[string]liveconfig.Findings
 
-	// Prices of the models' tokens; nil means all unknown.
+	// Prices holds the prices of the models' tokens; nil means that all are unknown.
 	Prices pricing.Table
-	// Observe receives the observations of the conversation with this ID; nil means no observer, at no cost. It is called by
-	// several goroutines and must not block.
+	// Observe receives the observations of the conversation with this ID; nil means that nothing is observed, which also
+	// saves time. It is called by several goroutines and must not block.
 	Observe func(id string, o Observation)
 	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
 	// SignPicture returns the gateway's own address for the URL of an external picture. SuggestionsPage returns the
-	// address of a page with these search suggestions. nil means that clients get none.
+	// address of a page with these search suggestions. If one is nil, clients get no such addresses.
 	SignPicture, SuggestionsPage func(string) string
-	// Admit is called before a conversation begins. It may reject it with an [Error] or set its Override; nil means all
-	// begin. It may block until ctx is done.
+	// Admit is called before a conversation begins. It may reject the conversation with an [Error], or set the Override
+	// of the request. nil means that all are admitted. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
 	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
 	Recordings string
 	RecordAll  bool
-	// Store is shared with other gateways: a conversation can continue at any of them, with its resume token. Node is
-	// this gateway's name, which no other has or had, then a space and its URL for the others, if any. Without a Store
-	// there is no cluster and no snapshots, which take 0.1 % of the CPU of a call with turns of 9 s.
+	// Store is shared with other gateways, so that a conversation can continue at any of them with its resume token.
+	// Node is a name of this gateway that no other gateway has or had. A space and the URL under which other gateways
+	// reach it may follow. Without a Store there are no cluster and no snapshots. Snapshots take 0.1 % of the CPU of a
+	// call with turns of 9 s.
 	Store  store.Store
 	Node   string
 	Logger *slog.Logger
@@ -60,5 +61,5 @@ type hostState struct {
 	options Options
 	cluster *cluster.Cluster // nil without a cluster
 	tokens  *resumeTokens
-	writing sync.WaitGroup // recordings being finished
+	writing sync.WaitGroup // counts recordings being finished
 }

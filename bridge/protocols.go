@@ -2,7 +2,7 @@ package bridge
 
 import "slices"
 
-// ProtocolUse says where the name of a protocol may stand.
+// ProtocolUse tells in which settings the name of a protocol is allowed.
 type ProtocolUse int
 
 const (

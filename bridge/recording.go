@@ -13,7 +13,8 @@ import (
 )
 
 // recording manages the recording of a conversation, if any, and its listeners. The session's loop opens and closes the
-// file. The microphone writes to the file and the listeners, and so does the playout, whose [playout.Tap] it is.
+// file. The microphone writes the person's audio to the file and the listeners. The playout writes the model's voice,
+// because recording is its [playout.Tap].
 type recording struct {
 	subscribers *subscribers
 	observer    observer
@@ -21,8 +22,8 @@ type recording struct {
 	playout     *playout.Pacer
 	id          string
 	folder      string          // empty: no recordings
-	recordAll   bool            // also without a request
-	writing     *sync.WaitGroup // of the host: recordings being finished
+	recordAll   bool            // record every conversation, even if its configuration does not ask for it
+	writing     *sync.WaitGroup // counts recordings being finished; shared by the host
 
 	file     atomic.Pointer[record.Recording]
 	isPaused atomic.Bool // audio is currently left out
@@ -35,11 +36,11 @@ type recording struct {
 	isAnnounced   bool            // the client knows that the conversation is recorded
 	failed        <-chan struct{} // closed when a write has failed; nil means no file
 	hasDiskFailed bool            // a write has failed: recording is not tried again
-	files         []string        // their paths
-	pauses        []Span          // the last one has no end while it lasts
+	files         []string        // paths of the recordings
+	pauses        []Span          // the last one has no end while the recording is paused
 }
 
-// isOn reports whether there is a file, isRunning whether audio is currently written to it.
+// isOn reports whether there is a file; isRunning reports whether audio is currently written to it.
 func (r *recording) isOn() bool      { return r.file.Load() != nil }
 func (r *recording) isRunning() bool { return r.isOn() && !r.isPaused.Load() }
 
@@ -62,7 +63,7 @@ func (r *recording) setPaused(on bool) error {
 		r.pauses[len(r.pauses)-1].To = now
 	}
 	for _, f := range r.allTaps() {
-		f.TruncateModel(now) // handed over but not played yet
+		f.TruncateModel(now) // voice after this time was queued but is not played yet
 		f.AddMark(now)
 	}
 	r.log.Info("recording paused", "paused", on)
@@ -71,7 +72,7 @@ func (r *recording) setPaused(on bool) error {
 }
 
 // applyConfig starts or stops the recording according to the configuration in force. A configuration that Gemini may
-// still reject has no effect: it might split the recording.
+// still reject has no effect yet, because undoing it would split the recording.
 func (r *recording) applyConfig(enabled bool) {
 	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
 	switch {
@@ -92,22 +93,22 @@ func (r *recording) applyConfig(enabled bool) {
 	}
 }
 
-// markFailed records that the disk cannot take a recording. It is not tried again: a file that begins in the middle
-// would look complete.
+// markFailed records that the disk cannot take a recording. Recording is not tried again, because a file that begins in
+// the middle of the conversation would look complete.
 func (r *recording) markFailed() {
 	r.hasDiskFailed = true
 	r.observer.report(RecordingFailed{})
 }
 
-// onFailed ends a failed recording, and announces that.
+// onFailed ends a failed recording, and tells the client.
 func (r *recording) onFailed(wanted bool) {
 	r.markFailed()
 	r.close() // logs the reason
 	r.announceState(wanted)
 }
 
-// close ends the recording, if there is one. The host waits until the rest is written: a disk that hangs, as a network
-// disk may, must not hold up the conversation or its end.
+// close ends the recording, if there is one. It does not block, because a network disk that hangs must not delay the
+// conversation or its end. The host waits at its shutdown until the file is complete.
 func (r *recording) close() {
 	f := r.file.Swap(nil)
 	if f == nil {
@@ -158,10 +159,10 @@ type Listener interface {
 	WriteCaller(pcm []int16, rate int, at time.Time) // at is when its first sample was spoken, as far as is known
 	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate]; at is when its first sample is played
 	TruncateModel(at time.Time)                      // queued voice after that time is not played
-	AddMark(at time.Time)                            // a gap begins or ends here
+	AddMark(at time.Time)                            // a gap in the audio begins or ends at this time
 }
 
-// maxListeners limits the listeners of one conversation: each has an encoder running.
+// maxListeners limits the listeners of one conversation, because each of them needs an audio encoder.
 const maxListeners = 4
 
 // admitListener counts one more listener; releaseListener ends it.
@@ -175,7 +176,7 @@ func (r *recording) admitListener() error {
 
 func (r *recording) releaseListener() { r.listeners.Add(-1) }
 
-// allTaps returns the file and the listeners; activeTaps those that get the current audio.
+// allTaps returns the file and the listeners. activeTaps returns only those that currently get the audio.
 func (r *recording) allTaps() []Listener {
 	if all := r.taps.Load(); all != nil {
 		return *all

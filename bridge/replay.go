@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// replayEvents and replayBytes limit the events kept for a caller that may come back: those of some turns. Until
-	// pruneEvents is called there may be twice as many, and calls besides, since addEvent does not know which calls are
-	// open.
+	// replayEvents and replayBytes limit the events kept for a caller that may come back. They are enough for several
+	// turns. Until pruneEvents is called, there may be twice as many. Events of tool calls are kept in addition, because
+	// addEvent does not know which calls are open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 
-	// replayTime is how long events are kept while there is a caller: a little longer than a dead connection may go
-	// unnoticed (20 s on a WebSocket, 30 s on WebRTC).
+	// replayTime is how long events are kept while there is a caller: a little longer than it takes to detect a dead
+	// connection (20 s on a WebSocket, 30 s on WebRTC).
 	replayTime = 40 * time.Second
 )
 
@@ -40,7 +40,8 @@ func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
 	return e
 }
 
-// pruneEvents drops what a connected caller must have received, and what exceeds the limits. Open calls stay.
+// pruneEvents drops events that a connected caller must have received, and the oldest events beyond the limits. It
+// keeps the events of open calls. attended means that there is a caller.
 func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {
@@ -49,7 +50,7 @@ func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	r.trim(replayEvents, replayBytes, closed)
 }
 
-// trim drops the oldest events that may go, until the limits are met.
+// trim drops the oldest events until the limits are met. It keeps the events for which may returns false.
 func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
 	remaining := len(r.events)
 	if remaining <= size && r.bytes <= bytes {
@@ -64,7 +65,7 @@ func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
 	})
 }
 
-// dropEvents drops matching events, one after the other.
+// dropEvents drops the events for which gone returns true. It calls gone once per event, in order.
 func (r *replayBuffer) dropEvents(gone func(Event) bool) {
 	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
 		if !gone(e) {
@@ -124,7 +125,7 @@ func eventSize(body EventBody) int {
 	return least
 }
 
-// isOpen reports whether an event belongs to a call that has not ended.
+// isOpen reports whether an event belongs to a tool call that has not ended.
 func isOpen(body EventBody, open func(id string) bool) bool {
 	switch b := body.(type) {
 	case ToolCall:
@@ -139,8 +140,8 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns the events after this number, which a returning caller has missed: of calls only the open ones,
-// and nothing outdated. With 0 it returns the essential events.
+// missedEvents returns the events after this number, which a returning caller has missed. It omits calls that have
+// ended, and outdated events. With 0 it returns the essential events.
 func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {
@@ -177,7 +178,7 @@ func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (mi
 				continue
 			}
 		case History:
-			if len(b.Entries) > 0 { // the answer to a GetContext of the previous caller
+			if len(b.Entries) > 0 { // answers a GetContext of the previous caller
 				continue
 			}
 		case SetupFailed:

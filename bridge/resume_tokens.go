@@ -13,8 +13,8 @@ type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// resumeTokens holds the tokens of a host's conversations, by ID. Each conversation has two: the newest, and the one
-// used to get it.
+// resumeTokens holds the tokens of a host's conversations, by ID. Each conversation has two valid tokens: the
+// newest, and the token that the caller used to get the newest.
 type resumeTokens struct {
 	mu   sync.Mutex
 	ids  map[tokenHash]string
@@ -41,8 +41,8 @@ func parseSessionID(token string) string {
 	return ""
 }
 
-// issueToken issues the next token of a conversation. The one used to get it stays valid until the new one is used,
-// because the answer with the new one may be lost with the connection; any other is revoked.
+// issueToken issues the next token of a conversation. The token used to get it stays valid until the new token is
+// used, because the answer with the new token may be lost with the connection. All older tokens are revoked.
 func (t *resumeTokens) issueToken(id, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)
@@ -55,7 +55,7 @@ func (t *resumeTokens) issueToken(id, used string) string {
 	return token
 }
 
-// setTokens sets the tokens of a conversation, and revokes all others of it. A zero hash is ignored.
+// setTokens sets the tokens of a conversation, and revokes all its other tokens. A zero hash is ignored.
 func (t *resumeTokens) setTokens(id string, hashes [2]tokenHash) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 
 // Session is one conversation. Only its loop changes its state; the methods are safe for concurrent use.
 type Session struct {
-	// Not replaced after newSession. Each of these has its own mutex, or belongs to the loop.
+	// These fields are not replaced after newSession. Each has its own mutex, or belongs to the loop.
 	*subscribers
 	streams
 	receivedIDs
@@ -39,11 +39,11 @@ type Session struct {
 	host         *hostState
 	log          *slog.Logger
 	observer     observer
-	request      SessionRequest // of the first caller; the loop may change its Agent
+	request      SessionRequest // request of the first caller; the loop may change its Agent
 	gatewayTools []tools.Tool   // tools that run in the gateway
 	transcript   *transcript.Transcript
 	keeper       *upstream.Keeper
-	lateTokens   wire.Tokens // that a connection could not report by a message
+	lateTokens   wire.Tokens // tokens that a connection could not report with a message
 	calls        *toolcalls.Calls
 	output       *modelOutput
 	status       *callerStatus
@@ -65,11 +65,11 @@ type loopState struct {
 	isParked     bool
 	onHold       bool
 	steering     steering
-	newestChange *configChange // newest change of the configuration, answered or not; nil before the first
+	newestChange *configChange // newest change of the configuration, whether or not it was answered; nil before the first change
 	cluster      clusterState
 	user         userSpeech
 	heldParts    wire.Parts // of an incomplete typed turn, for a model that accepts only complete turns
-	hasReassured bool       // the person has heard oneMoment in this wait
+	hasReassured bool       // oneMoment was played during this wait
 	sessionEnd
 }
 
@@ -78,16 +78,16 @@ func (l *loopState) isUnheard() bool { return l.isParked || l.onHold }
 
 // sessionEnd is the state of the end of the conversation.
 type sessionEnd struct {
-	pendingReason  error          // set: the conversation ends with it when the answer has been played
+	pendingReason  error          // if set, the conversation ends for this reason when the answer has been played
 	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
 	hasOpenTurn    bool           // parts of a turn were sent without its end
 	noSpeech       noSpeechFilter // of the model's current turn
 	farewellPrompt string         // the end waits until the model has said goodbye on this instruction; empty means done, or not needed
-	overBudget     bool           // no budget for another turn
-	endReason      error          // set: the conversation ends now
+	overBudget     bool           // the budget has no room for another turn
+	endReason      error          // if set, the conversation ends now, for this reason
 }
 
-// endWith ends the conversation for a reason; the first one counts.
+// endWith ends the conversation for a reason. Only the first call has an effect.
 func (e *sessionEnd) endWith(reason error) {
 	if e.endReason == nil {
 		e.endReason = reason
@@ -97,7 +97,7 @@ func (e *sessionEnd) endWith(reason error) {
 // userSpeech tracks the person's speech.
 type userSpeech struct {
 	isSpeaking   bool
-	speeches     int  // so far
+	speeches     int  // number of utterances so far
 	promptCount  int  // how often the model has asked in the current silence whether the person is there
 	toldSlowTool bool // the model was asked to say that a tool takes long
 	lossReported bool // the client knows that some speech was lost
@@ -108,7 +108,7 @@ type userSpeech struct {
 type alarmKind int
 
 const (
-	alarmMicrophone    alarmKind = iota // check that it still sends
+	alarmMicrophone    alarmKind = iota // check that the microphone still sends
 	alarmToolResponses                  // the turn that has called tools does not end
 	alarmPark                           // the caller will not come back
 	alarmLimit                          // the conversation has reached its time limit
@@ -155,13 +155,13 @@ func (s *Session) Err() error { return s.endReason }
 func (s *Session) Crash(err error) {
 	select {
 	case s.crashes <- err:
-	default: // another one came first
+	default: // another panic was reported first
 	}
 }
 
 // Watch calls notify with every event that the caller gets from now on, after a [SetupComplete] and the [History] so
 // far. The rules of [Caller].Notify apply. A watcher may also command the session, and is asked to run the functions
-// declared by [BackendUpdate]. It lasts until stop is called or the conversation ends, when Done is closed.
+// declared by [BackendUpdate]. The watching lasts until stop is called or the conversation ends; then Done is closed.
 func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
 	w := &watcher{notify}
 	if err := s.Do(watchCommand{w}); err != nil {
@@ -175,18 +175,18 @@ type watchCommand struct{ watcher *watcher }
 
 func (c watchCommand) run(_ context.Context, s *Session) error {
 	first := []EventBody{History{s.transcript.Entries()}}
-	if s.keeper.EverConnected() { // else the watcher gets that of the caller
+	if s.keeper.EverConnected() { // otherwise the watcher gets the SetupComplete that the caller will get
 		first = slices.Insert(first, 0, EventBody(s.setupComplete()))
 	}
 	s.addWatcher(c.watcher, first...)
 	return nil
 }
 
-// Do executes a command, in order with the others. It blocks until the session has accepted it, usually for
-// microseconds; an error, which [AsError] explains, means that it was rejected. After the end of the conversation it
-// returns an error at once. It must not be called from [Caller].Notify.
+// Do executes a command; commands are executed in the order of the calls. It blocks until the session has accepted it,
+// usually for microseconds; an error, which [AsError] explains, means that it was rejected. After the end of the
+// conversation it returns an error at once. It must not be called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
-	if mark, ok := c.(Activity); ok { // not through the loop: it must keep its place among the audio
+	if mark, ok := c.(Activity); ok { // not through the loop, because it must stay in order with the audio
 		select {
 		case <-s.done:
 			return errEnded
@@ -275,7 +275,8 @@ func (s *Session) expectTextReply(cause Cause) {
 const goodbyeInSilence = "The person does not answer any more. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// endAfterSpeaking ends the session for a reason when the model has finished speaking: see endIfPlayed.
+// endAfterSpeaking ends the session for a reason when the current answer has been played, and the model's goodbye if
+// there is one: see endIfPlayed.
 func (s *Session) endAfterSpeaking(reason error) {
 	if s.pendingReason != nil {
 		return
@@ -290,8 +291,8 @@ func (s *Session) endAfterSpeaking(reason error) {
 	s.clock.Set(alarmFarewell, farewellTime)
 }
 
-// endOverBudget ends the session if a limit is reached, after the answer in progress. Nothing more is sent: it would
-// cost another answer.
+// endOverBudget ends the session if a limit is reached, after the answer in progress. Nothing more is sent to the
+// model, because that would cost another answer.
 func (s *Session) endOverBudget(limit error) {
 	if limit == nil || s.overBudget {
 		return
@@ -299,11 +300,11 @@ func (s *Session) endOverBudget(limit error) {
 	s.overBudget = true
 	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
-	s.endAfterSpeaking(limit) // unless it ends anyway: then without a goodbye
+	s.endAfterSpeaking(limit) // no effect if the session ends anyway, then without a goodbye
 	s.farewellPrompt, s.awaitsGoodbye = "", false
 }
 
-// currentState derives the state.
+// currentState derives the state to report from the state of the connection to the model.
 func (s *Session) currentState() State {
 	if s.isParked {
 		return StateParked

@@ -6,8 +6,9 @@ import (
 	"voxgate/bridge/gemini/liveconfig"
 )
 
-// setSilenceAlarm runs the timer of the person's silence while it is the person's turn: an answer was played, nothing
-// is expected, no tool runs, and a caller is there. The session's loop calls it after every event.
+// setSilenceAlarm runs the timer of the person's silence while it is the person's turn to speak. That is so when an
+// answer was played, no reply is expected, no tool runs, and a caller is connected. The session's loop calls it after
+// every event.
 func (s *Session) setSilenceAlarm() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.ExpectedReply()
@@ -23,7 +24,8 @@ func (s *Session) setSilenceAlarm() {
 	}
 }
 
-// onSilence makes the model ask whether the person is still there, and after several times say goodbye.
+// onSilence makes the model ask whether the person is still there. After several such questions it makes the model say
+// goodbye.
 func (s *Session) onSilence() {
 	o := s.keeper.Config().Options.Silence
 	if o.Times > 0 && s.user.promptCount >= o.Times {
@@ -32,13 +34,13 @@ func (s *Session) onSilence() {
 	}
 	s.user.promptCount++
 	s.notify(SilenceDetected{})
-	_ = s.promptModel(o.Say) // if the queue is full, it is tried again after the next silence
+	_ = s.promptModel(o.Say) // an error means that the queue is full; the next silence tries again
 }
 
-// slowToolTime is how long a tool may run before the person is informed, and the silence between two tones.
+// slowToolTime is how long a tool may run before the person is informed, and also the pause between two waiting tones.
 const slowToolTime = 2 * time.Second
 
-// setToolAlarm runs the timer of a slow tool while nobody speaks, and a caller is there. The session's loop calls it
+// setToolAlarm runs the timer of a slow tool while nobody speaks and a caller is connected. The session's loop calls it
 // after every event.
 func (s *Session) setToolAlarm() {
 	if s.keeper.Config().Options.Waiting == (liveconfig.Waiting{}) {
@@ -64,7 +66,7 @@ func (s *Session) onSlowTool() {
 	switch {
 	case w.Say != "" && !s.user.toldSlowTool && !s.calls.IsBlocking():
 		s.user.toldSlowTool = true
-		_ = s.promptModel(w.Say) // skipped if the queue is full
+		_ = s.promptModel(w.Say) // an error means that the queue is full; the prompt is then skipped
 	case w.Sound:
 		pcm := waitingTone()
 		s.output.playCue(pcm)

@@ -10,7 +10,7 @@ type callerStatus struct {
 	log         *slog.Logger
 	state       State
 	isWaiting   bool // the caller was informed of the wait
-	hasApology  bool // the caller was informed that there will be no answer
+	hasApology  bool // the caller was informed that the model has not answered and will not
 }
 
 // setState sets the state, and reports a change.
@@ -34,7 +34,7 @@ func (s *callerStatus) notify() {
 	s.subscribers.notify(change)
 }
 
-// showWait reports, once, that the person waits.
+// showWait reports that the person has to wait; again only after endWait.
 func (s *callerStatus) showWait() {
 	if !s.isWaiting {
 		s.isWaiting = true
@@ -51,7 +51,7 @@ func (s *callerStatus) endWait() {
 	}
 }
 
-// setApology reports that there will be no answer, or with on false that this no longer applies.
+// setApology reports that there will be no answer. With on false it withdraws that report.
 func (s *callerStatus) setApology(on bool) {
 	if s.hasApology != on {
 		s.hasApology = on

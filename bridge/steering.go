@@ -14,10 +14,10 @@ import (
 type steering struct {
 	callerConfig  json.RawMessage // configuration of the caller
 	flow          flow.Flow       // state of the agent's steps
-	appliedStep   string          // newest step whose configuration the model has accepted
+	appliedStep   string          // latest step whose configuration the model has accepted
 	agent         Agent
 	functions     json.RawMessage
-	functionNames map[string]bool // of the backend's functions
+	functionNames map[string]bool // names of the functions that the backend runs
 }
 
 // newSteering returns the steering of a new conversation.
@@ -50,7 +50,8 @@ func (t *steering) applyUpdate(c BackendUpdate) error {
 
 var errSameStep = errors.New("step unchanged")
 
-// advanceStep moves to the next step. It returns errSameStep if that is not allowed: then only fields may have changed.
+// advanceStep moves to the next step. It returns errSameStep if the step stays the same; the collected fields may have
+// changed even then.
 func (t *steering) advanceStep(c advanceStep) error {
 	var moved bool
 	if t.flow, *c.answer, moved = t.flow.Advance(c.args); !moved {
@@ -59,7 +60,7 @@ func (t *steering) advanceStep(c advanceStep) error {
 	return nil
 }
 
-// advanceStep is the command with which the model moves to the next step. The answer is for the model.
+// advanceStep is the command with which the model moves to the next step. The answer is returned to the model.
 type advanceStep struct {
 	args   map[string]any
 	answer *map[string]any
@@ -92,7 +93,7 @@ func (t *steering) withFunctions(raw json.RawMessage) json.RawMessage {
 	})
 }
 
-// splitCalls divides calls by the declarer of the function: the caller, or the backend.
+// splitCalls separates the calls of functions that the caller has declared from those that the backend has declared.
 func (t *steering) splitCalls(calls []tools.Call) (callers, backends []tools.Call) {
 	for _, c := range calls {
 		if t.functionNames[c.Name] {

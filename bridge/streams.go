@@ -11,8 +11,8 @@ import (
 	"voxgate/media/record"
 )
 
-// streams carry audio and pictures between the caller and the model, without the session's loop. Their methods are safe
-// for concurrent use.
+// streams carry audio and pictures between the caller and the model. They do not pass through the session's loop. Their
+// methods are safe for concurrent use.
 type streams struct {
 	voice     *voice
 	uplink    *uplink.Uplink
@@ -31,7 +31,7 @@ func (s *streams) NewMicrophone(rate int) (*Microphone, error) {
 // IsRecorded reports whether audio is currently recorded.
 func (s *streams) IsRecorded() bool { return s.recording.isRunning() }
 
-// AddListener passes the conversation to l from now on, until stop.
+// AddListener passes the audio of the conversation to l, until stop is called.
 func (s *streams) AddListener(l Listener) (stop func(), err error) {
 	r := s.recording
 	if err := r.admitListener(); err != nil {
@@ -44,9 +44,9 @@ func (s *streams) AddListener(l Listener) (stop func(), err error) {
 	}, nil
 }
 
-// RecordTo writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left,
-// the model right. failed is closed when a write to w has failed. stop ends it, blocks until the last write, and closes
-// w.
+// RecordTo writes both sides of the conversation to w, about two seconds late, until stop is called. The format is Ogg
+// Opus, with the person on the left channel and the model on the right. failed is closed when a write to w has failed.
+// stop blocks until the last write, and closes w.
 func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
 	if err := r.admitListener(); err != nil {
@@ -68,21 +68,22 @@ func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func(
 // AttachOutput sets the output of the voice; nil discards it.
 func (s *streams) AttachOutput(out media.Output) { s.voice.AttachOutput(out) }
 
-// HoldVoice keeps the voice (its newest 10 s) instead of playing it, until HoldVoice(false): for an output that will
-// soon be attached. [Pause] is for a person who does not listen.
+// HoldVoice keeps the voice (its newest 10 s) instead of playing it, until HoldVoice(false) is called. It is meant for
+// an output that will soon be attached. For a person who does not listen, use [Pause].
 func (s *streams) HoldVoice(on bool) { s.voice.SetHold(on) }
 
-// SetFrame shows the model a picture. The newest wins, and at most one a second is sent. An unchanged picture is sent
-// only while the person speaks.
+// SetFrame shows the model a picture. At most one picture a second is sent, always the newest. An unchanged picture is
+// sent only while the person speaks.
 func (s *streams) SetFrame(mimeType string, data []byte, changed bool) {
 	s.uplink.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
 }
 
-// ClearFrame removes the picture of SetFrame: the person no longer shows it.
+// ClearFrame removes the picture of SetFrame, because the person no longer shows it.
 func (s *streams) ClearFrame() { s.uplink.ClearPicture() }
 
 // SetRoundTrip sets the round-trip time of the client.
 func (s *streams) SetRoundTrip(d time.Duration) { s.voice.roundTrip.Store(int64(d)) }
 
-// RecordLoss adds packet loss in one direction, lost of total: up, from the caller, or down.
+// RecordLoss adds the packet loss of one direction: how many packets were lost of how many. up means the direction from
+// the caller to the gateway.
 func (s *streams) RecordLoss(up bool, lost, of int) { s.loss.recordLoss(up, lost, of) }

@@ -12,7 +12,7 @@ import (
 type subscribers struct {
 	mu         sync.Mutex
 	current    *callerConn // current caller, or one that is about to take over
-	receiver   Caller      // gets the events, or nil
+	receiver   Caller      // gets the events; nil means that no caller gets them
 	replay     replayBuffer
 	watchers   []*watcher
 	keepMissed bool // keep events for a caller that may come back
@@ -22,7 +22,7 @@ type subscribers struct {
 type callerConn struct {
 	caller     Caller
 	request    SessionRequest
-	isFirst    bool // opened the session
+	isFirst    bool // the caller that opened the session
 	cancel     context.CancelCauseFunc
 	hasArrived bool          // the loop has seen it arrive
 	ready      chan struct{} // closed when the caller has received the state
@@ -30,13 +30,13 @@ type callerConn struct {
 	parked     chan struct{} // closed when the conversation goes on without the caller
 }
 
-// watcher gets the events of a conversation of another caller.
+// watcher gets the events of a conversation without being its caller.
 type watcher struct{ notify func(Event) }
 
 // notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
 func (a *subscribers) notify(b EventBody) { a.answer(nil, b) }
 
-// answer sends an event that answers a command. replyTo is the command's ReplyTo, which a replayed event no longer has.
+// answer sends an event that answers a command. replyTo is the command's ReplyTo; a replayed event no longer has it.
 func (a *subscribers) answer(replyTo any, b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,7 +56,7 @@ func (a *subscribers) reportError(code Code, message string) {
 	a.notify(ErrorEvent{&Error{Code: code, Message: message}})
 }
 
-// notifyWatchers sends an event to the watchers only. Needs mu.
+// notifyWatchers sends an event to the watchers only. The caller of notifyWatchers must hold mu.
 func (a *subscribers) notifyWatchers(e Event) {
 	if b, ok := e.Body.(SetupComplete); ok {
 		b.ResumeToken = "" // only for the caller
@@ -67,8 +67,8 @@ func (a *subscribers) notifyWatchers(e Event) {
 	}
 }
 
-// notifyWatchersOnly sends what the caller need not know: calls of functions declared by [BackendUpdate], and what the
-// caller has typed.
+// notifyWatchersOnly sends events that the caller does not need: calls of functions declared by [BackendUpdate], and
+// text that the caller has typed.
 func (a *subscribers) notifyWatchersOnly(b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,8 +107,8 @@ func (a *subscribers) startEvents(v *callerConn) {
 }
 
 // resumeEvents starts sending events to a returning caller: first done, then the missed ones. attended means that the
-// previous caller had not left. playing is the turn being played; 0 means none, or that its [Speaking] is among the
-// missed events.
+// previous caller had not left. playing is the number of the turn being played. It is 0 if there is none, or if its
+// [Speaking] event is among the missed events.
 func (a *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +157,7 @@ func (a *subscribers) lastEventNumber() uint64 {
 	return a.replay.last
 }
 
-// close stops the events, and returns the current caller, or nil.
+// close stops the sending of events, and returns the current caller, or nil.
 func (a *subscribers) close() *callerConn {
 	a.mu.Lock()
 	defer a.mu.Unlock()

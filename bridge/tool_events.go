@@ -36,7 +36,7 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 	}
 }
 
-// requestCalls asks the declarers of the functions, backend or caller, to run them.
+// requestCalls asks the backend or the caller to run calls, whichever has declared the function.
 func (s *Session) requestCalls(calls []tools.Call) {
 	callerCalls, backends := s.steering.splitCalls(calls)
 	if len(backends) > 0 {
@@ -47,7 +47,8 @@ func (s *Session) requestCalls(calls []tools.Call) {
 	}
 }
 
-// expectToolReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.
+// expectToolReply starts waiting for the model's reaction to a tool's answer, and for its goodbye if the tool
+// ends the conversation.
 func (s *Session) expectToolReply() {
 	s.keeper.ExpectReply(upstream.ForTool)
 	switch {
@@ -59,7 +60,7 @@ func (s *Session) expectToolReply() {
 	}
 }
 
-// sendToolText sends text that the model answers, unless the budget is exhausted.
+// sendToolText sends text from a tool, which the model answers. It does nothing if the budget is exhausted.
 func (s *Session) sendToolText(t toolcalls.Text) {
 	if s.overBudget || s.sendText(t.Text) {
 		return
@@ -104,7 +105,7 @@ type functionList struct{ s *Session }
 // FindFunction returns a function that can be called now.
 func (l functionList) FindFunction(name string) (liveconfig.Function, bool) {
 	f, declared := l.s.keeper.Config().Functions.Find(name)
-	return f, declared && !l.s.steering.flow.HidesTool(name) // the model may learn of that only at the next pause
+	return f, declared && !l.s.steering.flow.HidesTool(name) // the model may learn only at the next pause that the tool is hidden
 }
 
 // ResolveFunction returns the function that the model means by a name, whether or not it can be called now.

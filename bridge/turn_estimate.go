@@ -10,24 +10,27 @@ import (
 )
 
 const (
-	// audioTokensPerSecond: https://ai.google.dev/gemini-api/docs/live-api, "25 tokens per second".
+	// audioTokensPerSecond is what the model counts for audio: https://ai.google.dev/gemini-api/docs/live-api, "25
+	// tokens per second".
 	audioTokensPerSecond = 25
 	// questionTokens and answerTokens are reserved for each turn: a minute of audio in each direction. A longer turn
 	// extends the reserve.
 	questionTokens = 60 * audioTokensPerSecond
 	answerTokens   = 60 * audioTokensPerSecond
-	// bytesPerToken is a lower bound, about: 4 bytes is the mean (https://ai.google.dev/gemini-api/docs/tokens).
+	// bytesPerToken is about the fewest bytes of text per token. The mean is 4 bytes
+	// (https://ai.google.dev/gemini-api/docs/tokens).
 	bytesPerToken = 2
-	// firstTurnTokens are reserved for a turn, until one used more.
+	// firstTurnTokens are reserved for a turn, until a turn has used more.
 	firstTurnTokens = 1000
 )
 
-// turnEstimate is an upper bound for the cost of the current or next turn: the context, which the model has reported
-// and reads again; what was sent since; and a question and an answer of a minute.
+// turnEstimate is an upper bound for the cost of the current or next turn. It adds up the context, whose size the
+// model has reported and which it reads again; the input sent since then; and a question and an answer of a minute
+// each.
 type turnEstimate struct {
 	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn
-	configBytes             int         // size of the configuration, as counted in context
+	configBytes             int         // size of the configuration that context includes
 	sentBefore              uint64      // see uplink.Uplink.MilliTokens, at the start of the turn
 	reservedIn, reservedOut int         // reserved in addition to the context
 	answerReserve           int         // part of reservedOut for one answer
@@ -50,7 +53,7 @@ func (b *turnEstimate) applyConfig(c liveconfig.Config) {
 	var limit struct {
 		GenerationConfig struct{ MaxOutputTokens int }
 	}
-	_ = json.Unmarshal(text, &limit) // valid JSON
+	_ = json.Unmarshal(text, &limit) // cannot fail: text is valid JSON
 	b.answerReserve = answerTokens
 	if most := limit.GenerationConfig.MaxOutputTokens; most > 0 {
 		b.answerReserve = min(b.answerReserve, most)
@@ -72,8 +75,8 @@ func (b *turnEstimate) startTurn(sent uint64) {
 	b.sentBefore, b.reservedIn, b.reservedOut = sent, questionTokens, b.answerReserve
 }
 
-// growReserve extends the reserve for a long turn, and reports whether it did. sent is what was sent so far, in
-// thousandths of tokens; spoken are the tokens of the answer.
+// growReserve extends the reserve for a long turn, and reports whether it did. sent is the input so far, in
+// thousandths of a token; spoken is the number of tokens of the answer.
 func (b *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - b.sentBefore) / 1000)
 	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut // the last 15 s cover what is not stopped at once: see farewellTime

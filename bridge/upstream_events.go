@@ -127,7 +127,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		a.prompts.onToolCalls(s.gatewayAnswersAll(m.ToolCalls))
 	}
 	endsCall := a.turn.state == turnIdle && a.prompts.endsCallingTurn()
-	ofCall := a.prompts.isCallingTurn // what ends now is the turn with the calls: that is no reaction to their answers
+	ofCall := a.prompts.isCallingTurn // the turn that ends now made the calls, so its end is not a reaction to the tools' answers
 	actedOn := false
 	if c != nil {
 		if s.keeper.Config().Profile.NoSpeechMarker {
@@ -151,12 +151,12 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
-			a.takeQuestion() // it has no answer
+			a.takeQuestion() // removes the question, which has no answer
 		}
 	}
 	if len(m.ToolCalls) > 0 {
 		s.cluster.markChanged()
-		if limit := s.costs.reserveAgain(); limit != nil { // the model reads the context once more, with the results
+		if limit := s.costs.reserveAgain(); limit != nil { // the model will read the context once more, with the tools' results
 			s.endOverBudget(limit)
 		} else {
 			if s.needsTurnEnd(m.ToolCalls) {
@@ -174,9 +174,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 }
 
-// Limits of the wait for the end of a turn with function calls, so that a missing turnComplete does not lose the
-// answers. Without voice the turn ends together with the call (recorded). With voice it ends when the voice has been
-// played, so the duration of the queued voice is added.
+// These limit the wait for the end of a turn with function calls, so that the tools' answers are sent even if
+// turnComplete is missing. Without voice the turn ends together with the call (recorded). With voice the turn ends when
+// the voice has been played, so the duration of the queued voice is added to the limit.
 const (
 	silentTurnWait = 100 * time.Millisecond
 	spokenTurnWait = 3 * time.Second
@@ -205,8 +205,9 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs means that something was generated; endsCall, that this is the empty end of
-// the turn that called tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
+// onContent handles serverContent. costs means that the model has generated something. endsCall means that the message
+// is the empty end of the turn that called tools. It reports whether the turn has ended without an answer and the
+// keeper has acted on that.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
@@ -215,7 +216,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	lacks := s.lacksAnswer(c, endsCall)
 	if lacks {
 		s.observer.report(EmptyTurn{c.EndReason})
-		if s.keeper.AskAgain(ctx) { // the client only waits a little longer
+		if s.keeper.AskAgain(ctx) { // the client gets no event: it only waits a little longer
 			c.TurnComplete, c.GenerationComplete = false, false
 			c.Fields = withoutField(withoutField(c.Fields, "turnComplete"), "generationComplete")
 			a.handleContent(c)
@@ -225,8 +226,8 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client does not get the end of an empty turn: it would take that for the end of the answer, which it has
-	// received already, or which follows because the gateway answers the calls.
+	// The client does not get the end of an empty turn, because it would take that for the end of the answer. It has
+	// received the real end already, or will receive it when the gateway has answered the calls.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
@@ -244,8 +245,8 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends a turn without the expected answer. The silence of a Proactive model is
-// intended, unless the message gives another reason.
+// lacksAnswer reports whether a message ends a turn without the expected answer. A model configured as Proactive may
+// stay silent on purpose, so its silence does not count unless the message gives another reason.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.output.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.HasText && !c.HasThought
@@ -267,8 +268,8 @@ func (a *modelOutput) unspokenText(c *wire.ServerContent) string {
 	return strings.TrimSpace(a.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to say an answer that it has only written, since a caller on a telephone cannot read it.
-// At the second failure in a row it restarts the session first. It reports whether it has asked.
+// requestSpeech asks the model to speak an answer that it has only written, since a caller on a telephone cannot read
+// it. At the second such answer in a row it restarts the session first. It reports whether it has asked.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 	const most = 2 // attempts in a row
 	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
@@ -290,7 +291,7 @@ func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 
 // endTurn ends the model's turn.
 func (s *Session) endTurn() {
-	s.endOverBudget(s.costs.endTurn()) // first: the cost of a turn is known when its end is reported
+	s.endOverBudget(s.costs.endTurn()) // first, so that the cost of the turn is known when its end is reported
 	s.output.endTurn()
 	s.pruneEvents(!s.isParked, s.calls.IsOpen)
 }
@@ -343,12 +344,12 @@ func (s *Session) setTurnAlarm() {
 	}
 }
 
-// onTurnOverdue ends a turn from which nothing has come for long. Nobody waits for it, so nothing else is tried.
+// onTurnOverdue ends a turn from which nothing has come for a long time. No answer is due, so nothing else is tried.
 func (s *Session) onTurnOverdue() {
 	a := s.output
 	at, ok := a.turnDeadline(s.keeper.PauseTimeout())
 	switch {
-	case !ok || time.Until(at) > 0: // setTurnAlarm sets another alarm
+	case !ok || time.Until(at) > 0: // the turn is not overdue; setTurnAlarm sets another alarm
 	case a.turn.state == turnIdle, a.turn.isCut():
 		a.isWorking = false
 	default:
@@ -362,7 +363,7 @@ func (s *Session) onConfigChanged() {
 	config := s.keeper.Config()
 	options := config.Options
 	s.costs.applyConfig(*config)
-	s.endOverBudget(s.costs.reserveAgain()) // the config may be longer, or come from another gateway
+	s.endOverBudget(s.costs.reserveAgain()) // the new config may be longer, or come from another gateway
 	if !options.Resumption {
 		s.host.tokens.revokeTokens(s.id)
 	}

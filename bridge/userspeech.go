@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// minQuestion is the minimum speech that needs an answer. Less is a cough.
+	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
 	minQuestion = 300 * time.Millisecond
 
 	// duckingDB is how much quieter the voice gets while the person speaks over it: enough to show that the person is
-	// heard, and little enough to continue after a cough.
+	// heard, and little enough that the voice can continue after a cough.
 	duckingDB = 12 // dB
 )
 
