@@ -34,7 +34,7 @@ type Options struct {
 	Required bool
 	// Keys is the keys file; empty means none. It is read again when it has changed.
 	Keys string
-	// Agents are the operator's; may be nil.
+	// Agents is the operator's folder of agents; may be nil.
 	Agents *agents.Folder
 	// Proxies are trusted to send X-Forwarded-For.
 	Proxies []netip.Prefix
@@ -43,8 +43,8 @@ type Options struct {
 	Limits         Limits
 	// OnRefused is called with the rule of each rejection. It must not block and may be nil.
 	OnRefused func(rule string)
-	// Store is shared by several gateways, and Node is the name of this one: no other gateway has or had it. Nil: a
-	// store of this process alone.
+	// Store holds the counts that several gateways share; nil means a store of this process alone. Node is the name of
+	// this gateway in the store, which no other gateway has or had.
 	Store      store.Store
 	Node       string
 	ClusterKey ClusterKey
@@ -313,7 +313,7 @@ func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	return &account{client: &Client{gate: g}, auth: authorization{issuer: name, sessions: sessions}}
 }
 
-// RequireKey rejects a client without a server key with this privilege. name is that of the key.
+// RequireKey rejects a client without a server key with this privilege. It returns the key's name.
 func (v *Client) RequireKey(may string) (name string, err error) {
 	if v.gate == nil {
 		return "", nil
@@ -328,7 +328,7 @@ func (v *Client) RequireKey(may string) (name string, err error) {
 	return k.Name, nil
 }
 
-// Watcher is a server key that may watch conversations: its own, or all.
+// Watcher is a server key that may watch conversations: those begun in its name, or all.
 type Watcher struct{ key *Key }
 
 // RequireWatcher rejects a client without a server key that may watch conversations and has all further privileges.
@@ -375,7 +375,7 @@ type authorization struct {
 	sessions     int         // concurrent conversations of the issuer; 0 means use the limits
 }
 
-// checkCredentials checks a client's credentials. late accepts an expired token.
+// checkCredentials checks a client's credentials. With late it accepts an expired token.
 func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorization, error) {
 	switch {
 	case v.isAmbiguous:
@@ -402,7 +402,7 @@ func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorizati
 	return authorization{}, nil
 }
 
-// refusal is a rejection.
+// refusal is the error for a rejected client, before it is logged, counted and converted for the client.
 type refusal struct {
 	rule    string // for the log and the metrics
 	code    bridge.Code

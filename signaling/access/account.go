@@ -11,14 +11,14 @@ import (
 	"voxgate/store"
 )
 
-// account counts one conversation, or one short call. It implements bridge.Account.
+// account counts the usage of one conversation, or of one short call. It implements bridge.Account.
 type account struct {
 	client        *Client
 	auth          authorization
 	isShort       bool          // a short call
 	sessionUsages []*ownerUsage // owners whose sessions include it
 	parkedUsages  []*ownerUsage // owners whose parked sessions include it
-	nextReserve   bridge.Cost   // reserved for its next turn
+	nextReserve   bridge.Cost   // reserved for the conversation's next turn
 }
 
 // quotaCheck holds the limits of one budget owner that a conversation must not exceed.
@@ -29,7 +29,7 @@ type quotaCheck struct {
 	message string
 }
 
-// budgetLimit limits what an owner may spend, in one unit.
+// budgetLimit limits what an owner may spend, in tokens or in money.
 type budgetLimit struct {
 	budgetOwner
 	unit  unit
@@ -97,7 +97,7 @@ func (a *account) budgetLimits() (list []budgetLimit) {
 	return list
 }
 
-// HasLimits reports which units are limited.
+// HasLimits reports whether the spending of tokens is limited, and whether that of money is.
 func (a *account) HasLimits() (tokens, dollars bool) {
 	for _, b := range a.budgetLimits() {
 		tokens, dollars = tokens || b.unit == inTokens, dollars || b.unit == inMicros
@@ -105,8 +105,8 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a new conversation, or rejects it. It reserves the cost of the first turn: all of the money, or
-// the conversation is rejected; of the tokens as many as are left.
+// BeginSession counts a new conversation, or rejects it. It reserves the cost of the first turn: all of its money, and
+// as many of its tokens as are left. Without enough money it rejects the conversation.
 func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.beginLocal()
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *account) beginLocal() error {
 			return g.budgetError(b)
 		}
 	}
-	for _, c := range claims { // last, because a rate limiter does not take back what it has granted
+	for _, c := range claims { // checked last, because a rate limiter does not take back what it has granted
 		l := g.usageOf(c.budgetOwner).sessionLimiter
 		if a.isShort {
 			l = g.usageOf(c.budgetOwner).callLimiter
@@ -184,7 +184,7 @@ func tooManyError(c quotaCheck) error {
 	return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.message, retry: retryLater}
 }
 
-// budgetError rejects a conversation whose budget is used up. Needs mu.
+// budgetError returns the rejection of a conversation whose budget is used up. Needs mu.
 func (g *Gate) budgetError(b budgetLimit) error {
 	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "The budget is used up."}
 	paid := g.usageOf(b.budgetOwner).counts[b.unit.spentResource()]
@@ -234,8 +234,8 @@ func (a *account) ContinueSession(next bridge.Cost) {
 	}
 }
 
-// beginInCluster checks whether the other gateways leave room for a conversation that has begun here. It blocks as long
-// as the store does.
+// beginInCluster checks whether the other gateways leave room for a conversation that has begun at this gateway. It
+// blocks as long as the store does.
 func (a *account) beginInCluster() error {
 	g := a.client.gate
 	claims := a.quotaChecks()
@@ -256,10 +256,11 @@ func (a *account) beginInCluster() error {
 	return nil
 }
 
-// consumeOnce consumes a single-use token, and reports whether it was unused: here or, in a cluster, anywhere.
+// consumeOnce consumes a single-use token, and reports whether it was unused, at this gateway and at all others of a
+// cluster.
 func (a *account) consumeOnce() bool {
 	g := a.client.gate
-	newGeneration := rand.Uint64N(1<<53-1) + 1 // a unique generation
+	newGeneration := rand.Uint64N(1<<53-1) + 1 // a random generation, which tells this call's entry from others
 	ttl := max(a.auth.expires.Add(leeway).Sub(g.options.Now()), time.Second)
 	for _, s := range []store.Store{g.tokens, g.cluster.store} { // one of them may be unavailable
 		name := "token/" + a.auth.issuer + "/" + a.auth.id
@@ -270,9 +271,9 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves the maximum cost of something; got is less if less is left. settle must be called once with the
-// actual cost: the rest of the reservation is returned. The conversation's reservation for its turn stays. It blocks as
-// long as the store does.
+// ReserveCost reserves the highest cost that something may have; got is less than that if the budget has less left.
+// settle must be called once with the actual cost: the rest of the reservation is returned. The conversation's
+// reservation for its turn stays. It blocks as long as the store does.
 func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(most)
@@ -287,9 +288,9 @@ func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(br
 	}, nil
 }
 
-// reserveBudget reserves the same amount in all budgets of tokens, and the same in all budgets of money: as much as the
-// tightest has left, at most what was requested. It reserves in this gateway first, so that its other calls see it at
-// once, and then in the store for the other gateways.
+// reserveBudget reserves one number of tokens in all token budgets, and one amount of money in all money budgets. Each
+// is what was requested, or what the tightest of these budgets has left if that is less. It reserves in this gateway
+// first, so that its other calls see it at once, and then in the store for the other gateways.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })
@@ -306,7 +307,7 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 		}
 		*wanted = min(*wanted, left)
 	}
-	for _, b := range budgets { // reserveInCluster reports it; as a change it would be reported before it is granted
+	for _, b := range budgets { // not by addCost, which would report the reservation to other gateways before it is granted
 		g.usageOf(b.budgetOwner).counts[b.unit.reservedResource()].local += *b.unit.costField(&want)
 	}
 	g.mu.Unlock()
@@ -332,8 +333,8 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	return got, nil
 }
 
-// addCost adds a cost to a resource of each budget: times is 1 to add it and -1 to subtract it. The changes are later
-// reported to the other gateways. Needs mu.
+// addCost adds a cost to the usage of each budget. The function what selects the resource of a unit. times is 1 to add
+// the cost and -1 to subtract it. The changes are later reported to the other gateways. Needs mu.
 func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int) {
 	for _, b := range a.budgetLimits() {
 		if n := times * *b.unit.costField(&cost); n != 0 {
@@ -350,8 +351,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. For each unit, left is what
-// remains of the budget with the least left, and most is the limit of that budget. Needs mu.
+// reserveTurn reserves the next turn of a conversation, as far as this gateway knows the budget. For each unit, left is
+// what remains of the budget with the least left, and most is the limit of that budget. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -417,7 +418,7 @@ func (a *account) UnparkSession() {
 	a.unparkLocked()
 }
 
-// unparkLocked needs mu.
+// unparkLocked is UnparkSession for callers that hold mu.
 func (a *account) unparkLocked() {
 	for _, u := range a.parkedUsages {
 		u.parked--

@@ -16,9 +16,9 @@ const (
 	bodyWait  = 5 * time.Second
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is the number of bytes a second that a body must deliver since its reservation while others wait, so
-	// that an announced length alone does not block them. It may deliver less for bodyGrace, which tolerates a lost
-	// packet.
+	// minBodyRate is the rate, in bytes a second since its reservation, at which a body must arrive while others wait.
+	// Otherwise a client could block them by announcing a length and sending nothing. The body may be slower for
+	// bodyGrace, which tolerates a lost packet.
 	minBodyRate = 64 << 10
 	bodyGrace   = 2 * time.Second
 
@@ -29,13 +29,13 @@ const (
 	maxBodyWaits = 8
 )
 
-// errTooManyBytes is the error after a wait without success.
+// errTooManyBytes rejects a body for which there was no room in time.
 var errTooManyBytes = &refusal{
 	rule: "bodies", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "Too many request bytes are in progress: send this request again in a moment.",
 }
 
-// errSlowBody is the error of a body whose reservation was given to another request.
+// errSlowBody rejects a body whose reservation was given to another request.
 var errSlowBody = &refusal{
 	rule: "slow_body", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "The request came too slowly while others were waiting: send it again in a moment.",
@@ -57,7 +57,7 @@ type requestBody struct {
 	isEvicted  bool      // its reservation was given to another request
 }
 
-// isSlow reports whether the body is slower than its reservation allows. Needs the gate's mu.
+// isSlow reports whether the body arrives more slowly than minBodyRate and bodyGrace allow. Needs the gate's mu.
 func (b *requestBody) isSlow(now time.Time) bool {
 	elapsed := now.Sub(b.reservedAt)
 	return b.reserved+smallBody > b.read && elapsed >= bodyGrace && float64(b.read-b.readBefore) < minBodyRate*elapsed.Seconds()
@@ -69,9 +69,9 @@ type bodyQuota struct {
 	limit int
 }
 
-// CountedBody counts the bytes of a request's body, as they are read: in all, of the client's address, and of its key.
-// It must be closed when its bytes are no longer kept. A read without room waits for 5 s and then fails with a
-// [*bridge.Error], whose [HTTPStatus] is 503.
+// CountedBody counts the bytes of a request's body as they are read, in three quotas: that of the gateway, that of the
+// client's address, and that of its key. It must be closed when its bytes are no longer kept. A read without room waits
+// for 5 s and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
 func (v *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -92,7 +92,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	if room <= 0 && b.read != b.length && !b.isRefused {
 		more := b.read
-		if b.length >= 0 { // all at once: two that wait for each other's second half would deadlock
+		if b.length >= 0 { // reserve all at once: two bodies that wait for each other's second half would deadlock
 			more = b.length - b.read
 		}
 		if err := b.reserveBytes(more); err != nil {
@@ -147,10 +147,10 @@ func (b *requestBody) reserveBytes(more int64) error {
 	}
 }
 
-// countWaiting counts a request that begins to wait (1), unless too many of its address or key do already, or that has
-// stopped waiting (-1). Needs the gate's mu.
+// countWaiting counts a request that begins to wait (n is 1) or has stopped waiting (-1). It returns false, and counts
+// nothing, if too many requests of its address or key wait already. Needs the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
-	clientShares := b.shares[1:] // the first counts all
+	clientShares := b.shares[1:] // the first is the whole gateway's
 	for _, s := range clientShares {
 		if n > 0 && s.bodyWaits >= maxBodyWaits {
 			return false
@@ -162,8 +162,9 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow gives the reservations of slow bodies to one that needs more. The bytes that they have delivered stay
-// counted, because they stay in memory until the slow requests notice. Needs the gate's mu.
+// evictSlow takes away the reservations of slow bodies that block this one, which needs more bytes. It reports whether
+// there were any. The bytes that the slow bodies have delivered stay counted, because they stay in memory until the
+// slow requests notice. Needs the gate's mu.
 func (b *requestBody) evictSlow(more int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {

@@ -18,14 +18,14 @@ const (
 	leaseEvery = 5 * time.Second
 	// budgetTime is the lifetime of spending records: a day in any time zone.
 	budgetTime = 48 * time.Hour
-	// maxReports limits the concurrent reports.
+	// maxReports limits the reports that are sent to the store at the same time.
 	maxReports = 16
 )
 
 // counter is something that gateways count together: the conversations of one owner, or what it has reserved and spent in one unit.
 type counter struct {
 	budgetOwner
-	unit unit // units for conversations
+	unit unit // the constant units stands for conversations
 }
 
 // clusterCounts holds the counts that a gate shares with the gates of other gateways: concurrent conversations,
@@ -34,12 +34,12 @@ type counter struct {
 type clusterCounts struct {
 	store   store.Store
 	node    string
-	wake    chan struct{} // has a token when something has changed
+	wake    chan struct{} // receives a value when something has changed
 	stop    chan struct{}
 	running sync.WaitGroup
 
 	// Guarded by the gate's mu.
-	order           uint64 // number of calls of the store
+	order           uint64 // number of calls to the store so far
 	changedCounters map[counter]bool
 }
 
@@ -53,7 +53,8 @@ func newShared(s store.Store, node string) *clusterCounts {
 	}
 }
 
-// markChanged records a changed usage of an owner: its conversations with units. Needs mu.
+// markChanged records that an owner's usage has changed in this unit; the constant units stands for its conversations.
+// Needs mu.
 func (g *Gate) markChanged(s budgetOwner, u unit) {
 	if h := g.cluster; s.kind != "all" {
 		h.changedCounters[counter{s, u}] = true
@@ -91,8 +92,8 @@ func (g *Gate) runPublisher() {
 	}
 }
 
-// dueCounters returns the counters to report: those that have changed. With all it adds those whose report would
-// expire, and the budgets in use here, to learn what others have spent.
+// dueCounters returns the counters to report: those that have changed. If all is set, it adds the counters whose last
+// report would expire, and the budgets in use at this gateway, to learn what others have spent.
 func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,8 +129,8 @@ func (g *Gate) publishCounters(list []counter) {
 	work.Wait()
 }
 
-// countSessions reports the conversations of an owner, and reports whether all gateways together keep the limit (below 0: no
-// limit); otherwise nothing is changed. It does so while the store is unreachable.
+// countSessions reports an owner's conversations to the store. If all gateways together would exceed the limit, it changes nothing and
+// returns false. A limit below 0 means none. While the store is unreachable, it returns true.
 func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	g.mu.Lock()
 	g.cluster.order++
@@ -140,8 +141,9 @@ func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	return ok || err != nil
 }
 
-// reserveInCluster reports what this gateway has spent and reserved of a budget, of which want is new. It returns as much of want as
-// the others leave; only that is reported. While the store is unreachable, their last known usage counts.
+// reserveInCluster reports to the store what this gateway has spent and reserved of a budget, including want, a new reservation. It
+// returns how much of want the other gateways leave; only that part is reported. While the store is unreachable, the last known usage of
+// the other gateways counts.
 func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 	g.mu.Lock()
 	g.cluster.order++
@@ -163,7 +165,7 @@ func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if u.lastReports[b.unit] == order && u.day == r.Period { // else it is outdated: a newer call was made, or a day has begun
+	if u.lastReports[b.unit] == order && u.day == r.Period { // else the answer is outdated: a newer call was made, or a new day has begun
 		held.remote, paid.remote = others.Reserved, others.Spent
 	}
 	return got

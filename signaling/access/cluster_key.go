@@ -35,8 +35,8 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 	return ClusterKey{key}, err
 }
 
-// SignNode returns the name of a gateway in the store: its name, its URL for the others, and a signature. Without the
-// signature, anyone who can write to the store could redirect requests.
+// SignNode returns the name of a gateway in the store: its name, its URL for the other gateways, and a signature.
+// Without the signature, anyone who can write to the store could redirect requests.
 func (f ClusterKey) SignNode(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
 }
@@ -79,7 +79,7 @@ type forwardedClaims struct {
 	Request   string   `json:"request"` // method and path of the only request that it is valid for
 	Server    bool     `json:"server,omitempty"`
 	Key       string   `json:"key,omitempty"`
-	May       []string `json:"may,omitempty"` // of a server key
+	May       []string `json:"may,omitempty"` // privileges of the client's server key
 	Person    string   `json:"person,omitempty"`
 	Protocols []string `json:"doors,omitempty"`
 }
@@ -95,7 +95,7 @@ func (v *Client) SignForward(r *http.Request, token string) {
 	offered := r.Header.Values("Sec-Websocket-Protocol")
 	r.Header.Del("Sec-Websocket-Protocol")
 	for _, p := range strings.Split(strings.Join(offered, ","), ",") {
-		if p = strings.TrimSpace(p); p != "" && len(p) < len(tokenPrefix) { // a longer one contains a token
+		if p = strings.TrimSpace(p); p != "" && len(p) < len(tokenPrefix) { // a longer subprotocol may contain a token
 			r.Header.Add("Sec-Websocket-Protocol", p)
 		}
 	}

@@ -47,8 +47,8 @@ func (r *TTLCache[K, V]) rotate(now time.Time) {
 	r.current, r.rotatedAt = map[K]V{}, now
 }
 
-// Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute, which takes more than a
-// year for one password in five million.
+// Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute. At that rate it takes
+// almost a year to try five million passwords.
 const (
 	maxFailures     = 10
 	failureInterval = 6 * time.Second

@@ -33,15 +33,15 @@ type Grant struct {
 // maxGrantSeconds limits the length of a conversation: 31 years. Longer times overflow nanoseconds.
 const maxGrantSeconds = 1_000_000_000
 
-// isProtocol reports whether a pattern of [Grant.Protocols] matches a protocol.
+// isProtocol reports whether a pattern of [Grant.Protocols] matches the name of an existing protocol.
 func isProtocol(pattern string) bool {
 	return slices.ContainsFunc(bridge.ProtocolNames(bridge.InGrants), func(protocol string) bool {
 		return bridge.MatchesAny([]string{pattern}, protocol)
 	})
 }
 
-// checkNames rejects unknown protocols and agents, for which the token would be rejected later. folder has the
-// operator's agents; a pattern must match one of them.
+// checkNames rejects unknown protocols and agents, because a token that names them would be rejected only when it is
+// used. folder has the operator's agents; a pattern must match one of them.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Protocols {
 		if !isProtocol(pattern) {
@@ -153,7 +153,7 @@ func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {
 			rest, ok := strings.CutPrefix(name, begin)
-			return ok && !strings.ContainsAny(rest, `/[\`) // a class may contain /, too
+			return ok && !strings.ContainsAny(rest, `/[\`) // a character class could contain /, which a star does not match
 		}
 		matches, _ := path.Match(p, name)
 		return p == name || isPlainName(name) && matches
@@ -167,7 +167,7 @@ func (g *Grant) allowsProtocol(protocol string) bool {
 	return len(g.Protocols) == 0 || isCovered(g.Protocols, protocol)
 }
 
-// toJSON returns the grant for tools.
+// toJSON returns the grant as JSON, for tools.
 func (g *Grant) toJSON() json.RawMessage {
 	raw, err := json.Marshal(g)
 	if err != nil {

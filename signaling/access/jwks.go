@@ -24,7 +24,7 @@ const maxKeySet = 1 << 20
 // understand.
 type keySetTransport struct{ http.RoundTripper }
 
-// maxRedirects limits redirects of an issuer's address: some have moved.
+// maxRedirects limits the redirects of an issuer's address, which some issuers need because they have moved.
 const maxRedirects = 5
 
 // keySetClient returns a client for one issuer. It keeps no connection, as there is a request an hour.
@@ -103,7 +103,7 @@ func cleanKey(key map[string]any) map[string]string {
 			continue
 		}
 		switch name {
-		case "n", "e", "x", "y": // some write the alphabet with + and /, or padding
+		case "n", "e", "x", "y": // some issuers use the base64 alphabet with + and /, or padding
 			text = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_", "\n", "", "\r", "").Replace(text), "=")
 		case "use":
 			if text != "sig" && text != "enc" {

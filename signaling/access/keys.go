@@ -31,14 +31,14 @@ const (
 	MayMint     = "tokens"       // mint session tokens
 	MayWatch    = "sessions"     // list, watch, steer and end conversations begun in its name
 	MayWatchAll = "sessions:all" // watch conversations of every key, and of telephones
-	MayListen   = "listen"       // listen to those conversations
+	MayListen   = "listen"       // listen to the conversations that it may watch
 	MayTalk     = "talk"         // open conversations itself, without a token
 	MayCall     = "calls"        // place telephone calls
 )
 
 var privileges = []string{MayMint, MayWatch, MayWatchAll, MayListen, MayTalk, MayCall}
 
-// keysFile is the keys file.
+// keysFile is the content of the keys file.
 type keysFile struct {
 	Secret  string   `json:"secret"` // signs minted tokens: 32 random bytes in base64url
 	Keys    []Key    `json:"keys"`
@@ -63,7 +63,7 @@ type Issuance struct {
 	PerPerson   DailyBudget `json:"perPerson,omitzero"` // of each identity
 }
 
-// checkValues rejects invalid values.
+// checkValues returns an error for a negative budget or an invalid grant.
 func (i *Issuance) checkValues(at string) error {
 	for where, day := range map[string]DailyBudget{"": i.DailyBudget, ".perPerson": i.PerPerson} {
 		if day.TokensPerDay < 0 || day.DollarsPerDay < 0 {
@@ -144,8 +144,8 @@ func (k *keyring) isConfigured() bool { return k.path != "" }
 
 func (k *keyring) watchedFiles() []string { return []string{k.path} }
 
-// reloadIfChanged reads the file again if it has changed, which blocks as long as issuers take. Meanwhile the old file
-// applies to all others; a removed key works until then.
+// reloadIfChanged reads the file again if it has changed, and blocks until the issuers' keys are fetched. Meanwhile the
+// old file applies to all other requests, and a removed key still works.
 func (k *keyring) reloadIfChanged() {
 	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
 		return
@@ -163,8 +163,8 @@ func (k *keyring) reloadIfChanged() {
 	}
 }
 
-// dropKeys drops the keys and issuers of a file that was replaced outside of its mount: it is unknown which were
-// removed, and a removed key must not keep working. Only a restart mounts the new file.
+// dropKeys drops all keys and issuers because the file was replaced outside of its mount, where this process cannot
+// read it. Some keys may have been removed, and must not keep working. Only a restart mounts the new file.
 func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -217,8 +217,8 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 	return f, secret, issuers, nil
 }
 
-// warnOfUnknownProtocols logs protocols of grants that do not exist, such as one of an earlier version. They allow nothing,
-// but are no reason to reject the other keys of the file.
+// warnOfUnknownProtocols logs the protocols in grants that do not exist, such as one of an earlier version. They allow nothing, but the
+// other keys of the file stay valid.
 func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 	warn := func(at string, g Grant) {
 		for i, pattern := range g.Protocols {
@@ -322,7 +322,7 @@ func checkName(at, name string, names map[string]bool) error {
 	return nil
 }
 
-// findKey returns a server key.
+// findKey returns the server key that a client has sent, or a [refusal].
 func (k *keyring) findKey(shown string) (Key, error) {
 	if shown == "" {
 		return Key{}, &refusal{
@@ -337,7 +337,7 @@ func (k *keyring) findKey(shown string) (Key, error) {
 	return k.findKeyLocked(shown)
 }
 
-// findKeyLocked is findKey. Needs mu.
+// findKeyLocked is findKey for callers that hold mu. It does not read the file again.
 func (k *keyring) findKeyLocked(shown string) (Key, error) {
 	digest := sha256.Sum256([]byte(shown))
 	hash := hex.EncodeToString(digest[:])

@@ -34,7 +34,7 @@ type Limits struct {
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
 	CallsPerMinute: 600, Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
-	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB has calls, too
+	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest body has 20 MiB; calls need memory, too
 }
 
 // fields returns the limits by the operator's names.
@@ -76,7 +76,7 @@ func (l Limits) withDefaults() Limits {
 // budgetOwner is an owner of quotas: the whole gateway, an address, a key, a person or a token.
 type budgetOwner struct{ kind, name string }
 
-// isDaily reports whether its budget is daily.
+// isDaily reports whether the owner's budget is daily.
 func (s budgetOwner) isDaily() bool { return s.kind == "key" || s.kind == "person" }
 
 // resource is a quantity that gateways count together.
@@ -100,16 +100,16 @@ const (
 	units
 )
 
-// unitNames are the names in the store.
+// unitNames are the names of the units in the store.
 var unitNames = [units]string{"tokens", "micros"}
 
 func (u unit) reservedResource() resource { return [units]resource{reserved, reservedPay}[u] }
 func (u unit) spentResource() resource    { return [units]resource{spent, spentPay}[u] }
 
-// costField returns the field of a cost.
+// costField returns the field of a [bridge.Cost] that counts this unit.
 func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
-// usageCount is the usage of this gateway, and that of the others by the store's last answer.
+// usageCount is the usage of one resource: by this gateway, and by all others according to the store's last answer.
 type usageCount struct{ local, remote int }
 
 // ownerUsage is the usage of one owner.
@@ -125,8 +125,8 @@ type ownerUsage struct {
 	expires                     time.Time // expiry of a token; zero for other owners
 }
 
-// remaining returns how much of a budget is neither spent nor reserved here. Reservations of others are only in the
-// store.
+// remaining returns how much of a budget is left after all spending and this gateway's reservations. Reservations of
+// other gateways are known only to the store.
 func (u *ownerUsage) remaining(b budgetLimit) int {
 	paid := u.counts[b.unit.spentResource()]
 	return b.limit - paid.local - paid.remote - u.counts[b.unit.reservedResource()].local
@@ -137,7 +137,7 @@ func (u *ownerUsage) isRunning() bool {
 	return u.counts[sessions].local > 0 || u.counts[reserved].local > 0 || u.counts[reservedPay].local > 0
 }
 
-// isIdle reports whether it can be dropped without loss.
+// isIdle reports whether this usage can be dropped without loss.
 func (u *ownerUsage) isIdle(now time.Time) bool {
 	for _, l := range []*rate.Limiter{u.sessionLimiter, u.callLimiter} {
 		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
@@ -204,8 +204,8 @@ func newLimiter(n int, per time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// limitBlock returns the block of addresses that limits count together. Loopback has none: proxies and tests are behind
-// it.
+// limitBlock returns the block of addresses that limits count together. Loopback addresses are not limited, because
+// proxies and tests connect from them.
 func limitBlock(a netip.Addr) (block string, limited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
@@ -253,7 +253,7 @@ func (v *Client) CountUnopened() (done func(), err error) {
 	}, nil
 }
 
-// retryLater is the pause before a retry at a limit that others have to release.
+// retryLater is the time until a client should retry if a limit has room only after other clients have finished.
 const retryLater = 10 * time.Second
 
 func exceedsLimit(n, limit int) bool { return limit >= 0 && n > limit }

@@ -73,8 +73,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret; ok is false if the secret already has most uses. by names the use, and free
-// takes the count back. It blocks as long as the store does.
+// CountUse counts one use of a secret; ok is false if the secret has already reached the maximum number of uses. The
+// string by identifies this use, and free takes its count back. It blocks as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	return 0
 }
 
-// secretSum is the size of several secrets, and the first expiry.
+// secretSum is the number and the size of several secrets, and the time when the first of them expires.
 type secretSum struct {
 	count, bytes int
 	next         time.Time

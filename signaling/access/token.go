@@ -83,7 +83,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 	if _, shared := method.(*jwt.SigningMethodHMAC); shared || i.Key != "" {
 		return nil, errors.New("jwks has public keys: it goes with no key and no HS algorithm")
 	}
-	failed := func(at string) func(context.Context, error) { // keyfunc's default writes a line of text
+	failed := func(at string) func(context.Context, error) { // the keyfunc library would log a line of text
 		return func(_ context.Context, err error) {
 			log.Error("issuer's keys not fetched", "issuer", i.Name, "jwks", at, "err", err)
 		}
@@ -115,7 +115,7 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 		var public any
 		public, err = jwt.ParseEdPublicKeyFromPEM([]byte(key))
 		parsed, _ = public.(ed25519.PublicKey)
-	default: // RS and PS
+	default: // RSA: RS256, PS256 and their longer forms
 		parsed, err = jwt.ParseRSAPublicKeyFromPEM([]byte(key))
 	}
 	if err != nil {
@@ -124,7 +124,7 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verifyToken checks a token, or a server key that may open conversations. late accepts an expired token.
+// verifyToken checks a token, or a server key that may open conversations. With late it accepts an expired token.
 func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	k.reloadIfChanged()
 	k.mu.Lock()
@@ -174,8 +174,8 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	return authorization{}, invalidTokenError(err)
 }
 
-// tokenDigest identifies a token without "jti", by what its issuer has signed: one signature may have several
-// encodings.
+// tokenDigest identifies a token without "jti". It is the hash of what the issuer has signed, without the signature,
+// because one signature may have several encodings.
 func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')]))
 	return hex.EncodeToString(sum[:])
@@ -289,7 +289,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type Minter struct {
 	gate  *Gate
 	name  string
-	share budgetOwner // whose secrets are counted: the key, or without keys the address
+	share budgetOwner // the owner whose secrets are counted: the key, or without keys the address
 }
 
 // RequireMinter returns a Minter if the client's server key has the permission to mint tokens, else an error. If key is empty,

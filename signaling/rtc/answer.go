@@ -86,8 +86,8 @@ func isFirstComponent(candidate string) bool {
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// buildRejection returns the rejection of a section. Its transport is allowed by RFC 8829 section 5.3.1, and aiortc requires
-// it.
+// buildRejection returns the rejection of a section. The rejected section repeats the attributes of the transport: RFC 8829 section 5.3.1
+// allows that, and aiortc requires it.
 func (s *section) buildRejection(ours attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {
@@ -132,8 +132,8 @@ func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role 
 }
 
 // streamIDs returns the header extension that names simulcast streams (RFC 8852). It is accepted although simulcast is
-// declined and Pion does not read it. Chromium offers simulcast in each further offer, but the extension only if it was
-// accepted, and otherwise rejects its own offer.
+// declined and Pion does not read it. Chromium offers simulcast in each further offer, but offers the extension again
+// only if it was accepted. Without it, Chromium rejects its own offer.
 func (s *section) streamIDs() (list attributes) {
 	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)

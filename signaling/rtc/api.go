@@ -47,7 +47,8 @@ const (
 	// connection without a peer lives.
 	tcpFirst = 5 * time.Second
 
-	// tcpWriteBuffer keeps a slow ICE-TCP client from blocking the playout clock: above it packets are dropped.
+	// tcpWriteBuffer, in bytes, keeps a slow ICE-TCP client from blocking the playout clock: packets that do not fit
+	// are dropped.
 	tcpWriteBuffer = 256 << 10
 )
 
@@ -71,7 +72,7 @@ type API struct {
 	observe func(Quality) // may be nil
 }
 
-// New opens the ports. Close closes them.
+// New opens the ports that all peers share. Close closes them.
 func New(o Options) (*API, error) {
 	a := &API{public: o.PublicIPs}
 	var settings webrtc.SettingEngine
@@ -206,8 +207,8 @@ func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	return addresses, nil
 }
 
-// newAPI registers the codecs and extensions: Opus, plain and with RED, G.711, with reports, NACK and transport-cc, and
-// VP8.
+// newAPI returns Pion's API with our codecs: Opus (plain and with RED), G.711 and VP8. It also registers what handles
+// RTCP: reports, NACK and transport-cc.
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	feedback := []webrtc.RTCPFeedback{{Type: "nack"}, {Type: webrtc.TypeRTCPFBTransportCC}}

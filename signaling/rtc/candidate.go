@@ -19,9 +19,9 @@ var ErrTooManyCandidates = errors.New("too many candidates")
 // Alibaba, and Azure.
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
-// addressFilter returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to
-// any address. It excludes internal addresses of this machine, its link and its cloud, in any form (net.IP recognizes
-// ::ffff:127.0.0.1). With loopback, the gateway listens on the loopback, so clients may be there as well.
+// addressFilter returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to any address.
+// It excludes internal addresses of this machine, its link and its cloud, in any form (net.IP recognizes ::ffff:127.0.0.1). loopback
+// means that the gateway listens on the loopback interface, so clients on this machine are allowed.
 func addressFilter(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
 		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&

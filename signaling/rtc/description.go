@@ -150,7 +150,7 @@ func readMediaLine(value string) (*mediaDescription, error) {
 	if len(fields) < 4 {
 		return bad("fewer than four fields")
 	}
-	number, _, _ := strings.Cut(fields[1], "/") // how many ports there are is for other protocols
+	number, _, _ := strings.Cut(fields[1], "/") // the number of ports, after the slash, matters only to other protocols
 	port, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
 		return bad("no port number")

@@ -18,7 +18,7 @@ import (
 const uplinkRate = 16000
 
 // quietMicrophone is the time without packets after which an older track is used again. It is more than twice the
-// longest gap of a track that does not send silence (Opus DTX: 400 ms).
+// longest gap of a track that pauses during silence (Opus DTX: 400 ms).
 const quietMicrophone = time.Second
 
 // microphone is a track being received.
@@ -30,15 +30,15 @@ type microphone struct {
 	receiver   *rtpaudio.Receiver
 }
 
-// receiveTrack feeds a track to the session until it ends. A newer track replaces an older one, which is used again while
-// the newer one is quiet: an exchange returns to the first SSRC after its music on hold, and a late packet of an old
-// SSRC may look like a new track.
+// receiveTrack feeds a track to the session until it ends. A newer track replaces an older one, which is used again while the newer one
+// is quiet: a telephone exchange returns to the first SSRC after its music on hold, and a late packet of an old SSRC may look like a new
+// track.
 func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-	if p.codec == nil { // Pion has found a section that was not negotiated: nothing here can decode it
+	if p.codec == nil { // Pion has assigned the track to a section that was not negotiated, so nothing can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
 		return
 	}
-	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
+	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // reads the client's sender reports, which our receiver reports answer
 	p.feedSession(ctx, number, track, from)
 	for p.awaitTurn(ctx, number, track) {
 		p.feedSession(ctx, number, track, from)
@@ -51,7 +51,7 @@ func (p *Peer) awaitTurn(ctx context.Context, number int32, track *webrtc.TrackR
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 1500)
 	for {
-		if n, _, err := track.Read(buf); err != nil && n == 0 { // otherwise only its payload type is unknown
+		if n, _, err := track.Read(buf); err != nil && n == 0 { // with n > 0 the error means only that the payload type is unknown
 			return false
 		}
 		m := p.microphone.Load()

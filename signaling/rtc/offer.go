@@ -625,8 +625,8 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 	return b.String()
 }
 
-// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. Sound is received in
-// section voice.
+// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. Only in the section whose mid is
+// voice does the client receive sound.
 func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})

@@ -40,8 +40,8 @@ type Session interface {
 	Mic(rate int) (media.Sink, error)
 	// SetRoundTrip records a round trip time to the client, from its reports.
 	SetRoundTrip(d time.Duration)
-	// RecordLoss records recent packet loss, lost of total: up for the client's microphone, otherwise for the model's
-	// voice.
+	// RecordLoss records recent packet loss: how many of so many packets were lost. up means packets of the client's
+	// microphone, otherwise those of the model's voice.
 	RecordLoss(up bool, lost, of int)
 	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the last one.
 	// ClearFrame removes the picture.
@@ -71,7 +71,7 @@ type PeerOptions struct {
 	Message func(message []byte, isText bool) // receives the messages of the data channel
 }
 
-// AnyChannel as [PeerOptions].Channel accepts the first data channel with any label.
+// AnyChannel is the value of [PeerOptions].Channel that accepts the first data channel, whatever its label.
 const AnyChannel = "*"
 
 var (
@@ -108,7 +108,7 @@ type Peer struct {
 	voiceAt    string // mid of the section with the sender, or ""
 
 	// Used by Pion's goroutines as well.
-	gathered   chan struct{}              // has room for one: Pion has found all our candidates, perhaps before a restart of ICE
+	gathered   chan struct{}              // holds one value once Pion has found all our candidates, perhaps those before a restart of ICE
 	maxMessage atomic.Int64               // bytes
 	microphone atomic.Pointer[microphone] // the newest, even if it has ended: Pion ends it at each offer
 	tracks     atomic.Int32               // number so far
@@ -337,7 +337,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 
 // negotiateWithPion passes an offer to Pion and creates the answer. voice is the mid of the section for the voice, or "".
 func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
-	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section that had it was stopped, or takes none any more
+	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section with the voice was stopped, or does not receive it any more
 		if err := p.pc.RemoveTrack(p.sender); err != nil {
 			return fmt.Errorf("voice track: %w", err)
 		}
@@ -478,7 +478,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	t := p.transceiverByMid(mid)
 	var sender *webrtc.RTPSender
 	var err error
-	if sender = t.Sender(); sender != nil { // of a source that appeared without an offer
+	if sender = t.Sender(); sender != nil { // the transceiver was made for a source that appeared without an offer
 		err = sender.ReplaceTrack(p.output)
 	} else if sender, err = p.pc.AddTrack(p.output); err == nil && sender != t.Sender() {
 		err = errNoVoice

@@ -22,10 +22,10 @@ const (
 	// times; a peer that has lost it twice asks again after a round trip.
 	resendPause = 10 * time.Millisecond
 
-	// resendRate limits retransmitted packets per second, and resendBurst at once. The voice has 50 packets a second,
-	// so a peer that loses every second packet, retransmissions included, asks for 50. The burst covers all packets
-	// that are kept. A peer that requests everything gets three times the rate of the voice, not 4,074 packets for one
-	// datagram of 1 KB as from Pion's responder.
+	// resendRate limits the retransmitted packets per second, and resendBurst those that are sent at once. The voice
+	// has 50 packets a second, so a peer that loses every second packet, retransmissions included, asks for 50. The
+	// burst covers all packets that are kept. A peer that requests everything gets three times the rate of the voice,
+	// not 4,074 packets for one datagram of 1 KB as from Pion's responder.
 	resendRate  = 100
 	resendBurst = nackPackets
 )
@@ -65,7 +65,7 @@ func (r *resender) UnbindLocalStream(info *interceptor.StreamInfo) {
 	}
 }
 
-// BindRTCPReader implements [interceptor.Interceptor]. Unreadable packets are left to the others.
+// BindRTCPReader implements [interceptor.Interceptor]. Unreadable packets are left to the other interceptors.
 func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPReader {
 	return interceptor.RTCPReaderFunc(func(b []byte, a interceptor.Attributes) (int, interceptor.Attributes, error) {
 		n, a, err := from.Read(b, a)

@@ -69,8 +69,8 @@ func (c *Cameras) decodePictures(ctx context.Context, p *Peer, track *webrtc.Tra
 		"incomplete", stats.Incomplete, "broken", stats.Broken, "err", err)
 }
 
-// clearPicture clears a camera's picture, unless another camera has replaced it. After Stop the picture may be the next
-// caller's.
+// clearPicture clears a camera's picture, unless another camera has replaced it. After Stop the picture may already
+// belong to the next caller.
 func (c *Cameras) clearPicture(was *camera) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
