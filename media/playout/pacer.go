@@ -80,6 +80,7 @@ type Pacer struct {
 	out           media.Output // nil: sound is discarded
 	lead          time.Duration
 	isHeld        bool
+	suspended     suspension
 	isClosed      bool
 	tap           Tap
 	isTicking     bool // the ticker calls onTick
@@ -185,7 +186,7 @@ func (p *Pacer) Flush() FlushResult {
 	case p.inTalkspurt:
 		if p.isVoiced() {
 			n := 0
-			if !p.isHeld {
+			if p.waitingSamples() > 0 {
 				n = p.queue.pop(p.pcm[:media.Samples(media.FadeDuration, p.rate)])
 			}
 			p.applyGain(p.pcm[:n])
@@ -200,6 +201,7 @@ func (p *Pacer) Flush() FlushResult {
 	}
 	cut.Unplayed += media.Duration(p.queue.len(), p.rate) + p.recalled
 	p.recalled = 0
+	p.suspended = suspension{}
 	p.dropQueue(false)
 	p.mu.Unlock()
 	p.callMarks()
@@ -237,6 +239,7 @@ func (p *Pacer) AttachOutput(out media.Output) {
 		p.recalled = p.recallLead()
 	}
 	p.delivered = 0
+	p.suspended = suspension{}
 	p.out, p.lead = out, 0
 	if out != nil {
 		p.lead = out.Lead()

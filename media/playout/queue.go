@@ -41,6 +41,15 @@ func (q *queue) pop(dst []int16) (n int) {
 	return n
 }
 
+// peek copies samples from position at on, without removing them, and returns their number.
+func (q *queue) peek(dst []int16, at int) (n int) {
+	for at += q.head; n < len(dst) && at < q.head+q.n; {
+		part := copy(dst[n:], q.blocks[at/blockSize][at%blockSize:min(blockSize, q.head+q.n-at/blockSize*blockSize)])
+		n, at = n+part, at+part
+	}
+	return n
+}
+
 // drop removes the n oldest samples.
 func (q *queue) drop(n int) {
 	q.head, q.n = q.head+n, q.n-n

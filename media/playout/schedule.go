@@ -31,7 +31,7 @@ func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 
 // sendQueued starts sending new sound: at once if the pacer was idle, else on the ticker.
 func (p *Pacer) sendQueued() {
-	if p.out == nil || p.isHeld || p.queue.len() == 0 {
+	if p.out == nil || p.waitingSamples() == 0 {
 		return
 	}
 	now := time.Since(p.epoch)
@@ -39,7 +39,7 @@ func (p *Pacer) sendQueued() {
 	switch {
 	case p.lead > 0:
 		p.sendAhead(now)
-	case !p.inTalkspurt && p.queue.len() >= p.frame && now >= p.nextPTS:
+	case !p.inTalkspurt && p.waitingSamples() >= p.frame && now >= p.nextPTS:
 		p.sendFrame(now)
 	}
 	if !p.isTicking {
@@ -50,10 +50,7 @@ func (p *Pacer) sendQueued() {
 
 // advance does the work of one tick and reports whether there is more to come.
 func (p *Pacer) advance(now time.Duration) bool {
-	waiting := p.queue.len()
-	if p.isHeld {
-		waiting = 0
-	}
+	waiting := p.waitingSamples()
 	switch {
 	case p.out == nil:
 		return false
@@ -61,7 +58,7 @@ func (p *Pacer) advance(now time.Duration) bool {
 		if waiting > 0 {
 			p.sendAhead(now)
 		}
-		return waiting > 0 && p.queue.len() > 0
+		return p.waitingSamples() > 0
 	case p.nextPTS-now > media.FrameDuration:
 		return true // the sound already sent lasts beyond this tick
 	case p.fadePending:
@@ -96,9 +93,9 @@ func (p *Pacer) sendAhead(now time.Duration) {
 		p.pcm = frame
 		return
 	}
-	for p.queue.len() > 0 && p.nextPTS-now < p.lead && len(p.readyMarks) == 0 {
+	for p.waitingSamples() > 0 && p.nextPTS-now < p.lead && len(p.readyMarks) == 0 {
 		switch {
-		case p.queue.len() >= p.frame:
+		case p.waitingSamples() >= p.frame:
 			p.sendFrame(now)
 		case now >= p.lastQueued+media.FrameDuration && p.nextPTS-now < p.lead/2:
 			p.sendPadded(now) // half of the lead has passed: what is still to come will be late
@@ -130,14 +127,18 @@ func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt 
 func (p *Pacer) sendFrame(now time.Duration) {
 	p.queue.pop(p.pcm)
 	p.applyGain(p.pcm)
-	if p.ranDry && !p.startsTalkspurt(now) {
+	switch {
+	case p.suspended.fadesIn:
+		p.suspended.fadesIn = false
+		p.fadeIn()
+	case p.ranDry && !p.startsTalkspurt(now):
 		p.stats.Underruns++
-		fade := media.Samples(media.FadeDuration, p.rate)
-		for i := range fade {
-			p.pcm[i] = int16(int(p.pcm[i]) * i / fade)
-		}
+		p.fadeIn()
 	}
 	p.ranDry = false
+	if p.suspended.isOn {
+		p.suspended.stopAfter -= len(p.pcm)
+	}
 	p.trailLeft = 0
 	p.writeFrame(now, &p.stats.Frames)
 	p.countSound(len(p.pcm))

@@ -96,6 +96,11 @@ func TestPlayoutWalk(t *testing.T) {
 						}
 					case k < 11:
 						p.Duck(float64(12 * rng.IntN(2)))
+						if rng.IntN(2) == 0 {
+							p.Suspend()
+						} else {
+							p.Continue()
+						}
 					case k < 12:
 						held = !held
 						p.SetHold(held)

@@ -1,0 +1,77 @@
+package playout
+
+import (
+	"math"
+	"time"
+
+	"voxgate/media"
+)
+
+// suspendTime limits the search for a dip. It covers a syllable, and a person who interrupts does not notice the delay.
+const suspendTime = 200 * time.Millisecond
+
+// suspension is a stop of the voice that may be taken back. The zero value means that the voice is not suspended.
+type suspension struct {
+	isOn      bool
+	stopAfter int  // samples still to be sent until the dip
+	fadesIn   bool // the first frame after the suspension fades in
+}
+
+// Suspend stops the voice after its quietest frame within the next 200 ms: a person may be interrupting. Sound that
+// follows waits, and marks with it, until Continue goes on at exactly this place, or Flush drops it. What an output with
+// a lead has got already is played. An output with [media.UnlimitedLead] paces the voice itself and is not suspended.
+func (p *Pacer) Suspend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.suspended.isOn || p.lead == media.UnlimitedLead {
+		return
+	}
+	p.suspended = suspension{isOn: true, stopAfter: p.frame * p.framesToDip()}
+}
+
+// Continue ends a suspension. The voice fades in where it stopped.
+func (p *Pacer) Continue() {
+	p.mu.Lock()
+	defer p.unlock()
+	if !p.suspended.isOn {
+		return
+	}
+	p.suspended = suspension{fadesIn: p.suspended.stopAfter <= 0}
+	p.sendQueued()
+}
+
+// The following methods are called with mu held.
+
+// framesToDip returns how many of the next frames are sent: those up to the quietest one within suspendTime.
+func (p *Pacer) framesToDip() int {
+	quietest, level := -1, math.Inf(1)
+	frame := make([]int16, p.frame)
+	for i := range int(suspendTime / media.FrameDuration) {
+		if p.queue.peek(frame, i*p.frame) < p.frame {
+			break
+		}
+		if rms := media.RMS(frame); rms < level {
+			quietest, level = i, rms
+		}
+	}
+	return quietest + 1
+}
+
+// waitingSamples returns how much of the queue may be sent now.
+func (p *Pacer) waitingSamples() int {
+	switch {
+	case p.isHeld:
+		return 0
+	case p.suspended.isOn:
+		return min(p.queue.len(), max(0, p.suspended.stopAfter))
+	}
+	return p.queue.len()
+}
+
+// fadeIn removes the step at the beginning of the current frame.
+func (p *Pacer) fadeIn() {
+	fade := media.Samples(media.FadeDuration, p.rate)
+	for i := range fade {
+		p.pcm[i] = int16(int(p.pcm[i]) * i / fade)
+	}
+}
