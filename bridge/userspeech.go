@@ -31,7 +31,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 	}
 	speaking, speeches, voiced := s.uplink.SpeechState()
 	began, ended := s.uplink.SpeechBounds()
-	if speeches != p.speeches { // a client that sends in bursts may have ended it already
+	if speeches != p.speeches { // true even if the speech has ended already, as with a client that sends in bursts
 		p.speeches, p.promptCount = speeches, 0
 		if !p.isSpeaking {
 			p.isSpeaking = true
@@ -56,23 +56,23 @@ func (s *Session) onSpeech(ctx context.Context) {
 		if voiced >= minQuestion {
 			end := s.uplink.LastLoudAt()
 			s.output.recordQuestion(end)
-			if !s.output.hasRepliedSince(end) { // the model has detected the end sooner
+			if !s.output.hasRepliedSince(end) { // if it has, the model has detected the end sooner
 				s.keeper.ExpectReply(upstream.ForSpeech)
 			}
 		}
 	}
 }
 
-// watchMicrophone checks that the microphone still sends while the person speaks, and until the model can detect the
-// end of speech.
+// watchMicrophone checks that the microphone still sends audio, from the start of speech until the model can have
+// detected its end.
 func (s *Session) watchMicrophone() {
 	if s.uplink.NeedsAudio() && !s.uplink.EndStoppedSpeech() {
 		s.clock.Set(alarmMicrophone, uplink.MicPause/2)
 	}
 }
 
-// onWaitNotice informs a waiting person: by a soft tone and a message on the page, and after a while by a spoken
-// sentence.
+// onWaitNotice informs a waiting person: first by a soft tone and a message on the page, and after a while by a
+// spoken sentence.
 func (s *Session) onWaitNotice(e upstream.WaitNotice) {
 	if s.onHold {
 		return

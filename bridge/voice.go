@@ -16,24 +16,24 @@ import (
 // maxFinished limits the finished turns that wait to be played.
 const maxFinished = 8
 
-// voice is the caller's playout, and the turns whose audio waits in it.
+// voice holds the playout to the caller, and the turns whose audio is queued in it.
 type voice struct {
 	*playout.Pacer
-	finishedTurns []utterance           // complete, perhaps not yet played; owned by the session's loop
-	cutCause      atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
+	finishedTurns []utterance           // complete turns, perhaps not yet played; owned by the session's loop
+	cutCause      atomic.Pointer[Cause] // why the voice was last dropped; read by the callbacks of marks in that voice
 	playedSignal  chan struct{}         // has a token when the voice may have been played to its end
-	roundTrip     atomic.Int64          // to the caller and back, in ns; 0 means unknown
+	roundTrip     atomic.Int64          // round-trip time to the caller, in ns; 0 means unknown
 
 	mu        sync.Mutex
 	isCutting bool        // the voice is being dropped
-	deferred  []EventBody // events behind the dropped voice
+	deferred  []EventBody // events that were queued behind the dropped voice
 }
 
 // utterance is the voice of a turn.
 type utterance struct {
-	turn        int // 0: a sound of the gateway
+	turn        int // number of the turn; 0 means a sound of the gateway
 	length      time.Duration
-	endReported *atomic.Bool // the caller was informed of its end; nil means still growing, or a sound of the gateway
+	endReported *atomic.Bool // the caller was informed of the end; nil for a turn that is not complete, or a sound of the gateway
 }
 
 // isEndReported reports whether the caller was informed of the end of the turn.
@@ -57,8 +57,8 @@ func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	})
 }
 
-// deferEvent defers an event until after the interruption in progress, which drops the voice before it, and reports
-// whether there is one.
+// deferEvent keeps back an event that was queued behind voice which is being dropped, until the interruption has
+// been reported. It returns false if no voice is being dropped.
 func (v *voice) deferEvent(b EventBody) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -68,7 +68,7 @@ func (v *voice) deferEvent(b EventBody) bool {
 	return v.isCutting
 }
 
-// dropVoice drops all queued voice, and returns the events behind it.
+// dropVoice drops all queued voice, and returns the events that were queued behind it.
 func (v *voice) dropVoice() (cut playout.FlushResult, behind []EventBody) {
 	v.setCutting(true)
 	cut = v.Flush()
@@ -82,14 +82,15 @@ func (v *voice) setCutting(on bool) (behind []EventBody) {
 	return behind
 }
 
-// addFinished records that an utterance in the playout is complete.
+// addFinished records that all audio of an utterance is in the playout.
 func (v *voice) addFinished(u utterance) {
 	if v.finishedTurns = append(v.finishedTurns, u); len(v.finishedTurns) > maxFinished {
 		v.finishedTurns = slices.Delete(v.finishedTurns, 0, 1)
 	}
 }
 
-// playingTurn returns which of the finished turns and the growing one is being played; 0 means none.
+// playingTurn returns the number of the turn that is being played, either a finished one or the one that still
+// grows; 0 means none.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	queued := v.QueuedDuration()
 	if queued == 0 {
@@ -109,7 +110,7 @@ func (v *voice) playingTurn(growing utterance) (turn int) {
 // playSound plays a sound of the gateway.
 func (v *voice) playSound(pcm []int16) error {
 	const frame = wire.OutputRate * int(media.FrameDuration/time.Millisecond) / 1000
-	if part := len(pcm) % frame; part > 0 { // or the answer would begin in its last frame
+	if part := len(pcm) % frame; part > 0 { // fills the last frame, because otherwise the answer would begin within it
 		pcm = append(pcm, make([]int16, frame-part)...)
 	}
 	if err := v.WritePCM(pcm); err != nil {
@@ -122,8 +123,8 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// cutCauseOr returns why a turn's voice was dropped before its end, or otherwise if it was heard to the end. It
-// is safe for concurrent use.
+// cutCauseOr returns why a turn's voice was dropped before its end. If the voice was heard to the end, it returns
+// its second argument. It is safe for concurrent use.
 func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise
@@ -137,7 +138,7 @@ func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
 func (v *voice) signalPlayed() {
 	select {
 	case v.playedSignal <- struct{}{}:
-	default: // the loop will check anyway
+	default: // a token is there already, so the loop will check anyway
 	}
 }
 

@@ -9,7 +9,7 @@ import "time"
 type Clock[K ~int] struct {
 	C     <-chan time.Time // receives when an alarm may be due
 	timer *time.Timer
-	at    []time.Time // zero: not set
+	at    []time.Time // time of each alarm; zero means not set
 }
 
 // New returns a clock for the alarms 0 to count-1. Stop releases it.
@@ -19,7 +19,7 @@ func New[K ~int](count K) *Clock[K] {
 	return &Clock[K]{C: t.C, timer: t, at: make([]time.Time, count)}
 }
 
-// Set makes an alarm go off in d and replaces an earlier setting.
+// Set makes an alarm due after d, and replaces its earlier setting.
 func (c *Clock[K]) Set(which K, d time.Duration) {
 	c.at[which] = time.Now().Add(d)
 	c.arm()

@@ -1,8 +1,8 @@
-// Package cluster shares conversations between several gateways through a store. The gateway that runs a conversation has
-// its authoritative state. It writes a snapshot after each relevant change, and notices when another gateway has taken
-// the conversation over. Only the goroutine of the [Cluster] and the callers of TakeOver wait for the store.
+// Package cluster shares conversations between several gateways through a store. The gateway that runs a conversation has its
+// authoritative state. It writes a snapshot to the store after each relevant change, and detects when another gateway has taken
+// the conversation over. Only the goroutine of the [Cluster] and the methods that take a context wait for the store.
 //
-// A nil [Cluster] and a nil [Entry] belong to a gateway without a store: their methods do nothing.
+// A gateway without a store has a nil [Cluster] and nil [Entry] values, whose methods do nothing.
 package cluster
 
 import (
@@ -26,15 +26,15 @@ const (
 	leaseTime  = 15 * time.Second
 
 	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Until it sees
-	// a notice, it keeps its connection to Gemini, which therefore rejects the connection of the other gateway.
+	// a notice, it keeps its connection to Gemini. Gemini then rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
-	// quotaEvery is how often gateways exchange whether the quota of their key is exhausted: each attempt counts
-	// against the quota, too.
+	// quotaEvery is how often the gateways tell each other whether the quota of their key is exhausted. They do so because each
+	// rejected attempt counts against the quota, too.
 	quotaEvery = time.Second
 
-	// writers is the number of concurrent writes: with a store latency of 200 ms a gateway renews 400 conversations in
-	// time.
+	// writers is the number of concurrent writes to the store. It lets a gateway renew 400 conversations in time if the store takes
+	// 200 ms for each.
 	writers = 16
 
 	// releaseTime limits how long TakeOver waits for a gateway to release a conversation. It polls every releaseEvery.
@@ -45,13 +45,13 @@ const (
 	maxTakeTries = 3
 )
 
-// Keys in the store. Members of allNodesKey are the gateways, each with the number of its conversations plus one.
-// Members of leavingNodesKey accept no more conversations and still have some. Gateways of several versions share a
-// store, so the keys must not change.
+// Keys in the store. The members under allNodesKey are the gateways, each with the number of its conversations plus one. The
+// members under leavingNodesKey are gateways that accept no more conversations and still have some. Gateways of several versions
+// share a store, so the keys must not change.
 const (
 	allNodesKey     = "nodes/all"
 	leavingNodesKey = "nodes/leaving"
-	quotaKey        = "quota/models" // of the key that all gateways share; members are a model, a line break and a gateway
+	quotaKey        = "quota/models" // exhausted quotas of the key that all gateways share; a member is a model, a line break and a gateway
 )
 
 // snapshotKey returns the key of a conversation's snapshot.
@@ -68,7 +68,7 @@ var ErrUnavailable = errors.New("the store does not answer")
 type SnapshotHeader struct {
 	Node     string // gateway that owns the conversation
 	Moving   bool   `json:",omitempty"` // its client was asked to move to another gateway
-	Released bool   `json:",omitempty"` // it has ended there, and so has its connection to the model
+	Released bool   `json:",omitempty"` // the conversation has ended at Node, and so has its connection to the model
 }
 
 // Header implements [Snapshot].
@@ -87,7 +87,7 @@ type QuotaExchange interface {
 // Options configure a [Cluster]. All fields are required.
 type Options struct {
 	Store       store.Store
-	Node        string        // this gateway: a name that no other has or had, then a space and its URL, if any
+	Node        string        // a name that no other gateway has or had; a space and this gateway's URL may follow
 	SnapshotTTL time.Duration // how long the store keeps a snapshot after its lease has run out
 	Quota       QuotaExchange
 	Logger      *slog.Logger
@@ -115,22 +115,22 @@ type Entry struct {
 	cluster    *Cluster
 	id         string
 	generation uint64
-	onTaken    func() // ends the conversation here
+	onTaken    func() // ends the conversation at this gateway
 
 	// Guarded by mu of the cluster.
-	pending  Snapshot // to be written, or nil
-	stored   Snapshot // last written, or nil
+	pending  Snapshot // snapshot to be written, or nil
+	stored   Snapshot // snapshot last written, or nil
 	isStored bool     // the store has an entry, or may have one
-	hasEnded bool     // the conversation has ended here, and goes on elsewhere
-	isTaken  bool     // by another gateway
+	hasEnded bool     // the conversation has ended at this gateway, and continues at another one
+	isTaken  bool     // another gateway has taken the conversation over
 }
 
 // endedConv is a conversation that has ended for good, although the store may still have it. It is kept until the store
 // has forgotten it, so that it cannot be resumed.
 type endedConv struct {
 	generation  uint64
-	expiresAt   time.Time // then it has expired in the store
-	deleteTried bool      // a deletion was tried; repeated with the renewal
+	expiresAt   time.Time // when it has expired in the store
+	deleteTried bool      // a deletion was tried; it is tried again at each renewal
 }
 
 // New returns the cluster connection of a gateway, or nil without a store. Close releases it.
@@ -184,8 +184,9 @@ func (f *Cluster) runLoop() {
 	}
 }
 
-// AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken is called when
-// another gateway has taken it over, and ends it here; any goroutine may call it, more than once.
+// AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken must end the conversation
+// at this gateway. It is called when another gateway has taken the conversation over, in any goroutine, and perhaps more than
+// once.
 func (f *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
 	if f == nil {
 		return nil
@@ -193,7 +194,7 @@ func (f *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &Entry{cluster: f, id: id, generation: generation, onTaken: onTaken}
-	r.isStored = generation > 1 // the store has what was taken
+	r.isStored = generation > 1 // TakeOver has written the snapshot to the store
 	f.entries[r] = struct{}{}
 	return r
 }
@@ -209,8 +210,8 @@ func (r *Entry) QueueSnapshot(next Snapshot) {
 	r.cluster.wakeWriter()
 }
 
-// End deletes an ended conversation from the store, or stores its last snapshot, if any, for another gateway to
-// continue. It does not block, and is called once.
+// End deletes an ended conversation from the store, or stores its last snapshot, if any, for another gateway to continue. It
+// does not block, and must be called only once.
 func (r *Entry) End(last Snapshot) {
 	if r == nil {
 		return
@@ -231,8 +232,8 @@ func (r *Entry) End(last Snapshot) {
 	f.wakeWriter()
 }
 
-// EndIfTaken reports whether another gateway has taken over the conversation, given the generation in the store. If so,
-// it ends the conversation here.
+// EndIfTaken reports whether another gateway has taken over the conversation, given the generation in the store. If so, it ends
+// the conversation at this gateway.
 func (r *Entry) EndIfTaken(generation uint64) bool {
 	f := r.cluster
 	f.mu.Lock()
@@ -246,9 +247,10 @@ func (r *Entry) EndIfTaken(generation uint64) bool {
 	return hasEnded
 }
 
-// TakeOver takes over a conversation from its current or former gateway: it reads the snapshot with parse, and writes
-// it back as its own with the next generation. Before that, accept decides whether to take the conversation; it may
-// block. Generation 0: not found, or not accepted. The error is [ErrUnavailable] or that of ctx.
+// TakeOver takes over a conversation from its current or former gateway: it decodes the snapshot with parse, and writes it back
+// with this gateway as its owner and the next generation. Before that, accept decides whether to take the conversation; it may
+// block. TakeOver returns generation 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or the
+// error of ctx.
 func (f *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {
@@ -272,7 +274,7 @@ func (f *Cluster) TakeOver(
 			continue
 		}
 		if !was.Released {
-			// If this fails, the other gateway finds out when it renews.
+			// If this call fails, the other gateway learns of the takeover at its next renewal.
 			_, _, _ = f.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
 		}
 		f.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
@@ -309,7 +311,7 @@ func (f *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte
 	}
 }
 
-// hasEnded reports whether a conversation has ended here, although the store may still have it.
+// hasEnded reports whether a conversation has ended for good at this gateway, although the store may still have it.
 func (f *Cluster) hasEnded(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -350,7 +352,7 @@ func (f *Cluster) writeEntries(ctx context.Context, all bool) {
 // writeEntry writes the queued snapshot of a conversation, or renews its entry.
 func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	f.mu.Lock()
-	if _, known := f.entries[r]; !known { // ended meanwhile
+	if _, known := f.entries[r]; !known { // the conversation has ended meanwhile
 		f.mu.Unlock()
 		return
 	}
@@ -366,7 +368,7 @@ func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	switch {
 	case err != nil:
 		if r.pending == nil {
-			r.pending = next // retry with the renewal
+			r.pending = next // written again at the next renewal
 		}
 		if over {
 			delete(f.entries, r) // the stored entry will expire
@@ -448,7 +450,8 @@ func (f *Cluster) endTakenEntries(ctx context.Context) {
 	}
 }
 
-// exchangeQuota publishes Google's refusals of this gateway for lack of quota, and learns those of the others.
+// exchangeQuota publishes which models Google has refused to this gateway for lack of quota, and reads the same reports of the
+// other gateways.
 func (f *Cluster) exchangeQuota(ctx context.Context) {
 	for model, left := range f.Quota.RefusedModels() {
 		_, _, _ = f.Store.SetUsage(ctx, quotaKey, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
@@ -472,7 +475,7 @@ func (f *Cluster) nextOrder() uint64 {
 	return f.countOrder
 }
 
-// publishPresence publishes that this gateway serves, or is about to stop, and counts the others.
+// publishPresence publishes that this gateway accepts conversations, or is about to stop, and counts the other gateways.
 func (f *Cluster) publishPresence(ctx context.Context) {
 	f.mu.Lock()
 	here, going, stopped := len(f.entries)+1, f.isLeaving, f.isStopped
@@ -497,7 +500,7 @@ func (f *Cluster) publishPresence(ctx context.Context) {
 	f.otherCount = len(list)
 }
 
-// StopAccepting stops new conversations from coming here.
+// StopAccepting tells the other gateways that this gateway accepts no more conversations.
 func (f *Cluster) StopAccepting() {
 	if f == nil {
 		return

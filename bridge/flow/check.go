@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// maxSteps and maxFields limit a plan: at each turn the model reads its part of the plan again.
+	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The limits keep the
+	// cost low, because the model reads the current step again at each turn.
 	maxSteps, maxFields = 100, 30
 	maxName             = 64 // bytes
 )
 
 // PlanError describes a fault in a plan.
 type PlanError struct {
-	Step int    // index
-	Key  string // tools, ask or next; empty means the step itself
+	Step int    // index of the step in the plan
+	Key  string // key of the step with the fault: tools, ask or next; empty means the step itself
 	Err  error
 }
 
@@ -82,7 +83,7 @@ func (p Plan) checkField(f Field) error {
 	return nil
 }
 
-// checkReachable reports the first step that no other leads to, or nil.
+// checkReachable returns a fault for the first step that no other step leads to, or nil.
 func (p Plan) checkReachable() *PlanError {
 	if len(p) == 0 {
 		return nil

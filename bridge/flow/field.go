@@ -19,8 +19,8 @@ const maxText = 1000
 // fieldRule describes and checks the values of a field.
 type fieldRule struct {
 	description string    // for the model: "a number from 1 to 4"
-	bounds      []float64 // of a number: minimum and maximum; empty means unlimited; nil means a text
-	choices     []string  // of a text; nil means any text
+	bounds      []float64 // minimum and maximum of a number; empty means unlimited; nil means that the value is a text
+	choices     []string  // allowed texts; nil means any text
 	optional    bool
 	check       func(given any) (value any, ok bool)
 }
@@ -54,10 +54,11 @@ func (f Field) promptLine() string {
 	return f.Name + ": " + rule.description
 }
 
-// ruleOrText returns the rule of a field that [Plan.Check] has validated, or that of a text for an unknown type.
+// ruleOrText returns the rule of a field that [Plan.Check] has validated. For an unknown type it returns the rule of a
+// text.
 func (f Field) ruleOrText() fieldRule {
 	r, err := f.parseRule()
-	if err != nil { // from a gateway of another version
+	if err != nil { // the plan may come from a gateway of another version, with other types
 		r = fieldRule{description: "a text", check: textCheck(parseText)}
 	}
 	return r
@@ -104,8 +105,8 @@ var simpleRules = map[string]fieldRule{
 	"phone":  {description: "a telephone number, written in digits", check: textCheck(parsePhone)},
 }
 
-// textCheck returns a check for a value that must be a text or a number. check gets it as text, without the spaces
-// around it.
+// textCheck returns a check for a value that must be a text or a number. The function check gets the value as text,
+// without the spaces around it.
 func textCheck(check func(text string) (value string, ok bool)) func(any) (any, bool) {
 	return func(given any) (any, bool) {
 		var text string
@@ -137,7 +138,8 @@ func parseMail(text string) (string, bool) {
 	return text, strings.Contains(text[strings.LastIndex(text, "@"):], ".")
 }
 
-// parsePhone accepts a number in the usual notations, and keeps its digits and a leading plus. E.164 allows 15 digits.
+// parsePhone parses a telephone number in the usual notations. It returns the digits, at most 15 as in E.164, and a
+// leading plus.
 func parsePhone(text string) (string, bool) {
 	number := strings.NewReplacer(" ", "", "-", "", "/", "", "(", "", ")", "", ".", "").Replace(text)
 	n := strings.TrimPrefix(number, "+")

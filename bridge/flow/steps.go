@@ -1,5 +1,5 @@
-// Package flow guides a conversation through the steps of an agent: which fields the model must collect in each, which
-// tools it may call there, and which steps may follow.
+// Package flow guides a conversation through the steps of an agent: which fields the model must collect in each step,
+// which tools it may call in it, and which steps may follow.
 package flow
 
 import (
@@ -20,8 +20,8 @@ const FunctionName = "next_step"
 // stepArgument is the argument of [FunctionName] for the next step; the other arguments are fields.
 const stepArgument = "step"
 
-// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction has
-// it, too.
+// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction
+// contains the step's instruction, too.
 const InstructionKey = "instruction"
 
 // Plan holds the steps of an agent. A conversation begins with the first.
@@ -42,7 +42,8 @@ type Field struct {
 	Kind string `json:"kind"` // "number 1 to 4": see docs/agents.md
 }
 
-// State records the current step of a conversation and its fields. The zero value is that of an agent without steps.
+// State records the current step of a conversation and its fields. The zero value is the state of an agent without
+// steps.
 type State struct {
 	Step   string         `json:"step,omitzero"`
 	Fields map[string]any `json:"fields,omitzero"` // texts and numbers
@@ -58,7 +59,7 @@ type Flow struct {
 // NewFlow returns the flow of a new conversation.
 func NewFlow(plan Plan) Flow { return Flow{}.WithPlan(plan) }
 
-// ResumeFlow returns the flow of a resumed conversation. If the plan no longer has its step, it starts over.
+// ResumeFlow returns the flow of a resumed conversation. It starts over if the plan no longer has the step of at.
 func ResumeFlow(plan Plan, at State) Flow {
 	if plan.stepIndex(at.Step) < 0 {
 		return NewFlow(plan)
@@ -162,9 +163,10 @@ func toJSON(v any) string {
 }
 
 // FunctionDeclaration returns the function that the model calls to go on, or nil if there is no next step and no field.
-// Its schema only guides the model: Advance checks the calls, because its errors are in plain words, and because a
-// model whose tools change only at the next pause may call the function of another step. Fields are required unless
-// they are known, or the step also leads back: the model would invent values to go back.
+// Its schema only guides the model, and Advance checks the calls. The errors of Advance are in plain words. It also
+// handles a model whose tools change only at the next pause, and which may call the function as another step has
+// declared it. The schema requires the fields that are not known yet. It requires none if the step also leads back to
+// an earlier step, because the model would invent values to go back.
 func (f Flow) FunctionDeclaration() *tools.Declaration {
 	s := f.currentStep()
 	if s == nil || len(s.Next)+len(s.Fields) == 0 {
@@ -199,8 +201,8 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	}
 }
 
-// Advance goes to the step that the model asks for, if allowed. answer tells the model the step that it is in now, or
-// what is wrong. Valid fields are stored in any case. moved reports whether the step has changed.
+// Advance goes to the step that the model asks for, if the plan allows it. answer tells the model its current step, or
+// what is wrong with the call. Valid fields are stored in any case. moved reports whether the step has changed.
 func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
 	s := f.currentStep()
 	if s == nil {
@@ -216,7 +218,7 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 		to = s.Next[0]
 	}
 	switch {
-	case to == s.Name && !slices.Contains(s.Next, to): // called twice
+	case to == s.Name && !slices.Contains(s.Next, to): // the model has called twice for the same step
 		return next, map[string]any{stepArgument: s.Name}, false
 	case to == "" && len(s.Next) == 0: // the last step: only fields are stored
 	case !slices.Contains(s.Next, to):
@@ -237,14 +239,15 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 
 func errorAnswer(words string) map[string]any { return map[string]any{"error": words} }
 
-// storeFields stores the valid fields of the arguments, and returns what is wrong with the others.
+// storeFields stores the fields among the arguments whose values are valid, and returns descriptions of the invalid
+// ones.
 func (f Flow) storeFields(args map[string]any) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(args)) {
 		given := args[name]
 		if name == stepArgument || given == nil || given == "" {
 			continue
 		}
-		field, ok := f.plan.findField(name) // also of an earlier step: the person may correct it
+		field, ok := f.plan.findField(name) // also a field of an earlier step, because the person may correct it
 		if !ok {
 			problems = append(problems, fmt.Sprintf("unknown field %.64q", name))
 			continue

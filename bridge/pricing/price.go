@@ -20,12 +20,12 @@ import (
 // "VIDEO". A modality without a price costs as much as TEXT, which each list must have.
 type ModelPrices struct {
 	Input    map[string]float64 `json:"input"`
-	Cached   map[string]float64 `json:"cached"` // input tokens served from the cache; empty means as Input
+	Cached   map[string]float64 `json:"cached"` // prices of input tokens served from the cache; nil means as Input
 	Output   map[string]float64 `json:"output"`
-	Thinking float64            `json:"thinking"` // 0: as TEXT of Output
+	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means as TEXT of Output
 
-	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". Each replaces all before
-	// it.
+	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest of them replaces
+	// all earlier prices.
 	ValidFrom map[string]ModelPrices `json:"from"`
 }
 
@@ -41,7 +41,7 @@ var defaultJSON []byte
 var Default = func() Table {
 	t, err := parseTable(defaultJSON)
 	if err != nil {
-		panic(err) // a test parses the embedded file
+		panic(err) // does not happen: a test parses the embedded file
 	}
 	return t
 }()
@@ -64,7 +64,7 @@ func parseTable(text []byte) (Table, error) {
 		Date, Source string // for human readers only
 		Models       Table
 	}
-	if err := tools.ReadStrictJSON(text, &file); err != nil { // strict: a misspelt price would be ignored
+	if err := tools.ReadStrictJSON(text, &file); err != nil { // strict, because a misspelt price would be ignored otherwise
 		return nil, err
 	}
 	if len(file.Models) == 0 {
@@ -141,16 +141,17 @@ func (t Table) findModel(model string) (m ModelPrices, ok bool) {
 	return m, ok
 }
 
-// Cost returns the price of tokens in millionths of a US dollar. Tokens without a modality count as text if others have
-// one (gemini-3.8-live: 25 to 51 of the input of each turn). If no token has a modality, those of a model with audio
-// output count as audio. Tokens without a direction count as output, which costs more.
+// Cost returns the price of tokens in millionths of a US dollar. Google reports some tokens without a modality
+// (gemini-3.8-live: 25 to 51 of the input of each turn). They count as text if other tokens have a modality. If no
+// token has one, all tokens of a model with audio output count as audio. Tokens without a direction count as output,
+// which costs more.
 func (m ModelPrices) Cost(t wire.Tokens) float64 {
 	otherModality := "TEXT"
 	if _, speaks := m.Output["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
 		otherModality = "AUDIO"
 	}
 	in := sumByModality(m.Input, t.PromptBy, t.Prompt, otherModality)
-	if m.Cached != nil && t.Prompt > 0 { // Google does not give their modality: assume the mix of the prompt
+	if m.Cached != nil && t.Prompt > 0 { // Google does not report the modality of cached tokens: assume the mix of the prompt
 		cached := min(1, float64(t.Cached)/float64(t.Prompt))
 		in += cached * (sumByModality(m.Cached, t.PromptBy, t.Prompt, otherModality) - in)
 	}

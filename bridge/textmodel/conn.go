@@ -25,11 +25,11 @@ type conn struct {
 	stopped <-chan struct{}
 	done    chan struct{} // closed when everything has ended
 
-	// Owned by run.
+	// Owned by the goroutine of run.
 	history      []content         // the conversation so far
 	queued       []content         // input during an answer, to be answered afterwards
-	rounds       int               // requests of this answer
-	answer       chan answer       // of the current request; nil without one
+	rounds       int               // number of requests made for this answer
+	answer       chan answer       // receives the result of the current request; nil if there is none
 	cancel       func()            // cancels the current request
 	pendingCalls []call            // calls that the model waits for
 	results      []json.RawMessage // their results, in the same order; nil if pending
@@ -49,7 +49,7 @@ type answer struct {
 	err    error
 }
 
-// Recv returns the next message. The error is ctx's, or net.ErrClosed.
+// Recv returns the next message. The error is the one of ctx, or net.ErrClosed.
 func (c *conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	select {
 	case m := <-c.output:
@@ -76,10 +76,10 @@ func (c *conn) Send(ctx context.Context, m wire.ClientMessage) error {
 // SendAudio does nothing: a text model takes no audio.
 func (c *conn) SendAudio(context.Context, []int16, int) error { return nil }
 
-// LastSentIndex returns 0: no messages are lost in transit.
+// LastSentIndex returns 0, because no messages are lost in transit and need an index.
 func (c *conn) LastSentIndex() int64 { return 0 }
 
-// Close aborts the current answer, and waits for that.
+// Close aborts the current answer, and blocks until that is done.
 func (c *conn) Close() error {
 	c.stop()
 	<-c.done
@@ -89,7 +89,7 @@ func (c *conn) Close() error {
 // run handles messages until the connection is closed.
 func (c *conn) run(ctx context.Context) {
 	defer close(c.done)
-	defer crash.Recover(nil, "model connection", nil) // the reader sees a lost connection
+	defer crash.Recover(nil, "model connection", nil) // to the reader, a panic looks like a lost connection
 	for {
 		select {
 		case m := <-c.input:
@@ -106,8 +106,8 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// handleMessage handles a message. A complete turn or content without turns stops the current answer; at the Live API any content
-// does. Real-time text waits for the end of the answer.
+// handleMessage handles a message. A complete turn, or content without turns, stops the current answer; in the Live API, any
+// content does. Real-time text is queued until the answer ends.
 func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -142,7 +142,7 @@ func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 // addContent adds parts to the conversation.
 func (c *conn) addContent(role string, parts any, asked bool) {
 	raw, err := json.Marshal(parts)
-	if err == nil { // they were JSON before
+	if err == nil { // cannot fail: the parts were JSON before
 		c.history = append(c.history, content{role, raw, asked})
 	}
 }
@@ -182,13 +182,13 @@ func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 			p := wire.ReadPart(raw)
 			if p.FunctionCall != nil {
 				if len(a.calls) == maxCalls {
-					continue // it is not run, so it must not be in the history: the model expects a result of each call
+					continue // the call is not run, so it must not be in the history: the model expects a result of each call there
 				}
 				one := call{*p.FunctionCall, p.FunctionCall.ID}
 				one.ID = cmp.Or(one.ID, "call-"+rand.Text())
 				a.calls = append(a.calls, one)
 			}
-			a.parts = append(a.parts, raw) // unchanged: it may be signed
+			a.parts = append(a.parts, raw) // unchanged, because the part may be signed
 			switch {
 			case p.Text == "":
 			case p.Thought:
@@ -206,7 +206,7 @@ func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 	return a
 }
 
-// handleAnswer handles the end of a request: it ends the answer, or requests tool calls.
+// handleAnswer handles the end of a request: it ends the model's turn, or passes on the tool calls of the model.
 func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.saveAnswer(ctx, a)
 	switch {
@@ -229,8 +229,8 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first: it tells that the
-// count restarts with this request.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty token report comes first: it tells
+// the reader that the count restarts with this request.
 func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)

@@ -19,15 +19,16 @@ const (
 	// maxRounds limits how often a model may call tools for one answer.
 	maxRounds = 8
 
-	// maxCalls is the maximum number of simultaneous calls; further ones are ignored.
+	// maxCalls is the maximum number of simultaneous calls; further calls are ignored.
 	maxCalls = 16
 
-	// maxHistory bounds the conversation in a request, in bytes: about 100,000 tokens.
+	// maxHistory limits the size of the conversation in a request, in bytes: about 100,000 tokens.
 	maxHistory = 400 << 10
 )
 
 // Generate calls a model with a GenerateContentRequest, and passes each GenerateContentResponse of its stream to piece. It blocks
-// until the response has ended, piece fails or ctx is done. tokens counts the whole call, estimated if no response reports it.
+// until the response has ended, piece returns an error, or ctx is done. tokens counts the whole call, estimated if no response
+// reports it.
 type Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (tokens int, err error)
 
 // Dialer opens the connections of one conversation, one at a time.
@@ -47,7 +48,7 @@ type content struct {
 	isQuestion bool // typed by the user, not a result of a tool
 }
 
-// handle is the resumption handle of what a [Dialer] has saved.
+// handle is the only resumption handle: it stands for the conversation that a [Dialer] has saved.
 const handle = "saved"
 
 // Dial opens a connection, and does not block. Like [gemini.Dial] it serves as [upstream.Options].Dial.
@@ -80,7 +81,7 @@ func (d *Dialer) Dial(_ context.Context, s gemini.Setup) (upstream.Conn, error) 
 	for _, t := range s.History {
 		c.history = append(c.history, content{t.Role, t.Parts, t.Role != "model"})
 	}
-	ctx, stop := context.WithCancel(context.Background()) // it outlives the dial
+	ctx, stop := context.WithCancel(context.Background()) // not derived from the dial's context, because the connection outlives the dial
 	c.stop, c.stopped = stop, ctx.Done()
 	go c.run(ctx)
 	return c, nil

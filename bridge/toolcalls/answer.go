@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxAnswers limits the answers that are kept.
+	// maxAnswers limits the answers that are kept until a handle covers them.
 	maxAnswers = 2 * maxCalls
 
-	// reuseWindow is how long the answer to a call is reused, also by a fresh session that never saw the call. That
-	// session calls again, and a tool that sends a message must not send it twice.
+	// reuseWindow is how long the answer to a call is reused for an equal call, also in a fresh session that never saw the
+	// first call. Such a session calls again, and a tool that sends a message must not send it twice.
 	reuseWindow = 30 * time.Second
 
 	// answerLatency is how long an answer may take to Gemini. A handle that arrives sooner may not cover it.
@@ -55,9 +55,9 @@ func (c *Calls) isWaiting(id string) bool {
 	return false
 }
 
-// reuseAnswer answers a call from an equal one (same name and arguments) that is open, or was answered but not yet
-// mentioned by the model: models call twice for one thing. It reports whether the call has its answer already (done),
-// and whether it need not run (ok).
+// reuseAnswer answers a call with the result of an equal call (same name and arguments), because models call twice for
+// one purpose. The equal call is open, or its answer was not yet mentioned by the model. done means that the call has
+// its answer already, and ok that it need not run.
 func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
 	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false
@@ -87,8 +87,8 @@ func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (
 	return false, false
 }
 
-// sendResponse sends an answer to the model. Pictures go before it, or after it if the model accepts nothing else while
-// it waits.
+// sendResponse sends an answer to the model. Pictures are sent before the answer, or after it if the model accepts
+// nothing else while it waits for the answer.
 func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if r.parts != nil && !r.picturesAfter {
 		c.Notify(Pictures{r.parts})
@@ -110,8 +110,8 @@ func (c *Calls) wireName(name string) string {
 	return name
 }
 
-// dropDetachedAnswer drops the interim answer of a cancelled call. No result will follow, not even for a session that
-// calls again.
+// dropDetachedAnswer drops the interim answer of a cancelled call. It is dropped because no result will follow, not
+// even for a session that calls again.
 func (c *Calls) dropDetachedAnswer(o *call) {
 	if o.isDetached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })
@@ -144,10 +144,10 @@ func sameArgs(a, b json.RawMessage) bool {
 	return err == nil && reflect.DeepEqual(x, y)
 }
 
-// ResendAnswers sends the answers that a resumed session still waits for: it knows the call, and the answer went to the
-// lost connection. The uplink replays the pictures of an answer.
+// ResendAnswers sends the answers that a resumed session still waits for. Such a session knows the call, but its answer
+// was sent on the lost connection. The uplink sends the pictures of an answer again.
 func (c *Calls) ResendAnswers() {
-	c.Uplink.DropToolResponses() // queued answers are among those sent below
+	c.Uplink.DropToolResponses() // they are sent below, with the others
 	for _, a := range c.answers {
 		if c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
 			c.sendResponse(a.call, reply{response: a.response, scheduling: a.scheduling})
@@ -156,21 +156,22 @@ func (c *Calls) ResendAnswers() {
 	c.UpdateGate()
 }
 
-// MarkSpoken records that the model went on to speak.
+// MarkSpoken records that the model has spoken since its calls were answered.
 func (c *Calls) MarkSpoken() {
 	for i := range c.answers {
 		c.answers[i].modelSpoke = true
 	}
 }
 
-// MarkAsked records a new request of the person: an earlier answer may not fit it.
+// MarkAsked records a new request of the person. Earlier answers may not fit that request.
 func (c *Calls) MarkAsked() {
 	for i := range c.answers {
 		c.answers[i].personAsked = true
 	}
 }
 
-// OnHandleChanged drops the answers that the newest handle covers, except those that its session may request again.
+// OnHandleChanged drops the answers that the newest handle covers, because a resumed session has them. It keeps those
+// that the session may request again.
 func (c *Calls) OnHandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
 		if !a.orphanedAt.IsZero() {
@@ -188,8 +189,8 @@ func (c *Calls) isCovered(a answer) bool {
 	return c.Handles.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
-// CancelOrphans cancels the calls that the newest handle does not cover: the session that made them is gone. Their
-// answers are kept in case the next session calls again.
+// CancelOrphans cancels the calls that the newest handle does not cover, because the session that made them is gone.
+// Their answers are kept in case the next session calls again.
 func (c *Calls) CancelOrphans() {
 	var ids []string
 	for id, o := range c.openCalls {

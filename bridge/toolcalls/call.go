@@ -23,7 +23,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 	isAnswered := false
 	for _, w := range requested {
 		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
-		if f, ok := c.Functions.ResolveFunction(w.Name); ok { // the model may use another name, and JSON encoded as text
+		if f, ok := c.Functions.ResolveFunction(w.Name); ok { // the model may use another name, or encode JSON as text
 			call.Name, call.Args = f.Name, f.Arguments(w.Args)
 		}
 		if c.isWaiting(call.ID) { // the running call answers both
@@ -81,7 +81,7 @@ func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	running, withPeople := int(c.abandoned.Load()), 0
 	for _, o := range c.openCalls {
 		if c.waitsForPerson(o) {
-			withPeople++ // perhaps for minutes: it must not block others
+			withPeople++ // calls that wait for a person may stay open for minutes, so they are counted by themselves
 		} else {
 			running++
 		}
@@ -142,7 +142,7 @@ func (c *Calls) askClient(o *call) *question {
 	return c.addQuestion(&question{Call: o.Call, call: o})
 }
 
-// addCall registers a call that is not answered at once. A blocked model waits only for blockingTimeout.
+// addCall registers a call that is not answered at once. A model that the call blocks waits only for blockingTimeout.
 func (c *Calls) addCall(o *call, timeout time.Duration) {
 	c.openCalls[o.ID] = o
 	if o.function.Blocking && timeout > blockingTimeout {
@@ -150,7 +150,7 @@ func (c *Calls) addCall(o *call, timeout time.Duration) {
 	}
 }
 
-// runInGateway runs a tool of the gateway in its own goroutine. A call outlives the connection that it came by.
+// runInGateway runs a tool of the gateway in its own goroutine. The call outlives the connection on which it came.
 func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
 	o.cancel = cancel
@@ -182,14 +182,14 @@ func (c *Calls) goRecovered(f func()) {
 	c.running.Go(func() { crash.Run(c.Logger, "tool", c.OnCrash, f) })
 }
 
-// countAbandoned counts a tool that does not return, until it does.
+// countAbandoned counts a tool that does not return after its cancellation, until it returns.
 func (c *Calls) countAbandoned(o *call, returned <-chan struct{}) {
 	if returned == nil {
 		return
 	}
 	c.Logger.Error("tool did not return after its timeout", "tool", o.Name)
 	c.abandoned.Add(1)
-	go func() { // belongs to the tool: it cannot be waited for
+	go func() { // this goroutine lasts as long as the tool, so nothing waits for it
 		<-returned
 		c.abandoned.Add(-1)
 	}()
@@ -239,8 +239,8 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 // underWayResponse is the interim answer for a model that would have to wait too long.
 var underWayResponse = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
 
-// detachCall lets the model go on: a person is asked, which may take minutes, or the tool takes longer than the model
-// can go without input.
+// detachCall sends an interim answer, so that the model can continue, and the result later. It is for calls that ask a
+// person, which may take minutes, and for tools that take longer than the model can go without input.
 func (c *Calls) detachCall(o *call) {
 	if !c.isCurrent(o) || !o.blocksModel() {
 		return
@@ -297,7 +297,8 @@ func (c *Calls) sendPictures(o *call) {
 	o.pictures = nil
 }
 
-// withScheduling sets the scheduling of a reply: its own, or that of its function, if the model supports it.
+// withScheduling sets the scheduling of a reply that has none to the default of its function. It removes the scheduling
+// if the model does not support it.
 func (c *Calls) withScheduling(o *call, r reply) reply {
 	r.picturesAfter = o.function.Blocking
 	switch {
@@ -332,8 +333,8 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// dropRequest removes the request with this ID. If nothing waits for that answer any more, it returns the call, which
-// must be stopped; else nil.
+// dropRequest removes the request with this ID. If no other request waits for the same answer, it returns the call,
+// which must be stopped; otherwise it returns nil.
 func (c *Calls) dropRequest(id string) *call {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0
@@ -379,8 +380,8 @@ func (c *Calls) callsByAge() []*call {
 }
 
 // Finish answers the open calls when the conversation ends, so that the model is not left waiting. It blocks until all
-// answers were sent, at most for flushTime. Afterwards nothing reads from Work. connected: there is a connection to
-// send them on.
+// answers were sent, at most for flushTime. Afterwards nothing reads from Work. connected means that there is a
+// connection to send them on.
 func (c *Calls) Finish(connected bool) {
 	close(c.done)
 	pending := c.callsByAge()

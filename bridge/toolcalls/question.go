@@ -26,8 +26,8 @@ var (
 	// dismissedResponse answers a canvas that the person has closed or not answered.
 	dismissedResponse = json.RawMessage(`{"dismissed":true}`)
 
-	// shownResponse answers the call that shows a canvas without input. shownWithInput answers one with input, if the
-	// model cannot wait for the person.
+	// shownResponse answers the call that shows a canvas without input fields. shownWithInput answers a call that shows
+	// a canvas with input fields, if the model cannot wait for the person.
 	shownResponse  = json.RawMessage(`{"shown":true}`)
 	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
@@ -120,7 +120,7 @@ func (c *Calls) dropOldestCanvas() {
 // answer.
 func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage) (json.RawMessage, error) {
 	answer := make(chan personAnswer, 1)
-	// Random, because the model names its calls itself.
+	// The ID is random, because the model chooses the IDs of its calls itself.
 	id := "ask-" + rand.Text()
 	posted := c.runInLoop(func() {
 		args, err := c.board.BuildQuestion(picture)
@@ -175,7 +175,7 @@ func (c *Calls) HandleResponse(r Response) error {
 	case q.toolAnswer != nil:
 		delete(c.questions, q.ID)
 		q.toolAnswer <- personAnswer{response: r.Response}
-	case r.WillContinue && !q.forPerson: // a person answers once
+	case r.WillContinue && !q.forPerson: // a partial answer; a person gives only one answer
 		if q.call.partialCount > maxPartial {
 			return &Error{TooMany, fmt.Sprintf("The call %q has answered too often without an end.", q.ID)}
 		}
@@ -213,7 +213,7 @@ func isInput(response json.RawMessage) bool {
 }
 
 // findQuestion returns the only question with a name, for clients of the old protocol that answer without an ID. A
-// canvas without input matches only if there is no other.
+// canvas without input fields matches only if no other question has that name.
 func (c *Calls) findQuestion(name string) *question {
 	var found, shown *question
 	for _, q := range c.questions {

@@ -14,7 +14,7 @@ type CallSnapshot struct {
 	tools.Call
 	IsCovered   bool     `json:"Known"`           // the newest handle covers the call
 	Detached    bool     `json:"Later,omitempty"` // the model knows that the result follows as text
-	QuestionIDs []string `json:"Asked,omitempty"` // of the requests to the client that belong to it
+	QuestionIDs []string `json:"Asked,omitempty"` // IDs of the requests to the client for this call
 }
 
 // Snapshot returns the open calls.
@@ -32,18 +32,18 @@ func (c *Calls) Snapshot() (list []CallSnapshot) {
 	return list
 }
 
-// errCallLost answers a call of a tool that ran in a gateway that is gone. The tool may have done its work.
+// errCallLost answers a call whose tool ran in a gateway that is gone. The tool may have done its work.
 var errCallLost = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
 
-// RestoreCalls continues the open calls of a conversation from another gateway. Calls that the client runs stay open;
-// those that ran in the other gateway are lost.
+// RestoreCalls continues the open calls of a conversation from another gateway. Calls that the client runs stay open.
+// Calls that ran in the other gateway are lost.
 func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	var asked []tools.Call
 	var withdrawn []string
 	for _, k := range list {
 		function, declared := c.Functions.FindFunction(k.Name)
 		switch {
-		case !k.IsCovered: // the model will call again
+		case !k.IsCovered: // a handle that does not cover the call makes the model call again
 			withdrawn = append(withdrawn, k.QuestionIDs...)
 		case declared && function.Where == liveconfig.InClient:
 			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}

@@ -1,5 +1,5 @@
-// Package toolcalls runs the function calls of a conversation, and answers each once: those that run in the gateway,
-// those that the client runs, and the canvases that it shows.
+// Package toolcalls runs the function calls of a conversation, and answers each call once. A function runs in the
+// gateway, or the client runs it, or it shows a canvas at the client.
 //
 // [Calls] belongs to one goroutine, its owner's loop, which also runs the functions from Work.
 package toolcalls
@@ -24,16 +24,17 @@ const (
 	// maxCalls limits the concurrent calls of one conversation.
 	maxCalls = 16
 
-	// callRate and callBurst limit a model that calls again and again. People ask for less than one thing a second; a
-	// chain of calls is a burst.
+	// callRate (calls a second) and callBurst limit a model that calls again and again. People make less than one request
+	// a second, and a chain of calls for one request is a burst.
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
-	// failEvery and failBurst limit how often the client is informed of calls that were not run.
+	// failEvery and failBurst limit how often the client is informed of calls that were not run: once in failEvery, and
+	// failBurst at once.
 	failEvery = 5 * time.Second
 	failBurst = 10
 
-	// maxReason limits the reason of a failure for the client, in bytes.
+	// maxReason limits, in bytes, the reason that the client gets for a failure.
 	maxReason = 300
 
 	// maxPartial limits the partial answers of a call.
@@ -43,7 +44,7 @@ const (
 	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
-	// flushTime limits how long the last answers of a conversation may take to the model: a round trip.
+	// flushTime limits how long the end of a conversation waits until its last answers were sent: about a round trip.
 	flushTime = 250 * time.Millisecond
 )
 
@@ -54,7 +55,7 @@ type Options struct {
 	Handles   Handles
 	Uplink    *uplink.Uplink
 	Tools     []tools.Tool // tools that run in the gateway
-	Env       tools.Env    // what they may know of the conversation
+	Env       tools.Env    // what the tools may know about the conversation
 	// CanShowCanvas reports whether the client can show a canvas.
 	CanShowCanvas func() bool
 	SignPicture   func(string) string // see [canvas.NewBoard]
@@ -68,11 +69,12 @@ type FunctionList interface {
 	FindFunction(name string) (liveconfig.Function, bool)
 	// ResolveFunction returns the function that the model means by a name: see [liveconfig.FunctionList.FindCalled].
 	ResolveFunction(name string) (liveconfig.Function, bool)
-	// RunsInBackend reports whether the operator's backend runs a function: only the backend is asked, and may answer.
+	// RunsInBackend reports whether the operator's backend runs a function. Then only the backend is asked, and only it
+	// may answer.
 	RunsInBackend(name string) bool
 }
 
-// Handles knows what the newest handle covers: see upstream.Keeper.
+// Handles tells which events the newest session resumption handle covers: see upstream.Keeper, which implements it.
 type Handles interface {
 	RecordEvent() (when int)
 	HandleCovers(when int) bool
@@ -94,14 +96,14 @@ type (
 	// Warning is for the client's developer.
 	Warning struct{ Message string }
 
-	// ReplyExpected reports that the model has the answers to which it should react.
+	// ReplyExpected reports that the model has received answers to which it should react.
 	ReplyExpected struct{}
 
-	// Text must go to the model as real-time text: the result of a function, of which the model knows that it follows,
-	// or without a name the person's input into a canvas.
+	// Text asks the owner to send real-time text to the model. With Function, it is the result of that function, which an
+	// interim answer has announced. Without Function, it is the person's input into a canvas.
 	Text struct{ Text, Function string }
 
-	// Pictures must go to the model in a turn without an answer: an array of Part.
+	// Pictures asks the owner to send pictures to the model, in a turn that needs no answer. Parts is an array of Part.
 	Pictures struct{ Parts json.RawMessage }
 )
 
@@ -152,12 +154,12 @@ func (e *Error) Error() string { return e.Message }
 
 // Response is a client's answer to a call.
 type Response struct {
-	ID, Name     string          // without an ID it answers the only open call with that name
+	ID, Name     string          // if ID is empty, the response answers the only open call with that name
 	Response     json.RawMessage // any JSON; nil means success without a result
 	Scheduling   tools.Scheduling
 	WillContinue bool            // more answers follow
 	Parts        json.RawMessage // pictures for the model, an array of Part, or nil
-	Backend      bool            // from the operator's backend, which may answer every call
+	Backend      bool            // the response comes from the operator's backend, which may answer every call
 }
 
 // Calls holds the function calls of one conversation.
@@ -171,7 +173,7 @@ type Calls struct {
 	work      chan func()   // for the owner's loop
 	done      chan struct{} // closed when nothing reads from work any more
 	running   sync.WaitGroup
-	abandoned atomic.Int32 // tools that do not return
+	abandoned atomic.Int32 // number of tools that do not return
 
 	openCalls     map[string]*call     // unanswered calls
 	questions     map[string]*question // unanswered questions to the client
@@ -183,17 +185,17 @@ type Calls struct {
 type call struct {
 	tools.Call
 	function     liveconfig.Function
-	cancel       context.CancelCauseFunc // of its goroutine, or nil
+	cancel       context.CancelCauseFunc // cancels its goroutine, or nil
 	timers       []*time.Timer
 	startedAt    time.Time
-	event        int // of its arrival: an older handle does not cover it
+	event        int // number of its arrival; a handle that is older does not cover the call
 	partialCount int // partial answers so far
 
 	duplicates  []duplicateCall // equal calls that came while it was open, and get its answer
 	isWithdrawn bool            // the model has cancelled it, but not its duplicates
 
-	pictures   []json.RawMessage // of partial answers, until the model no longer waits
-	isDetached bool              // the model, which would have to wait, knows that the result follows as text
+	pictures   []json.RawMessage // pictures of partial answers, kept until the model no longer waits
+	isDetached bool              // the model has an interim answer, and gets the result later as text
 }
 
 // duplicateCall is a call equal to an open one.
@@ -211,7 +213,7 @@ func (o *call) waitingCalls() []duplicateCall {
 	return append([]duplicateCall{{o.Call, o.event}}, o.duplicates...)
 }
 
-// blocksModel reports whether the model waits for it.
+// blocksModel reports whether the model waits for the answer to the call.
 func (o *call) blocksModel() bool { return o.function.Blocking && !o.isDetached }
 
 func (o *call) stopCall() {
@@ -223,29 +225,29 @@ func (o *call) stopCall() {
 	}
 }
 
-// answer is an answered call, kept until a handle covers both.
+// answer is an answered call, kept until a handle covers the call and its answer.
 type answer struct {
 	call tools.Call
 	reply
 	callEvent, answerEvent int       // of the call's arrival and of the answer: see [Handles]
-	sentAt                 time.Time // of sending
-	isCovered              bool      // by the newest handle
+	sentAt                 time.Time // when the answer was sent
+	isCovered              bool      // the newest handle covers the answer
 	modelSpoke             bool      // the model has spoken since, so the person knows the result
 	personAsked            bool      // the person has asked something since
-	orphanedAt             time.Time // when a session took over that never saw the call; zero: none has
+	orphanedAt             time.Time // when a session took over that never saw the call; zero means that none has
 }
 
 // question is an unanswered request to the client: to run a function, to show a canvas, or to ask the person something
 // for a tool of the gateway.
 type question struct {
-	tools.Call       // as the client gets it
-	call       *call // unanswered call, or nil: it was answered, and input into the canvas is sent as text
+	tools.Call       // the call as the client gets it
+	call       *call // call to answer; nil if it was answered, so that input into the canvas is sent as text
 	number     int   // order of arrival
 	forBackend bool  // only the operator's backend was asked, and may answer
 
 	forPerson  bool                // a person has to answer
 	hasInput   bool                // the canvas has input fields or a button
-	toolAnswer chan<- personAnswer // for a tool of the gateway; has a buffer of one
+	toolAnswer chan<- personAnswer // delivers the answer to a tool of the gateway; has a buffer of one
 }
 
 // reply is the content of an answer to the model.
@@ -276,8 +278,8 @@ func (c *Calls) Work() <-chan func() { return c.work }
 // IsOpen reports whether a call or a question with this ID is open.
 func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.openCalls[id] != nil }
 
-// HasRunningCall reports whether a call is open whose answer comes without a person. A person's answer may take
-// minutes, and a model that does not wait for it goes on.
+// HasRunningCall reports whether a call is open that blocks the model, or that needs no answer of a person. Other calls
+// do not count: a person's answer may take minutes, and the model continues meanwhile.
 func (c *Calls) HasRunningCall() bool {
 	for _, o := range c.openCalls {
 		if o.blocksModel() || !c.waitsForPerson(o) {
@@ -290,8 +292,8 @@ func (c *Calls) HasRunningCall() bool {
 // IsIdle reports whether no call and no question is open.
 func (c *Calls) IsIdle() bool { return len(c.openCalls) == 0 && len(c.questions) == 0 }
 
-// UpdateGate stops audio while the model waits for a tool and would close the session for it. Each such call has a time
-// limit, so the gate always opens again.
+// UpdateGate stops audio to the model while a tool runs during which audio would make the model close the session. Each
+// such call has a time limit, so that the audio always continues.
 func (c *Calls) UpdateGate() { c.Uplink.SetGate(c.IsBlocking()) }
 
 // IsBlocking reports whether the model waits for a call, and can neither receive nor answer meanwhile.

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxEntries and maxRunes limit the recorded part of a conversation: some five hours.
+	// maxEntries and maxRunes limit how much of a conversation is kept: some five hours.
 	maxEntries = 2000
 	maxRunes   = 200_000
 )
 
-// Transcript records what both sides said; of the model's answers, what was played. The zero value is empty. Its
-// methods are safe for concurrent use.
+// Transcript records what both sides said. Of the model's answers it returns what was played. The zero value is empty.
+// Its methods are safe for concurrent use.
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
@@ -37,7 +37,7 @@ type Entry struct {
 	Role        string // "user" or "assistant"
 	Content     string
 	Time        time.Time     // when the turn began
-	Played      time.Duration // of an assistant's turn: length of the voice played; less than all of it after an interruption
+	Played      time.Duration // length of an assistant's voice that was played; after an interruption less than the whole
 	Interrupted bool          `json:"Cut"` // the answer was interrupted; Content is the part that was played
 }
 
@@ -51,10 +51,10 @@ type NumberedEntry struct {
 type turnEntry struct {
 	Entry
 	turn          int
-	pieces        []piece       // of an answer; the played part of them is its Content
-	voiceLength   time.Duration // of an answer: length of all its voice
-	hasTypedText  bool          // of a question: part of it was typed
-	playedLimited bool          // of an answer: the client reported how much was played
+	pieces        []piece       // text of an answer; Content is the played part of it
+	voiceLength   time.Duration // length of all the voice of an answer
+	hasTypedText  bool          // part of a question was typed
+	playedLimited bool          // the client reported how much of an answer was played
 }
 
 // piece is a part of an answer's text with its start in the voice. It ends where the next piece starts.
@@ -78,7 +78,7 @@ func (e *turnEntry) playedEntry() Entry {
 	return entry
 }
 
-// fullText returns the whole text, played or not; of an interrupted answer only the played part.
+// fullText returns the whole text, played or not. Of an interrupted answer it returns only the played part.
 func (e *turnEntry) fullText() string {
 	if e.Interrupted {
 		return e.playedText()
@@ -91,8 +91,8 @@ func (e *turnEntry) fullText() string {
 }
 
 // playedText returns the part of the text that was played. A model does not say where in its voice the words of a piece
-// are, so their timing is estimated from their length in letters. Of an interrupted piece, the words whose end was
-// played count.
+// are, so their timing is estimated from their length in letters. Of an interrupted piece, only words that were played
+// to their end count.
 func (e *turnEntry) playedText() string {
 	text := e.Content
 	for i, p := range e.pieces {
@@ -113,8 +113,8 @@ func (e *turnEntry) playedText() string {
 	return text
 }
 
-// wordsUpTo returns the words of a text that end before a share of it. In scripts without spaces each letter counts as
-// a word.
+// wordsUpTo returns the words that end within the first part of a text; share is the length of that part, from 0 to 1.
+// In scripts without spaces each letter counts as a word.
 func wordsUpTo(text string, share float64) string {
 	end, most := 0, share*float64(len(text))
 	for i, r := range text {
@@ -175,7 +175,7 @@ func (l *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
 func (l *Transcript) RestoreEntries(entries []NumberedEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries, l.runeCount = nil, 0 // entries holds what is left of the history before the conversation, too
+	l.entries, l.runeCount = nil, 0 // entries includes the part that is left of the history before the conversation
 	for _, e := range entries {
 		s := turnEntry{Entry: e.Entry, turn: e.Turn, hasTypedText: true}
 		l.entries = append(l.entries, s)
@@ -250,8 +250,8 @@ func (l *Transcript) MarkComplete(turn int) {
 	}
 }
 
-// MarkInterrupted records that an answer was interrupted after so much of its voice; below zero: after the part known
-// to be played. It returns the entry with the played part.
+// MarkInterrupted records that an answer was interrupted after this much of its voice. A negative value means after the
+// part that is known to be played. It returns the entry with the played part.
 func (l *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,14 +259,14 @@ func (l *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
 	if e == nil {
 		return Entry{}
 	}
-	if voice >= 0 && !e.playedLimited { // playback marks fire when sound is handed over, perhaps ahead of its playback
+	if voice >= 0 && !e.playedLimited { // correct SetPlayed, because playback marks fire when sound is handed over, perhaps before it is heard
 		e.Played = voice
 	}
 	e.Interrupted = true
 	return e.playedEntry()
 }
 
-// LimitPlayed records that at most so much of an answer's voice was played, however much was handed over.
+// LimitPlayed records that at most this much of an answer's voice was played, even if more was handed to the output.
 func (l *Transcript) LimitPlayed(turn int, voice time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,7 +328,7 @@ func (l *Transcript) updateEntry(turn int, role string, change func(*turnEntry))
 	}
 }
 
-// findEntry returns the entry of one side in a turn, or nil. Needs mu.
+// findEntry returns the entry of one side in a turn, or nil. The caller must hold mu.
 func (l *Transcript) findEntry(turn int, role string) *turnEntry {
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		if e := &l.entries[i]; e.turn == turn && e.Role == role {
@@ -394,7 +394,7 @@ func (l *Transcript) buildContents(limit int, include func(turn int) bool) []wir
 			text = "… " + strings.ToValidUTF8(text[len(text)-limit:], "")
 		}
 		if e.Interrupted {
-			text += " …" // was interrupted here
+			text += " …" // the answer was interrupted at this point
 		}
 		if n := len(turns); n > 0 && turns[n-1].Role == role {
 			texts[n-1] = text + "\n" + texts[n-1]

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// leadIn is how much audio from before the first loud 20 ms belongs to a speech: words begin softly.
+	// leadIn is how much audio from before the first loud 20 ms belongs to a speech, because words begin softly.
 	leadIn = 300 * time.Millisecond
 
 	// onsetTime and hangoverTime are how long voice and silence must last to begin and end a speech. The hangover is
-	// shorter than any silence by which Gemini ends a turn (500 ms and more), so that a speech has ended here when its
-	// answer begins.
+	// shorter than any silence by which Gemini ends a turn (500 ms and more), so that the gateway has detected the end
+	// of a speech when its answer begins.
 	onsetTime    = 60 * time.Millisecond
 	hangoverTime = 240 * time.Millisecond
 
 	// trailingSilence is how much silence after a speech is replayed with it: enough for Gemini to detect its end.
 	trailingSilence = time.Second
 
-	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of a
-	// sentence of seven.
+	// maxReplay limits the audio kept for a replay: enough for a long sentence. A limit of three seconds would lose the
+	// beginning of a sentence of seven seconds.
 	maxReplay = 10 * time.Second
 
-	// MicPause is how long a microphone may send nothing during a speech, or before the silence after it was long
-	// enough. Google asks to be notified of pauses of more than a second
+	// MicPause is how long a microphone may send nothing during a speech, or while the model still needs silence to
+	// detect its end. Google asks to be notified of pauses of more than a second
 	// (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
@@ -34,21 +34,21 @@ const (
 type speechActivity struct {
 	vad         vad.Detector
 	speaking    bool
-	speeches    int       // speeches that have begun
+	speeches    int       // number of speeches that have begun
 	startedAt   time.Time // begin of the last speech
 	endedAt     time.Time // end of the last speech, unless speaking
 	lastAudioAt time.Time // arrival of the last audio
-	lastLoudAt  time.Time // arrival of the last loud audio, or of the mark of the end
-	isSettled   bool      // the silence after the last speech was sent or received
+	lastLoudAt  time.Time // arrival of the last loud audio, or of the client's mark of the end
+	isSettled   bool      // enough silence after the last speech was sent or received
 	isVoid      bool      // the last speech was aborted: it gets no answer
 
-	received, speechFrom, speechTo time.Duration // lengths of audio: all received, and begin and end of the last speech in it
+	received, speechFrom, speechTo time.Duration // length of all audio received, and positions in it where the last speech begins and ends
 
 	manual          bool // the client marks speech itself
 	preRoll         time.Duration
-	preSpeech       []Item // manual: newest audio since the last mark, at most preRoll
+	preSpeech       []Item // if manual: newest audio since the last mark, at most preRoll
 	preSpeechLength time.Duration
-	nextSpeech      []Item // manual: kept by MarkKeep for the next speech; nil means it starts with preSpeech
+	nextSpeech      []Item // if manual: audio kept by MarkKeep for the next speech; nil means that the speech starts with preSpeech
 }
 
 func newActivity() speechActivity {
@@ -84,8 +84,8 @@ func (a *speechActivity) currentSpeech() int {
 	return 0
 }
 
-// voicedDuration returns how much of the current or last speech was loud. Of a speech that the client marks, all
-// counts.
+// voicedDuration returns how much of the current or last speech was loud. A speech that the client marks counts as a
+// whole.
 func (a *speechActivity) voicedDuration() time.Duration {
 	switch {
 	case a.isVoid:
@@ -113,7 +113,7 @@ func (a *speechActivity) beginSpeech() (before []Item) {
 	return before
 }
 
-// settlePreSpeech keeps or drops the audio from before the next speech.
+// settlePreSpeech keeps or drops the audio from before the next speech, as MarkKeep or MarkDrop asks.
 func (a *speechActivity) settlePreSpeech(how Mark) {
 	if how == MarkKeep {
 		length := a.preSpeechLength
@@ -130,7 +130,7 @@ func trimOldest(items []Item, length, limit time.Duration) ([]Item, time.Duratio
 	for len(items) > 0 && length > limit {
 		length -= items[0].duration()
 		items[0] = Item{}
-		items = items[1:] // reslice: there may be too many to move
+		items = items[1:] // only resliced, because there may be too many items to move
 	}
 	return items, length
 }
@@ -148,7 +148,7 @@ func (a *speechActivity) endSpeech() bool {
 	return was
 }
 
-// keepPreSpeech keeps a chunk for the next beginSpeech, and drops those that are too old for it.
+// keepPreSpeech keeps a chunk for the next beginSpeech, and drops chunks that are too old for it.
 func (a *speechActivity) keepPreSpeech(it Item) {
 	a.preSpeech, a.preSpeechLength = trimOldest(append(a.preSpeech, it), a.preSpeechLength+it.duration(), a.preRoll)
 }

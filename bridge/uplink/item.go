@@ -20,8 +20,8 @@ type Turn struct {
 }
 
 // Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about the audio
-// received since the last speech or mark. MarkKeep makes the next speech begin with it, without the audio that comes
-// between MarkKeep and MarkStart. MarkDrop drops it.
+// received since the last speech or mark. MarkKeep makes the next speech begin with that audio, without the audio that
+// comes between MarkKeep and MarkStart. MarkDrop drops that audio.
 type Mark int
 
 // The kinds of [Mark].
@@ -44,26 +44,26 @@ var (
 type Item struct {
 	Rate         int
 	PCM          []int16
-	speechNumber int           // of audio and marks: number of their speech; 0 means silence
-	index        int64         // of the last message that carried it on this connection; 0 means not sent yet; or coveredBefore
-	Silence      time.Duration // after a speech, so that the model detects its end; sent at once
+	speechNumber int           // number of the speech that audio or a mark belongs to; 0 means silence
+	index        int64         // index of the last message that carried the item on this connection; 0 means not sent yet; or coveredBefore
+	Silence      time.Duration // silence after a speech, so that the model detects its end; sent at once
 	Turn         *Turn         // sent in the form that its model accepts
 	Message      *wire.ClientMessage
-	Flushed      chan struct{} // set without other fields: closed when all items before it were sent
+	Flushed      chan struct{} // set without other fields; closed when all items before this one were sent
 }
 
-// isPrompt reports whether it is text that the model answers, as it answers speech.
+// isPrompt reports whether the item is text that the model answers, as it answers speech.
 func (i Item) isPrompt() bool {
 	return i.Turn != nil && i.Turn.Complete || i.Message != nil && i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Text != ""
 }
 
-// isHint reports whether it is text that the model does not answer.
+// isHint reports whether the item is text that the model does not answer.
 func (i Item) isHint() bool { return i.Turn != nil && !i.Turn.Complete }
 
-// isToolAnswer reports whether it is the result of a tool.
+// isToolAnswer reports whether the item is the result of a tool.
 func (i Item) isToolAnswer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
 
-// isMark reports whether it keeps its place among the audio.
+// isMark reports whether the item is a mark, which is sent in order with the audio.
 func (i Item) isMark() bool {
 	in := i.Message
 	return in != nil && in.RealtimeInput != nil &&
@@ -77,9 +77,9 @@ func (i Item) duration() time.Duration {
 	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
 }
 
-// milliTokens returns an upper bound of its tokens, in thousandths: audio has 25 a second and a frame of a video stream
-// 258 (https://ai.google.dev/gemini-api/docs/tokens), any other picture 1,120 (…/media-resolution), and text one for
-// two bytes.
+// milliTokens returns an upper bound of the tokens of the item, in thousandths. Audio has 25 tokens a second, and a
+// frame of a video stream 258 (https://ai.google.dev/gemini-api/docs/tokens). Any other picture has 1,120
+// (…/media-resolution), and text one token for two bytes.
 func (i Item) milliTokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {
@@ -90,7 +90,7 @@ func (i Item) milliTokens() uint64 {
 		if i.Turn.Picture != nil {
 			n = picture
 		}
-		parts, _ := wire.ParseParts(i.Turn.Parts) // the model rejects what is not an array of parts
+		parts, _ := wire.ParseParts(i.Turn.Parts) // no error to handle: the model rejects what is not an array of parts
 		if !parts.OnlyText() {
 			n += uint64(parts.Len()) * picture
 		}
@@ -100,7 +100,7 @@ func (i Item) milliTokens() uint64 {
 	case i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Video != nil:
 		return frame
 	}
-	raw, _ := json.Marshal(i.Message) // sent in this form
+	raw, _ := json.Marshal(i.Message) // the form in which the message is sent
 	return uint64(len(raw)) * text
 }
 

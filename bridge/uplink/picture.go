@@ -12,15 +12,16 @@ const (
 	pictureTime = time.Second
 
 	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one every second; a
-	// picture sent by the client is what the person talks about.
+	// single picture that the client sends is what the person talks about.
 	inlineAge = 10 * time.Second
 
-	// largeInline is the size in bytes above which a picture goes with one typed turn only. The model has it then, and
-	// a line of text would cost megabytes again. Pictures of a camera or a screen have some 20 KB.
+	// largeInline is the size in bytes above which a picture goes with one typed turn only. The model knows the picture
+	// then, and sending it with each line of text would cost megabytes. Pictures of a camera or a screen have some 20
+	// KB.
 	largeInline = 1 << 20
 
-	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. A turn whose picture would exceed it
-	// goes without; a single picture is always kept (the message limit of 8 MB bounds it).
+	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. A turn whose picture would exceed the
+	// limit is sent without the picture. A single picture is always kept; the message limit of 8 MB bounds its size.
 	maxInline = 8 << 20
 )
 
@@ -28,19 +29,20 @@ const (
 type shownPicture struct {
 	newest     *wire.Blob
 	receivedAt time.Time
-	changed    bool      // since the last picture sent
+	changed    bool      // the picture has changed since the last one sent
 	isUnsent   bool      // newest was not sent yet
 	sentAt     time.Time // when the last picture was sent
 	sentInline bool      // newest went with a typed turn
 }
 
-// setPicture stores a picture. An unchanged one waits until the person speaks.
+// setPicture stores a picture. An unchanged picture is not sent until the person speaks.
 func (v *shownPicture) setPicture(b wire.Blob, changed bool) {
 	v.newest, v.receivedAt, v.isUnsent, v.sentInline = &b, time.Now(), true, false
 	v.changed = v.changed || changed || v.sentAt.IsZero()
 }
 
-// takePicture returns the picture to send now, or how long to wait: pictures cost tokens.
+// takePicture returns the picture to send now, or how long to wait before the next one, because pictures cost
+// tokens.
 func (v *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
 	if !v.isUnsent || !v.changed && !speaking {
 		return Item{}, 0, false

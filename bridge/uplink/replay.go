@@ -10,14 +10,14 @@ import (
 type replayBuffer struct {
 	hasUnanswered bool // a turn has no answer yet
 	items         []Item
-	audioLength   time.Duration // of the audio in items
-	lostSpeech    time.Duration // of speech that was too long to keep
+	audioLength   time.Duration // length of the audio in items
+	lostSpeech    time.Duration // length of the speech that was too long to keep
 
 	// Number of items at the front on which the model has acted by calling a tool, and whether the newest handle covers
 	// that.
 	actedCount     int
 	actedCovered   bool
-	awaitsReaction bool // the resumed session has such items, so they were not sent again; it has not answered yet
+	awaitsReaction bool // the resumed session knows those items, so they were not sent again, and it has not answered yet
 
 	settledText []Item // typed text that counts as answered
 
@@ -29,7 +29,7 @@ type replayBuffer struct {
 // coveredBefore is the index of an item that an earlier connection sent and the newest handle covers.
 const coveredBefore = -1
 
-// setNewestIndex records the index of the last message sent, which is that of the newest item.
+// setNewestIndex records the index of the last message sent. It is also the index of the newest item.
 func (b *replayBuffer) setNewestIndex(sent int64) {
 	b.sentIndex = sent
 	if n := len(b.items); n > 0 && b.items[n-1].index == 0 {
@@ -82,8 +82,8 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset adds the newest audio, as its lead-in, to the speech that has just begun. left is the length of the lead-in
-// that is not in the queue.
+// markOnset makes the newest audio the lead-in of the speech that has just begun. left is the length of the lead-in
+// that is no longer queued, because it was sent.
 func (b *replayBuffer) markOnset(speech int, left time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
@@ -92,7 +92,8 @@ func (b *replayBuffer) markOnset(speech int, left time.Duration) {
 	}
 }
 
-// speechStart returns the index of a speech's first item; without one (speech 0), the end.
+// speechStart returns the index of a speech's first item. For speech 0, which means none, it returns the number of
+// items.
 func (b *replayBuffer) speechStart(speech int) int {
 	if speech == 0 {
 		return len(b.items)
@@ -111,12 +112,12 @@ func (b *replayBuffer) clearAnswered(unfinished int) {
 	}
 	b.settledText = slices.DeleteFunc(slices.Clone(b.items), func(it Item) bool { return !it.isPrompt() })
 	b.removeItems(0, end)
-	b.items = slices.DeleteFunc(b.items, Item.isPrompt) // answered, too
+	b.items = slices.DeleteFunc(b.items, Item.isPrompt) // typed text that came during the unfinished speech is answered, too
 	b.hasUnanswered = unfinished > 0
 	b.actedCount, b.actedCovered, b.awaitsReaction, b.lostSpeech = 0, false, false, 0
 }
 
-// reopenSettled marks typed text as unanswered again: the answer belonged to something else.
+// reopenSettled marks typed text as unanswered again, because the answer belonged to something else.
 func (b *replayBuffer) reopenSettled() {
 	b.items = append(b.items, b.settledText...)
 	b.hasUnanswered = b.hasUnanswered || len(b.settledText) > 0
@@ -144,17 +145,17 @@ func (b *replayBuffer) recordHandle(covered int64) {
 	}
 }
 
-// needsReplay reports whether a resumed session must receive something again. It need not receive what the model has
-// acted on by calling a tool, if the handle covers that.
+// needsReplay reports whether a resumed session must receive something again. It need not receive input on which the
+// model has acted by calling a tool, if the handle covers the call.
 func (b *replayBuffer) needsReplay() bool {
 	return b.hasUnanswered && (!b.actedCovered || slices.ContainsFunc(b.items[b.actedCount:],
 		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
-// takeReplay empties the buffer, whose turn stays unanswered. It returns what to send again to a resumed or to a fresh
-// session. During a speech, a resumed session gets only what the handle does not cover. The rest is kept for a fresh
-// session, and for this one if it does not answer. Google does not document whether a session that is resumed after the
-// question answers what it has heard, so a complete question is repeated.
+// takeReplay empties the buffer and returns the items to send again to a resumed or a fresh session. The turn stays
+// unanswered. During a speech, a resumed session gets only items that the handle does not cover. The other items are
+// kept for a fresh session, and for this session if it does not answer. Google does not document whether a session that
+// is resumed after the question answers what it has heard, so a complete question is repeated.
 func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip, open := 0, b.hasUnanswered
 	if b.actedCovered && !fresh {
@@ -177,7 +178,7 @@ func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time
 			rest.audioLength += it.duration()
 		}
 		again = uncovered
-		if len(rest.items) > 0 { // what was cut is older, so the session has it, too
+		if len(rest.items) > 0 { // the audio that was too long to keep is older, so the session has it, too
 			rest.lostSpeech, lost = lost, 0
 		}
 	}
