@@ -55,7 +55,7 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 	})
 }
 
-// withSession returns a handler that calls serve with the conversation of a request, if it is here and the key may watch it. It
+// withSession returns a handler that calls serve with the conversation of a request, if this gateway has it and the key may watch it. It
 // proxies the request if another gateway has the conversation.
 func (d *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session),

@@ -23,15 +23,15 @@ var (
 	importedName  = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name in an import line
 )
 
-// bundler joins scripts in the style of our own: imports and exports begin at the start of a line, and name what they
-// import or export.
+// bundler joins scripts that are written like this project's: imports and exports begin at the start of a line, and
+// name what they import or export.
 type bundler struct {
 	sources  map[string][]byte // by path; changed by bundle
 	bundleOf map[string]string // the bundle of each bundled script
 }
 
-// bundleScripts joins scripts, and changes the imports of all others to the bundles. It returns an error if it cannot parse a
-// script, or if a script imports one that comes after it.
+// bundleScripts joins scripts, and makes all other scripts import from the bundles. It returns an error if it cannot parse a script, or
+// if a script imports one that comes after it.
 func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	r := &bundler{sources, map[string]string{}}
 	for into, members := range b {
@@ -168,7 +168,7 @@ func joinStyles(sources map[string][]byte) {
 			for _, m := range styleHref.FindAllSubmatch(links, -1) {
 				sheet := sources[path.Join(path.Dir(name), string(m[1]))]
 				if sheet == nil {
-					return links // one of them is not our own
+					return links // one of the style sheets is not a file of this site
 				}
 				all = append(append(all, sheet...), '\n')
 			}

@@ -34,7 +34,7 @@ func (c *webClient) onMessage(w route, raw []byte) {
 
 func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	if m.ID != nil && !c.session.MarkReceived(*m.ID) {
-		return nil // repeated by a client that could not know that it had arrived
+		return nil // a duplicate, from a client that could not know that the first one had arrived
 	}
 	if command, err := m.ParseCommand(replyRoute{c, w}); err != nil {
 		return err

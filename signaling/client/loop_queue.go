@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts a candidate for each of
-// our addresses and little else, and the socket one round trip in 5 s: a loop that runs is never that far behind.
+// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts little more than one
+// candidate for each address of the gateway, and the socket posts a round-trip time every 5 s. So a loop that runs
+// never gets that far behind.
 const maxQueued = 1024
 
 // errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.

@@ -63,7 +63,8 @@ func (p *peer) closeAndWait() {
 	p.Close()
 }
 
-// onOffer answers an offer: with the existing peer if that made it, otherwise with a new peer that replaces it.
+// onOffer answers an offer: with the existing peer if the offer belongs to its connection, otherwise with a new peer
+// that replaces it.
 func (c *webClient) onOffer(w route, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{
@@ -85,7 +86,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 			return err
 		}
 	} else if restarts = p.RestartsICE(o); restarts && w == routeChannel {
-		// The restart cuts the connection under the channel before the answer can use it.
+		// A restart interrupts the data channel until the client has the answer, so the answer must take the socket.
 		if c.socket == nil {
 			return &bridge.Error{
 				Code: bridge.CodeBadOffer, Field: "payload.sdp",

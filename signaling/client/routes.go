@@ -127,7 +127,7 @@ func (w *router) awaitTransport(ctx context.Context, preferred route, size int) 
 			return by, nil
 		}
 		select {
-		case <-changed: // without a transport; the client's loop decides what that means
+		case <-changed: // try again; the client's loop decides how long to wait for a transport
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -38,7 +38,7 @@ type Site struct {
 
 // file is a file of the site.
 type file struct {
-	mediaType string // media type
+	mediaType string // for the header Content-Type
 	etag      string // ETag without its quotes: it changes with the content
 	plain     []byte
 	gzipped   []byte // nil if compression does not pay
@@ -50,9 +50,9 @@ type Status struct {
 	Models  []string `json:"models"`  // models that the backend has, the default first
 }
 
-// Handler serves the pages of the site, the status at /status, and the npm package at /voxgate.tgz: library is that of
-// [BuildPackage], or nil. Pages load their scripts and styles from /v/VERSION/, where browsers may cache them permanently;
-// all other files are revalidated (RFC 9110, section 13). Pages of other origins may import the scripts.
+// Handler serves the pages of the site, the status at /status, and the npm package at /voxgate.tgz: library is the package that
+// [BuildPackage] has built, or nil. Pages load their scripts and styles from /v/VERSION/, where browsers may cache them permanently; all
+// other files are revalidated (RFC 9110, section 13). Pages of other origins may import the scripts.
 func (s *Site) Handler(status Status, library []byte) http.Handler {
 	site := s.withBackend(status.Backend)
 	if library != nil {
@@ -192,7 +192,7 @@ func newCompressor() *gzip.Writer {
 	return z
 }
 
-// compressContent sets the compressed content, with z, and the tag.
+// compressContent compresses the content with z, and sets the ETag.
 func (f *file) compressContent(z *gzip.Writer) {
 	f.etag = computeETag(f.plain)
 	var gzipped bytes.Buffer
@@ -215,7 +215,7 @@ func (f *file) serveFile(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(f.mediaType, "text/javascript") || strings.HasPrefix(f.mediaType, "text/css") {
 		for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "Permissions-Policy"} {
-			h.Del(name) // only for documents; on all files of a page it was 10 KB
+			h.Del(name) // matters only for documents; sent with all files of a page, these headers took 10 KB
 		}
 	}
 	content, tag := f.plain, f.etag

@@ -44,8 +44,8 @@ func (c *webClient) routeVoice() {
 // interruption is audible at once even if a client does not clear its queue.
 const chunkLead = 200 * time.Millisecond
 
-// chunkOutput is the [media.Output] of clients without an audio track. It is not safe for concurrent use; the playout
-// clock has one caller at a time.
+// chunkOutput is the [media.Output] of clients without an audio track. It need not be safe for concurrent use, because
+// the playout clock calls it from one goroutine at a time.
 type chunkOutput struct {
 	out *router
 	buf []byte

@@ -21,7 +21,8 @@ import (
 )
 
 // webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Only its
-// loop (Serve) changes its state. Readers of messages hand them to the loop, and everything else posts to it.
+// loop (Serve) changes its state. Goroutines that read messages hand them to the loop and wait; all others queue
+// functions for it.
 type webClient struct {
 	// Immutable.
 	server       *Server
@@ -56,7 +57,7 @@ type webClient struct {
 	voice           *peer              // the peer that plays the voice, or nil: see routeVoice
 	voiceTo         destination
 	audioBySocket   bool            // the client sends audio by socket, so the voice is not held for a connecting peer
-	warnedTopics    map[string]bool // topics of warnOnce that were warned of
+	warnedTopics    map[string]bool // topics about which warnOnce has already warned
 	awaitsChannel   bool            // the socket was lost while a data channel was about to open: wait channelGrace
 	goodbyeRoute    route
 	closers         sync.WaitGroup // peers being closed
@@ -254,7 +255,7 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	for !c.isUnreachable() {
 		select {
 		case f := <-c.messageCalls:
-			c.runQueued() // posts that precede the message first, such as the opening of its channel
+			c.runQueued() // first what was queued before the message, such as the opening of its channel
 			f()
 		case <-c.queue.wake:
 			c.runQueued()

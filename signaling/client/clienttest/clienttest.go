@@ -1,4 +1,5 @@
-// Package clienttest holds the client protocol to the rules for all protocols. It is imported by tests only.
+// Package clienttest has clients of the client protocol for the tests that all protocols must pass. It is imported by
+// tests only.
 package clienttest
 
 import (
@@ -11,7 +12,8 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// Conformance holds the clients of the client protocol, which the gateway of every test serves.
+// Conformance holds clients of the client protocol for the conformance tests. It adds no endpoint, because the gateway
+// of every test serves this protocol.
 var Conformance = testkit.Conformance{
 	Name:    "web",
 	Talkers: map[string]testkit.Talker{"web": {Begin: talk}},

@@ -30,7 +30,7 @@ const (
 	TypePing          = "PING"
 )
 
-// commandParsers has the messages that are one command of the conversation.
+// commandParsers maps the types of messages that are one command of the conversation to their parsers.
 var commandParsers = map[string]func(m ClientMessage, replyTo any) (bridge.Command, error){
 	TypeUpdateConfig: parseUpdateConfig,
 	TypeGetContext: func(_ ClientMessage, replyTo any) (bridge.Command, error) {
@@ -53,7 +53,7 @@ func (m ClientMessage) ParseCommand(replyTo any) (bridge.Command, error) {
 	return parse(m, replyTo)
 }
 
-// parseUpdateConfig does not validate the LiveConfig.
+// parseUpdateConfig parses a change of the configuration. It does not validate the LiveConfig.
 func parseUpdateConfig(m ClientMessage, replyTo any) (bridge.Command, error) {
 	var config json.RawMessage
 	if err := m.DecodePayload(&config); err != nil {

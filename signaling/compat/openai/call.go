@@ -15,17 +15,18 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// maxDelay limits how long function results wait for the response.create that clients send after them; the model would
-	// answer results at once. It is also how long a response.create waits for the session update before it.
+	// maxDelay limits how long function results wait for the response.create that clients send after them. They wait
+	// because the model would answer results at once. It is also how long a response.create waits for the session
+	// update before it.
 	maxDelay = time.Second
 )
 
 // call is one conversation over a socket or a WebRTC peer. It implements [bridge.Caller] except for Serve.
 type call struct {
 	log         *slog.Logger
-	wake        chan struct{}      // has a token when pendingCommands is not empty
+	wake        chan struct{}      // receives a value when pendingCommands is not empty
 	delayTimer  *time.Timer        // runs while the dialogue delays commands
-	modelReady  chan struct{}      // closed when a model is listening
+	modelReady  chan struct{}      // closed when the model has begun to listen
 	callEnded   chan struct{}      // closed at the end of the conversation
 	appendAudio func([]byte) error // handles audio in events, or nil if those are not accepted
 
@@ -45,8 +46,8 @@ type engine interface {
 	Do(bridge.Command) error
 }
 
-// listener is a connection that receives the conversation's events: the one that began the conversation, or a further
-// one.
+// listener is a connection that receives the conversation's events. It may be the connection that began the
+// conversation, or a later one.
 type listener struct {
 	out interface { // sends to the client; never blocks
 		PutText(event []byte)
@@ -66,7 +67,8 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return c
 }
 
-// updateDialogue calls do with the dialogue, and sends the resulting messages. from is the connection that caused them, or nil.
+// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. from is the connection that caused the
+// change, or nil.
 func (c *call) updateDialogue(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +150,7 @@ func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-c
 	}
 }
 
-// setEngine sets the engine that executes commands; nil ends that.
+// setEngine sets the engine that executes commands. With nil, commands are not executed any more.
 func (c *call) setEngine(s engine) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
@@ -264,8 +266,8 @@ func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.BackpressureOutput]. It is true only if all connections are full: the voice does not wait for
-// a single slow one, which is lost if its queue grows too long.
+// Full implements [media.BackpressureOutput]. It is true only if all connections are full. The voice does not wait for
+// a single slow connection, which is closed if its queue grows too long.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +284,7 @@ func (c *call) WriteFrame(f media.Frame) error {
 }
 
 // endCall reports the reason for the end to all connections, if it is an error. own is the connection that began the
-// call; it is informed even if it is not a listener yet.
+// call, which gets the reason even if it is not a listener yet.
 func (c *call) endCall(own *listener, err error) {
 	c.updateDialogue(nil, func(d *dialogue) {
 		if !slices.Contains(c.listeners, own) {

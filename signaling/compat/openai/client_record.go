@@ -19,7 +19,7 @@ type clientRecord struct {
 
 	session   session
 	items     []*item // in order
-	itemBytes int     // of text in items, counted when each was added
+	itemBytes int     // bytes of text in items, counted when each item was added
 	out       []message
 }
 
@@ -69,7 +69,7 @@ func (r *clientRecord) emitError(event string, err error) {
 // addItem inserts an item at index at, and reports it; len(items) appends it.
 func (r *clientRecord) addItem(i *item, at int) {
 	r.items = slices.Insert(r.items, at, i)
-	i.countedBytes, _ = i.textAndPictureSize() // an answer has no text yet; it grows by one turn of the model
+	i.countedBytes, _ = i.textAndPictureSize() // a spoken answer has no text yet: it gets at most one turn later, which is not counted
 	r.itemBytes += i.countedBytes
 	for len(r.items) > maxItems || r.itemBytes > maxRecordBytes && len(r.items) > 1 {
 		r.removeItem(0)
@@ -115,7 +115,7 @@ func (r *clientRecord) lastItemID() *string {
 	return nil
 }
 
-// clientEvent is an event of a client. Fields that only one type of event has stay raw.
+// clientEvent is an event of a client. Fields that occur in only one type of event are not parsed yet.
 type clientEvent struct {
 	Type     string          `json:"type"`
 	EventID  string          `json:"event_id"`

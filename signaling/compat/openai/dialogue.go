@@ -25,7 +25,7 @@ type dialogue struct {
 	config          json.RawMessage                                             // the session's configuration, as the engine has it
 	pendingUpdates  int                                                         // session updates that the engine has not confirmed
 	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first
-	delayedCommands []bridge.Command                                            // wait until the engine has confirmed all updates; or nil
+	delayedCommands []bridge.Command                                            // sent when the engine has confirmed all updates; or nil
 	modelListening  bool                                                        // the model is listening
 	turnModeActive  bool                                                        // the model takes turns in the session's mode
 
@@ -36,11 +36,11 @@ type dialogue struct {
 	toolLosses []bridge.ToolLoss // not yet reported to the client
 }
 
-// sessionUpdate accompanies a session update to the engine and back.
+// sessionUpdate is the data of a session update that is sent to the engine as ReplyTo, and comes back with its answer.
 type sessionUpdate struct {
 	event    string         // id of the client's event
 	previous session        // to restore on a rejection
-	next     *sessionUpdate // the update after it, which includes it; nil for the newest
+	next     *sessionUpdate // the next update, which includes this one; nil for the newest
 }
 
 func newDialogue(model string, isCall bool, newID func(string) string) *dialogue {
@@ -114,7 +114,7 @@ func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command)
 // ensureResponse begins a response for output that the model starts itself, if no response is in progress.
 func (d *dialogue) ensureResponse() {
 	if !d.answer.isInProgress() {
-		d.userSpeech.stopSpeech(d.userSpeech.received) // the model has detected the end of speech before our VAD
+		d.userSpeech.stopSpeech(d.userSpeech.received) // the model has detected the end of speech before the gateway has
 		d.answer.startResponse(nil, nil)
 	}
 	d.userSpeech.markAnswered()
@@ -142,8 +142,8 @@ func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onSpeech follows the engine's speech detection in the mode modelDetectsTurns. In the other modes it does nothing: the
-// event echoes marks of speech ([bridge.Activity]) that we have sent.
+// onSpeech follows the engine's speech detection in the mode modelDetectsTurns. In the other modes it does nothing,
+// because the event only echoes marks of speech ([bridge.Activity]) that the dialogue has sent.
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turnMode() != modelDetectsTurns {
 		return nil
@@ -179,7 +179,7 @@ func (d *dialogue) ignoreOverlappingSpeech() {
 // releaseDelayedCommands returns the commands that were delayed by session updates, once the engine has confirmed all.
 func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	if d.pendingUpdates == 0 {
-		if !d.turnModeActive { // speech until then does not wait for an answer
+		if !d.turnModeActive { // speech before the new mode is active does not wait for an answer
 			d.userSpeech.speechStart = d.userSpeech.received
 		}
 		d.turnModeActive = true
@@ -273,7 +273,7 @@ func (d *dialogue) handleClientEvent(e clientEvent) ([]bridge.Command, error) {
 			break
 		}
 		if !d.answer.isInProgress() {
-			return []bridge.Command{bridge.Interrupt{}}, nil // discard the rest of the voice after its response
+			return []bridge.Command{bridge.Interrupt{}}, nil // discard the rest of the voice, whose response has ended
 		}
 		return d.cancelResponse(e)
 	}
@@ -470,8 +470,8 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 		)
 	}
 	commands := d.startResponse(asked.Instructions, asked.Metadata, asked.OutputModalities)
-	// What a client requests after a session update is delayed until the engine has confirmed the update. Results of
-	// functions are not delayed: a new connection would wait for them.
+	// Commands that a client requests after a session update are delayed until the engine has confirmed the update.
+	// Results of functions are not delayed, because the update may need a new connection, which waits for them.
 	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {
 		d.delayedCommands, commands = commands, nil
 	}
@@ -524,8 +524,8 @@ func sendsToolResults(commands []bridge.Command) bool {
 	return ok
 }
 
-// hasDelayedCommands reports whether commands wait that must be sent at the latest after maxDelay; takeDelayedCommands
-// returns them.
+// hasDelayedCommands reports whether there are delayed commands, which must be sent after maxDelay at the latest;
+// takeDelayedCommands returns them.
 func (d *dialogue) hasDelayedCommands() bool { return len(d.pendingResults)+len(d.delayedCommands) > 0 }
 
 func (d *dialogue) takeDelayedCommands() []bridge.Command {
@@ -592,7 +592,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 		d.answer.resetStage(stageInterrupting)
 	case bridge.UpdateConfig: // an event reports the outcome
 	case bridge.PrefillTurns:
-		// A model that accepts no history continues without it: an error would end some clients.
+		// If the model does not accept history, the conversation continues without it: some clients would end at an
+		// error.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {
 			d.userSpeech.activityOpen = false

@@ -25,7 +25,7 @@ type apiError struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
 	Param   string `json:"param,omitempty"`
-	EventID string `json:"event_id,omitempty"` // of the client's event that it answers
+	EventID string `json:"event_id,omitempty"` // ID of the client's event that caused the error
 }
 
 func (e *apiError) Error() string { return e.Message }
@@ -58,7 +58,7 @@ func wrongType(err error, path string) error {
 func clip(text string) string     { return tools.Truncate(text, 60) }
 func clipLong(text string) string { return tools.Truncate(text, 300) }
 
-// inSession removes the prefixes that the engine's errors put before the fields of a config.
+// inSession is a replacer that removes the prefixes that the engine's errors put before the fields of a config.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
 // clientError returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
@@ -132,7 +132,7 @@ var statuses = map[string]int{
 // writeError answers a request with an error.
 func writeError(w http.ResponseWriter, err error) {
 	e := clientError(err)
-	if e == nil { // the conversation ended before it was set up
+	if e == nil { // the conversation has ended without an error before it was set up
 		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusBadRequest)

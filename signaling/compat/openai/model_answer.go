@@ -60,7 +60,7 @@ func (a *modelAnswer) isText() bool {
 	return a.session.isText() || a.isInProgress() && a.response.modalities[0] == modalityText
 }
 
-// resetStage changes the stage to stageIdle if it is s.
+// resetStage changes the stage from s to stageIdle; another stage stays.
 func (a *modelAnswer) resetStage(s answerStage) {
 	if a.stage == s {
 		a.stage = stageIdle
@@ -76,7 +76,8 @@ func (a *modelAnswer) prepareNext() {
 	}
 }
 
-// checkWanted reports whether output of an answer is for the client. If not, it returns commands for the engine.
+// checkWanted reports whether the client gets the output of the answer, because it was not cancelled. If not, it
+// returns commands for the engine.
 func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:
@@ -204,7 +205,7 @@ func (a *modelAnswer) onTurnComplete(turn int) {
 	case a.stage == stageSpeaking:
 		a.endResponse(statusCompleted, nil)
 	case !a.isInProgress():
-	case a.hasOpenCall: // the turn with the call; usually the model's reaction to the result follows
+	case a.hasOpenCall: // the turn with the call has ended; usually the model's reaction to the result follows
 		a.stage = stageOptional
 	case turn > a.turn: // the turn had no output
 		a.endResponse(statusCompleted, nil)
@@ -223,7 +224,7 @@ func (a *modelAnswer) onInterrupted(b bridge.Interrupted) {
 		a.reportVoiceEnd("cleared")
 		defer a.reportHeardPart(b)
 	}
-	if a.stage != stageSpeaking { // the client has ended it
+	if a.stage != stageSpeaking { // the client has already ended the response
 		return
 	}
 	switch b.By {

@@ -147,8 +147,8 @@ func (d *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.S
 	return open, d.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies the session of the client's secret, and then asked,
-// the session in the HTTP request. asked may be nil.
+// buildRequest returns the request for a conversation. It applies the session of the client's secret, and then the
+// session in the HTTP request (asked), which may be nil.
 func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
@@ -230,7 +230,7 @@ func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return offerError(err)
 	}
-	if !offer.SendsAudio() && !offer.ReceivesAudio() { // either is enough: text uses the data channel
+	if !offer.SendsAudio() && !offer.ReceivesAudio() { // one direction is enough: text uses the data channel
 		return newError("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
 	filter, err := readFilter(r)
@@ -275,7 +275,7 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	if err != nil {
 		return "", nil, bodyError(err)
 	}
-	for range 16 { // the two may be anywhere among other parts
+	for range 16 { // the parts sdp and session may be anywhere among other parts
 		part, err := form.NextPart()
 		if err == io.EOF {
 			break
@@ -316,8 +316,8 @@ func bodyError(err error) error {
 	return newError("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
-// handleCallAction handles an action on a call. Only hangup is supported: the others are for telephone calls, which use other
-// protocols.
+// handleCallAction handles an action on a call. Only hangup is supported. The other actions are for telephone calls, which use other
+// protocols of the gateway.
 func (d *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if d.proxyToOwner(w, r, id) {

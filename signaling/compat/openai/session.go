@@ -19,7 +19,7 @@ const (
 	// minSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
 	// unchanged; with Gemini it interrupts people when they take a breath.
 	minSilence = 300
-	// maxUncommitted limits the audio that waits for a commit; the oldest is dropped.
+	// maxUncommitted limits the audio that waits for a commit; beyond it the oldest audio is dropped.
 	maxUncommitted = 10 * time.Minute
 )
 
@@ -125,7 +125,7 @@ func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	if name := cmp.Or(kind.Type, d.Type, serverVAD); name != d.Type {
 		*d = newDetection(name)
 	}
-	type plain turnDetection // without this method
+	type plain turnDetection // the same without this method, which would call itself
 	return json.Unmarshal(raw, (*plain)(d))
 }
 
@@ -213,7 +213,7 @@ func (s *session) withChange(raw json.RawMessage) (session, error) {
 		return next, newError("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
 	}
 	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
-	if string(fields["instructions"]) == "null" { // not a string, and would change nothing
+	if string(fields["instructions"]) == "null" { // null is not a string, and JSON decoding would ignore it
 		next.Instructions = ""
 	}
 	if err := next.validateSession(); err != nil {
@@ -317,7 +317,7 @@ type tool struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *tool) UnmarshalJSON(raw []byte) error {
-	type plain tool // without this method
+	type plain tool // the same without this method, which would call itself
 	next := plain{raw: bytes.Clone(raw)}
 	err := json.Unmarshal(raw, &next)
 	*t = tool(next)
@@ -346,7 +346,7 @@ func (s *session) turnMode() turnMode {
 	return modelDetectsTurns
 }
 
-// silenceMS and padding return the durations of the turn detection, in milliseconds.
+// silenceMS and paddingMS return the durations of the turn detection, in milliseconds.
 func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
 		return map[string]int{"low": 1200, "high": 400}[d.Eagerness] + map[bool]int{true: 700}[d.Eagerness != "low" && d.Eagerness != "high"]
@@ -445,8 +445,8 @@ func (s *session) realtimeInput() object {
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
 	// Google's prefixPaddingMs is the duration of speech that starts a turn. Only where the gateway detects speech does
-	// it mean the same as prefix_padding_ms: how much earlier audio belongs to the speech. In push to talk it covers
-	// all audio that waits for a commit.
+	// it mean the same as prefix_padding_ms: how much earlier audio belongs to the speech. In push to talk it must
+	// cover all audio that waits for a commit.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()
@@ -472,7 +472,8 @@ func (s *session) realtimeInput() object {
 	return input
 }
 
-// functionDeclarations returns the declarations in OpenAI's sense: the model waits for the results.
+// functionDeclarations returns the declarations of the session's functions. As at OpenAI, the model waits for the
+// results.
 func (s *session) functionDeclarations() (list []object) {
 	if string(s.ToolChoice) == `"none"` {
 		return nil

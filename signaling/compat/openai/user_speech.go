@@ -107,7 +107,7 @@ func (e *userSpeech) markAnswered() {
 
 // addTranscript reports a transcript of the person's speech: the next piece, or the whole.
 func (e *userSpeech) addTranscript(text string, whole bool) {
-	if e.lastItem == nil || e.itemID != "" || e.lastItem.Content[0].Transcript != nil { // its item does not exist yet
+	if e.lastItem == nil || e.itemID != "" || e.lastItem.Content[0].Transcript != nil { // the item of this transcript does not exist yet
 		if !whole {
 			e.earlyTranscript += text
 			return

@@ -14,7 +14,7 @@ import (
 )
 
 // filteredEvents are the events that a page receives with Azure's ?webrtcfilter=on, which hides the session's
-// instructions from it. Its backend receives all events over a WebSocket with the call's id.
+// instructions from it. The page's backend receives all events over a WebSocket with the call's id.
 var filteredEvents = map[string]bool{
 	"input_audio_buffer.speech_started":                     true,
 	"input_audio_buffer.speech_stopped":                     true,

@@ -22,9 +22,9 @@ import (
 const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// reconnectTimeout is the time after which a conversation without messages of its client ends; the client pings every
-	// second. It also limits the wait for a new peer after the loss of the last one. The client then tries three times,
-	// first after 5 s, and then every 2 s (SmallWebRTCTransport).
+	// reconnectTimeout is the time after which a conversation without messages of its client ends; the client pings
+	// every second. It also limits how long a call without a peer waits for a new one. The client then tries three
+	// times, first after 5 s, and then every 2 s (SmallWebRTCTransport).
 	reconnectTimeout = 20 * time.Second
 )
 
@@ -107,7 +107,7 @@ func (c *call) handleRequests(ctx context.Context) error {
 				return nil
 			}
 		case err := <-c.channel.Failures():
-			if errors.Is(err, signaling.ErrSlow) { // other errors mean that the peer is lost, too
+			if errors.Is(err, signaling.ErrSlow) { // any other error means that the peer is lost, which is reported elsewhere
 				return err
 			}
 		case <-ctx.Done():
@@ -154,7 +154,7 @@ func (c *call) addCandidates(candidates []candidate) error {
 	return nil
 }
 
-// sendEvents calls do, which queues messages for the client, and sends them.
+// sendEvents runs a function that queues messages for the client, and sends them.
 func (c *call) sendEvents(do func(w *eventWriter)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ type message struct {
 // handleMessage handles a message from the data channel.
 func (c *call) handleMessage(raw []byte) {
 	c.lastMessage.Store(time.Now().UnixNano())
-	if strings.HasPrefix(string(raw), "ping") { // it keeps the connection alive
+	if strings.HasPrefix(string(raw), "ping") { // a ping only keeps the connection alive
 		return
 	}
 	var m message
@@ -225,7 +225,7 @@ func (c *call) handleTrackStatus(m message) {
 // handleRTVIMessage handles an RTVI message.
 func (c *call) handleRTVIMessage(m message) error {
 	var d struct {
-		Content any // for send-text, a string
+		Content any // a string in send-text
 		Role    string
 		Options struct {
 			RunImmediately *bool `json:"run_immediately"`
@@ -272,7 +272,7 @@ func (c *call) handleRTVIMessage(m message) error {
 		return err
 	case "client-message":
 		return c.handleClientRequest(m.ID, d.T, d.D)
-	case "ui-snapshot": // the page is not watched
+	case "ui-snapshot": // the gateway does not use the content of the page
 		return nil
 	}
 	return badMessage("Messages of the type %q are not served.", phone.ClipField(m.Type))

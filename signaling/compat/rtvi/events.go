@@ -25,12 +25,12 @@ type eventWriter struct {
 	modelReady, clientReady bool
 	queue                   [][]byte
 
-	answering, speaking    bool              // an answer is in progress; its voice is played
+	answering, speaking    bool              // answering: an answer is in progress; speaking: its voice is being played
 	segment                int               // number of the newest segment of the answer's text
 	partialSentence        string            // text of an answer that was played and is not a whole sentence yet
 	turn                   int               // number of the person's newest turn
 	endedTurn              int               // the newest turn of the model that has ended
-	interimText, finalText string            // the person's text in turn: interim, and final
+	interimText, finalText string            // the person's text in the newest turn: interim, and final
 	pendingCalls           map[string]string // pending calls of the client's functions, by id
 }
 
@@ -60,7 +60,7 @@ func (w *eventWriter) drainQueue() (messages [][]byte) {
 	return messages
 }
 
-// reportReady reports once that the bot is ready, when client and model are.
+// reportReady reports that the bot is ready, once both the client and the model are ready.
 func (w *eventWriter) reportReady(client, model bool) {
 	were := w.clientReady && w.modelReady
 	w.clientReady, w.modelReady = w.clientReady || client, w.modelReady || model
@@ -129,7 +129,7 @@ func (w *eventWriter) reportUserText(at time.Time, b bridge.UserText) {
 	}
 	w.interimText += b.Text
 	text := w.interimText
-	if b.Final { // the whole turn, including parts that were final before
+	if b.Final { // b.Text is the whole turn, including parts that were final before
 		text = strings.TrimPrefix(b.Text, w.finalText)
 		w.interimText, w.finalText = "", b.Text
 	}

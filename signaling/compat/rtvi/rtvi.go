@@ -108,7 +108,7 @@ type request struct {
 	ID      string          `json:"pc_id"` // ID of an existing call, or empty
 	Restart bool            `json:"restart_pc"`
 	Data    json.RawMessage `json:"request_data"`
-	Camel   json.RawMessage `json:"requestData"` // client-js' name for it
+	Camel   json.RawMessage `json:"requestData"` // client-js spells request_data this way
 
 	Candidates []candidate     `json:"candidates"`
 	Body       json.RawMessage `json:"body"` // body of a request to /start
@@ -200,7 +200,7 @@ func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	c, exists := d.calls.FindCall(body.ID)
-	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call here: nothing new begins
+	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call at this one: begin none
 		return errCallNotFound
 	}
 	var open bridge.SessionRequest

@@ -27,7 +27,7 @@ import (
 // Serve adds the endpoints for clients of OpenAI's Realtime API.
 func Serve(d *testkit.Endpoints, o *bridge.Options) { ServeAt(store.NewMemory())(d, o) }
 
-// ServeAt is Serve with client secrets in a shared store.
+// ServeAt returns an option like Serve that keeps client secrets in a shared store.
 func ServeAt(shared store.Store) testkit.Option {
 	return func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
@@ -55,7 +55,7 @@ func readRealtime(t testing.TB, raw []byte) testkit.Message {
 	return m
 }
 
-// Dial opens a WebSocket of the Realtime API, with a query or with another path.
+// Dial opens a WebSocket of the Realtime API. query is its query, or another path of the API.
 func Dial(t testing.TB, g *testkit.Gateway, query string, header http.Header) *Client {
 	t.Helper()
 	c := &Client{g: g}

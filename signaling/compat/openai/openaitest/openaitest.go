@@ -1,4 +1,5 @@
-// Package openaitest holds OpenAI's Realtime API to the rules for all protocols. It is imported by tests only.
+// Package openaitest has clients of OpenAI's Realtime API for the tests that all protocols must pass. It is imported by
+// tests only.
 package openaitest
 
 import (
@@ -19,7 +20,7 @@ const textItem = `{"type":"conversation.item.create","item":{"type":"message","r
 // ManualSession is a session whose client says itself where a question ends.
 const ManualSession = `{"type":"realtime","audio":{"input":{"turn_detection":null}}}`
 
-// Conformance holds the clients of the Realtime API.
+// Conformance holds clients of the Realtime API for the conformance tests.
 var Conformance = testkit.Conformance{
 	Name:    "openai",
 	Serve:   func(*testing.T) testkit.Option { return Serve },
@@ -73,7 +74,7 @@ func talkByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.
 	return s
 }
 
-// beginSound begins a call with a session, and the events that end a question.
+// beginSound returns a function that begins a call with this session. ends are the events that end a question.
 func beginSound(session string, ends ...string) func(*testing.T, *testkit.LockedGateway, string) testkit.SoundCall {
 	return func(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 		c := dial(t, l, token)
@@ -119,7 +120,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 func fillQueuesByWebRTC(t *testing.T, g *testkit.Gateway) (leave func()) {
 	c, p, _ := DialCall(t, g, "", FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 	c.AwaitEvent("session.created")
-	for range testkit.MoreThanAnyQueue / 4 { // 50 a second are read
+	for range testkit.MoreThanAnyQueue / 4 { // the gateway reads only 50 of these a second
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
 	}
 	c.AskText("Are you there?")
@@ -127,7 +128,7 @@ func fillQueuesByWebRTC(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return p.HangUp
 }
 
-// sendMalformed sends events in a session, which goes on.
+// sendMalformed sends malformed events in a session, which continues.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
 	c := dial(t, l, token)
 	c.AwaitEvent("session.created")
@@ -162,7 +163,7 @@ func floodChannel(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	c, p, _ := DialCall(t, g, "", FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 	c.AwaitEvent("session.created")
 	event := `{"type":"nonsense","event_id":"` + strings.Repeat("A", 60<<10) + `"}`
-	tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+	tick := time.NewTicker(time.Millisecond) // Pion's send buffer has no limit, so send slowly
 	return testkit.Flooder{
 		Send: func(int) bool { <-tick.C; c.Send(event); return true },
 		End:  func() { tick.Stop(); p.HangUp() },

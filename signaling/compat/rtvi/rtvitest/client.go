@@ -116,7 +116,7 @@ func Dial(t *testing.T, g *testkit.Gateway, token, data string) *Client {
 	return DialWith(t, g, token, data, testkit.PhoneOptions{})
 }
 
-// DialWith is Dial with other options for the peer.
+// DialWith does the same as Dial, with other options for the peer.
 func DialWith(t *testing.T, g *testkit.Gateway, token, data string, o testkit.PhoneOptions) *Client {
 	t.Helper()
 	c := newRTVI(t, o)

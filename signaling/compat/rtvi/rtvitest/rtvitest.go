@@ -1,4 +1,5 @@
-// Package rtvitest holds Pipecat's protocol to the rules for all protocols. It is imported by tests only.
+// Package rtvitest has clients of Pipecat's protocol for the tests that all protocols must pass. It is imported by
+// tests only.
 package rtvitest
 
 import (
@@ -12,7 +13,7 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// Conformance holds the clients of RTVI.
+// Conformance holds clients of RTVI for the conformance tests.
 var Conformance = testkit.Conformance{
 	Name:         "rtvi",
 	Serve:        func(*testing.T) testkit.Option { return Serve },
@@ -70,7 +71,7 @@ func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, i
 
 func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	c := Dial(t, g, "", "")
-	for range testkit.MoreThanAnyQueue / 4 { // 50 a second are read
+	for range testkit.MoreThanAnyQueue / 4 { // the gateway reads only 50 of these a second
 		c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 	}
 	c.SendText("Are you there?")
@@ -78,7 +79,8 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return c.Phone.HangUp
 }
 
-// controlCall sends candidates: the id of the call is the secret.
+// controlCall returns a function that sends candidates to a call. The id of the call is its only secret, so the token
+// does not matter.
 func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
 	c := Dial(t, l.Gateway, token, "")
 	return func(token string) bool {
@@ -88,7 +90,7 @@ func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(toke
 	}
 }
 
-// sendMalformed sends messages in a conversation, which goes on.
+// sendMalformed sends malformed messages in a conversation, which continues.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
 	c := Dial(t, l.Gateway, token, "")
 	for _, bad := range testkit.SampleMalformed(2,
@@ -114,7 +116,7 @@ func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"Tell me.","options":{"run_immediately":true}}}`,
 		`{"label":"rtvi-ai","type":"nonsense","id":"2","data":[` + testkit.RepeatJSON(10000, `[]`) + `]}`, `{`,
 	}
-	tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+	tick := time.NewTicker(time.Millisecond) // Pion's send buffer has no limit, so send slowly
 	return testkit.Flooder{
 		Send: func(n int) bool { <-tick.C; c.Send(messages[n%len(messages)]); return true },
 		End:  func() { tick.Stop(); c.Phone.HangUp() },
