@@ -51,17 +51,17 @@ type stages struct {
 // transferState is the state of transfers of a call.
 type transferState struct {
 	isTransferring atomic.Bool      // a transfer is under way
-	consultation   *consultation    // set if the call asks a colleague to take a caller; nil for a conversation
+	consultation   *consultation    // set if the call asks a colleague to take a caller; else nil
 	supervised     *call            // the call that a supervisor listens to until they take it over; else nil
 	joining        chan *call       // receives the call to the colleague, once they accept
 	partner        *call            // the call to that colleague; may be nil
-	monitored      *monitoredBridge // set if the agent keeps listening; nil if it leaves
+	monitored      *monitoredBridge // set if the agent keeps listening to the bridge; else nil
 }
 
 // monitoredBridge is a bridge of two people to which the agent listens.
 type monitoredBridge struct {
 	both   sipmedia.Mixer
-	result chan error // receives why the bridge ended; room for one
+	result chan error // receives the reason for the end of the bridge; buffers one
 }
 
 // newCall returns a call with its audio, which has no port yet.
@@ -129,7 +129,7 @@ func (t *callTable) remove(c *call) {
 	delete(t.list, c.Call)
 }
 
-// find returns the call with a signalling, or nil.
+// find returns the call whose signalling is signals, or nil.
 func (t *callTable) find(signals *ua.Call) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +164,7 @@ func (a conversationAudio) AttachOutput(out media.Output) { a.call.screen.attach
 // Pause implements [Conversation].
 func (a conversationAudio) Pause(on bool) error { return a.Do(bridge.Pause{On: on}) }
 
-// The audio of a call has the rate of the model's voice.
+// This line does not compile unless both packages give the model's voice the same rate.
 var _ = [1]int{}[bridge.VoiceRate-sipmedia.VoiceRate]
 
 // startKeypad passes pressed keys to the model until stop is called.
@@ -188,7 +188,7 @@ func (c *call) sendKeys(command bridge.Command) error {
 	return c.conversation().Do(command)
 }
 
-// attachSession stores the session of a call, and reports whether it was taken over from another call.
+// attachSession stores the session of a call. took reports whether the session was taken over from another call.
 func (c *call) attachSession(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
@@ -267,7 +267,7 @@ func (c *call) leaveMessage(s *bridge.Session) error {
 	})
 }
 
-// currentCall is the call that has the conversation. Another call may replace it.
+// currentCall holds the call that the conversation belongs to at the moment: another call may take over the conversation.
 type currentCall struct{ atomic.Pointer[call] }
 
 // conversation returns the call's session, or nil before it begins.
@@ -293,8 +293,8 @@ func (c *call) menu() *phone.Menu {
 	return &c.outbound.menu
 }
 
-// watchBridge keeps alive a call without a conversation until ctx is done. It passes pressed keys to press. It returns why the call must
-// end.
+// watchBridge keeps a call without a conversation alive until ctx is done. It passes pressed keys to press. The error is the reason for
+// which it stopped.
 func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ const (
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept notes a CANCEL from now on. It returns [ErrCancelled] if one has come already, and was responded to.
+// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has arrived already; that was responded to.
 func (c *Call) Accept() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled
@@ -28,14 +28,14 @@ func (c *Call) Accept() error {
 // IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
 func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
 
-// Ring sends the provisional response. If early media is wanted and possible, it has our session description, and hasMedia is true. It
-// blocks until a reliable response is acknowledged.
+// Ring sends the provisional response. If early is true and the INVITE has an offer, the response has our session description, and
+// hasMedia is true. If the response is a reliable one, Ring blocks until it is acknowledged.
 func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	req := c.dialog.invite
 	must := requiresOption(req, "100rel")
 	rings := c.dialog.buildResponse(req, 180, "Ringing")
 	switch offered := sessionIn(req) != nil; {
-	case !offered && must: // it would carry our offer, and its PRACK the answer
+	case !offered && must: // the response would carry our offer, and its PRACK the answer
 		return false, nil
 	case !offered || !early:
 		return false, c.sendReliable(rings, must)
@@ -75,7 +75,7 @@ func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	return err
 }
 
-// Answer answers the call, and blocks until that is acknowledged.
+// Answer answers the call, and blocks until the answer is acknowledged.
 func (c *Call) Answer() error {
 	req := c.dialog.invite
 	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
@@ -101,7 +101,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 		return nil, c.EndReason()
 	}
 	select {
-	case <-c.acked: // of an abandoned response
+	case <-c.acked: // the ACK of an abandoned response
 	default:
 	}
 	c.awaitedACK.Store(res.CSeq().SeqNo)
@@ -118,7 +118,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 		select {
 		case body := <-acked:
 			return body, nil
-		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
+		case ack := <-tx.Acks(): // some peers send the ACK with the branch of the INVITE
 			return sessionIn(ack), nil
 		case <-c.ending: // a BYE may overtake the ACK
 			return nil, c.EndReason()

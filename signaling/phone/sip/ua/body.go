@@ -50,8 +50,8 @@ func (p *bodyPart) isSession() bool {
 	return name == "" || name == "session" || name == "render"
 }
 
-// findBody returns the part of a message that has one of these types, or nil. A body without a type counts as the first of them. refused is
-// set if the message requires a part whose type or encoding is not supported.
+// findBody returns the part of a message that has one of these types, or nil. A body without a Content-Type counts as the first of the
+// types. refused is set if the message requires a part whose type or encoding is not supported.
 func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -81,7 +81,7 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal
 	return found, nil
 }
 
-// searchParts finds a part of one of the types inside a part. missing is true if a required part is not understood.
+// searchParts searches a part, and the parts nested in it, for one of the types. missing is true if a required part is not understood.
 func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found *bodyPart, missing bool) {
 	if *partsLeft--; *partsLeft < 0 {
 		return nil, false

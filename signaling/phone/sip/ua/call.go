@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// Media negotiates the media of a call. Its errors are sentences for the peer's operator.
+// Media negotiates the media of a call. Its error texts are sent to the peer, for its operator to read.
 type Media interface {
 	// ApplyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
 	ApplyOffer(sdp []byte) error
@@ -32,7 +32,7 @@ type Call struct {
 	Log *slog.Logger
 	// Media must be set before the call is answered or dialled.
 	Media Media
-	// OnDigit receives the digit of an INFO request, by the type and text of its body. It returns false if that cannot be read.
+	// OnDigit receives the digit of an INFO request, by the type and text of its body. It returns false if the body is malformed.
 	OnDigit func(kind, body string) bool
 
 	core   *core
@@ -48,21 +48,21 @@ type Call struct {
 	earlySDP  earlyAnswers  // early answers to our INVITE; used only by the goroutine that dials
 	lookupErr error         // error of looking up the trunk's servers, if none was found
 	answer    *sip.Response // the answer to our INVITE
-	changing  chan struct{} // a lock: holds one value while the agreement is being negotiated, as from the first INVITE to its answer
+	changing  chan struct{} // a lock: full while the agreement is being negotiated, for example from the first INVITE to its answer
 
 	mu          sync.Mutex
 	reason      error // why the call ended
 	timer       sessionTimer
 	reliable    reliable
 	referStatus chan int // receives the final status of a REFER; nil without one
-	reserved    *string  // the caller that the call counts for against the limits; nil if it does not count
+	reserved    *string  // the caller whose limit the call counts against; nil if the call counts against no limit
 }
 
 // stages are the steps of a call. Each channel is closed once, when the call reaches that step.
 type stages struct {
 	answerAcked chan struct{} // the response to the INVITE was acknowledged
 	ending      chan struct{} // the call has a reason to end
-	released    chan struct{} // nothing of the call is left
+	released    chan struct{} // all resources of the call are released
 }
 
 // liveness is the state of a call's session timer.
@@ -82,7 +82,8 @@ type reliable struct {
 // maxForks bounds the phones of a forked call that send early answers.
 const maxForks = 16
 
-// earlyAnswers holds the session descriptions of provisional responses, by the tag of their sender: a call may be forked.
+// earlyAnswers holds the session descriptions of provisional responses, by the tag of their sender: if a proxy has forked the call to
+// several phones, each may send one.
 type earlyAnswers map[string][]byte
 
 func (e *earlyAnswers) addAnswer(res *sip.Response) {
@@ -124,8 +125,8 @@ func (c *Call) Offer() []byte { return sessionIn(c.dialog.invite) }
 // MediaAddr returns our address for the media of the call.
 func (c *Call) MediaAddr() netip.Addr { return c.core.local.address(c.dialog.peerAddr()) }
 
-// Reserve counts the call against the limits of its trunk, and of a caller unless that is "". It returns the name of the limit that refuses
-// the call, such as "calls of the trunk", or "".
+// Reserve counts the call against the limits of its trunk and, unless caller is "", against those of the caller. It returns the name of the
+// limit that refuses the call, such as "calls of the trunk", or "".
 func (c *Call) Reserve(caller string) (rule string) {
 	if rule = c.core.gate.countCall(c.trunk, caller); rule == "" {
 		c.reserved = &caller
@@ -144,10 +145,10 @@ func (c *Call) release() {
 // Ending is closed when the call has a reason to end.
 func (c *Call) Ending() <-chan struct{} { return c.ending }
 
-// Released is closed when nothing of the call is left.
+// Released is closed when all resources of the call are released.
 func (c *Call) Released() <-chan struct{} { return c.released }
 
-// End ends the call. The first reason counts.
+// End ends the call. If it is called again, the first reason stays.
 func (c *Call) End(reason error) {
 	if c.setReason(reason) {
 		close(c.ending)
@@ -185,8 +186,8 @@ func (c *Call) Context(parent context.Context) (ctx context.Context, cancel cont
 	return ctx, cancel
 }
 
-// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns why the call ended: the first reason, or
-// err.
+// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason for which the call has ended
+// already, if any, else err.
 func (c *Call) HangUp(err error, header func(reason error) string) error {
 	c.refreshing.Wait()
 	why := c.EndReason()

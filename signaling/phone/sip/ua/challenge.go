@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// maxChallenges bounds the challenges to one request: of two proxies and the system behind them, and stale nonces.
+	// maxChallenges bounds the challenges to one request. Two proxies and the system behind them may each send one, and again when a nonce is
+	// stale.
 	maxChallenges = 6
 	// maxStale bounds how often a realm may report that its nonce was stale.
 	maxStale = 3
@@ -80,8 +81,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn returns the supported challenges of a response, one per realm: the first, which is the preferred one by RFC 8760. One header
-// may hold several challenges.
+// challengesIn returns the supported challenges of a response. Of several for one realm it returns the first, which the sender prefers (RFC
+// 8760). One header may hold several challenges.
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},
@@ -115,7 +116,7 @@ func splitChallenges(text string) (list []string) {
 	return list
 }
 
-// parseChallenge parses a digest challenge. It returns nil for another scheme, or if the challenge is not supported.
+// parseChallenge parses a digest challenge. It returns nil for other schemes, and for digest challenges that are not supported.
 func parseChallenge(text string) *challenge {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	if !strings.EqualFold(scheme, "Digest") {
@@ -158,7 +159,8 @@ func parseChallenge(text string) *challenge {
 	return c
 }
 
-// plainAlgorithm returns the algorithm in upper case without "-sess", and whether it had that. An empty algorithm means MD5.
+// plainAlgorithm returns the algorithm in upper case without "-sess". session reports whether it had that suffix. An empty algorithm means
+// MD5.
 func (c *challenge) plainAlgorithm() (name string, session bool) {
 	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
 }

@@ -29,7 +29,7 @@ type Listen struct {
 	ClientCA  string `json:"clientCA"` // file of an authority for client certificates; if empty, peers need none
 }
 
-// Trunk is a SIP trunk or phone system, as far as signalling is concerned: where calls come from, and where they are sent.
+// Trunk configures the signalling with a SIP trunk or phone system: which calls are accepted from it, and how it is called.
 type Trunk struct {
 	Name           string    `json:"name"`
 	From           []string  `json:"from"`     // addresses and networks; if empty, any, and a password is required
@@ -146,7 +146,8 @@ func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// isAsserting reports whether the trunk's caller identity is trusted. A phone that needs a password could assert any identity.
+// isAsserting reports whether the caller identity that the trunk asserts is trusted. It is not if a password is required: such trunks
+// serve phones, which could assert any identity.
 func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
 // localURI returns our own URI.
@@ -173,8 +174,8 @@ func (t *Trunk) NumberOf(target string) (string, error) {
 // algorithms lists the digest algorithms of our challenges, strongest first.
 var algorithms = []string{"SHA-256", "MD5"}
 
-// algorithms returns the digest algorithms that the trunk's phones are offered. Some know only MD5, and give up if SHA-256 is offered too
-// (libre 1.0).
+// algorithms returns the digest algorithms that the trunk's phones are offered. The operator can restrict them, because some phones know
+// only MD5, and give up if SHA-256 is offered too (libre 1.0).
 func (t *Trunk) algorithms() []string {
 	if t.Digest != "" {
 		return []string{t.Digest}

@@ -23,8 +23,8 @@ type DialOptions struct {
 	OnRinging func()
 }
 
-// Dial sends the INVITE, with credentials if challenged, and waits until the call is answered. Otherwise it returns why not: for example a
-// [RefusedError].
+// Dial sends the INVITE, with credentials if challenged, and blocks until the call is answered. If the call fails, it returns the error,
+// for example a [RefusedError].
 func (c *Call) Dial(o DialOptions) (err error) {
 	if c.lookupErr != nil {
 		return fmt.Errorf("%w: %w", errUnknown, c.lookupErr)
@@ -36,10 +36,10 @@ func (c *Call) Dial(o DialOptions) (err error) {
 // Acknowledge acknowledges the answer to the INVITE.
 func (c *Call) Acknowledge() error { return c.dialog.sendAck(c.answer.CSeq().SeqNo) }
 
-// ApplyAnswer applies what the answer to the INVITE says about media and the session timer.
+// ApplyAnswer applies the media and the session timer in the answer to the INVITE.
 func (c *Call) ApplyAnswer() error {
 	answer := sessionIn(c.answer)
-	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
+	if answer == nil { // the description was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.earlySDP.answerFor(c.answer)
 	}
 	if err := c.Media.ApplyAnswer(answer); err != nil {
@@ -52,7 +52,8 @@ func (c *Call) ApplyAnswer() error {
 	return nil
 }
 
-// sendInvites sends the INVITE, again if challenged, redirected or to another server, and waits for its final response.
+// sendInvites sends the INVITE and waits for its final response. It sends the INVITE again after a challenge or a redirection, and to the
+// next server if one does not answer.
 func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
@@ -100,8 +101,8 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	}
 }
 
-// followRedirect makes the dialog follow a 3xx by the same trunk, if the new number is allowed. It uses the number of the best Contact (RFC
-// 3261, section 8.1.3.4) or, for 305, the Contact as proxy for the same number.
+// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The new number is that of the
+// best Contact (RFC 3261, section 8.1.3.4). For 305, the number stays, and the Contact becomes the proxy.
 func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false
@@ -109,7 +110,7 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	for _, contact := range contactsIn(res) {
 		if res.StatusCode == 305 {
 			servers, err := c.core.resolveServers(ctx, contact.Address, c.dialog.transport)
-			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another server's
+			if err != nil || c.dialog.transport == "TLS" { // the new server's certificate would not be valid for the trunk's name
 				continue
 			}
 			c.Log.Info("call redirected", "proxy", phone.ClipField(hostPort(contact.Address)))
@@ -131,8 +132,8 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// serverTimeout bounds the silence of a server, after which the next one of its name is tried. By then an INVITE is sent four times, at 0,
-// 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+// serverTimeout is the time without a response after which the next server of the same name is tried. By then an INVITE is sent four times,
+// at 0, 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
@@ -164,9 +165,10 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 			serverTimer, hasResponse = nil, true
 			switch {
 			case res.IsSuccess():
-				// Before the transaction ends: otherwise an immediate repetition would be taken for the answer of another phone.
+				// This must happen before the transaction ends. Otherwise an answer that is repeated at once would be taken for the answer of another
+				// phone.
 				c.dialog.handleAnswer(res)
-				if ctxDone == nil { // it was answered while we gave up
+				if ctxDone == nil { // the call was answered while we gave it up
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)
 					c.dialog.sendBye("")
 					return nil, ErrCancelled

@@ -29,15 +29,15 @@ type dialog struct {
 	localTag    string
 	invite      *sip.Request     // the INVITE that created it; nil if we sent it
 	servers     []netip.AddrPort // candidates for requests until it is answered, current one first; if empty, the target
-	login       *Outbound        // credentials for challenges; may be nil
+	login       *Outbound        // credentials to answer challenges with; may be nil
 
 	proof []sip.Header // digest headers of our answered INVITE, repeated in its ACK (RFC 3261, section 13.2.2.4)
 	log   *slog.Logger // may be nil
 
 	mu             sync.Mutex
-	useSource      bool           // our requests do not reach their destination, and are sent to source
+	useSource      bool           // requests are sent to source, because they do not reach their destination
 	source         string         // source of the peer's newest request: "192.0.2.1:5060"
-	owners         []netip.Addr   // addresses of the INVITE, of its answer, and of requests that have authenticated
+	owners         []netip.Addr   // may send requests: sources of the INVITE, of its answer, and of requests that have authenticated
 	local          sip.FromHeader // our From in requests
 	remote         sip.ToHeader
 	remoteTag      string
@@ -138,7 +138,7 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// maxOwners bounds the addresses of one dialog: a phone that moves gets a new one each time.
+// maxOwners bounds the addresses of one dialog. A phone that changes its network during a call adds one each time.
 const maxOwners = 16
 
 // addOwner adds an address to the owners of a dialog: it may send further requests, and its challenges are answered.
@@ -165,7 +165,8 @@ func (d *dialog) followSource(req *sip.Request) {
 
 // isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the dialog are checked.
 // NOTIFYs may be reordered, since sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the
-// progress of a REFER. A proxy that checks by OPTIONS whether the call is alive has its own CSeq.
+// progress of a REFER. OPTIONS are not checked either, because a proxy that uses them to see whether the call is alive counts its own
+// CSeq.
 func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
@@ -288,9 +289,9 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host address cannot be reached from here, judged by the source of the peer's requests. That is so for a
-// private or carrier-NAT address while the source is public, for a loopback or link-local address while the source is not one, and for
-// 0.0.0.0 and names in .invalid.
+// behindNAT reports whether a host address cannot be reached from here, judged by the source of the peer's requests. That holds for a
+// private or carrier-NAT address if the source is public, and for a loopback or link-local address if the source is neither. It also holds
+// for 0.0.0.0 and for names in .invalid.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
@@ -385,9 +386,9 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.useSource = true
 }
 
-// isFromPeer reports whether a response comes from an address that the peer was authenticated by, or that answered our call. A Contact may
-// direct a request elsewhere, and a stranger there could guess the password from our digest answer. A registrar, which sends no requests,
-// is at the configured address.
+// isFromPeer reports whether a response comes from an address that is known to be the peer's. Other challenges are not answered: a Contact
+// may direct our request to a stranger, who could guess the password from our digest answer. A registrar sends no requests, so only its
+// configured address is known.
 func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -449,14 +450,15 @@ func (d *dialog) sendAck(sequence uint32) error {
 	return err
 }
 
-// inviteProof returns the digest headers of our answered INVITE.
+// inviteProof returns the digest headers of our answered INVITE, which its ACK must repeat.
 func (d *dialog) inviteProof() []sip.Header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.proof
 }
 
-// ackAgain acknowledges a repeated response, since our first ACK was lost. It also sends the ACK to the source of the response.
+// ackAgain acknowledges a repeated response: the peer repeats it because our first ACK was lost. The ACK is also sent to the source of the
+// response.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()

@@ -39,7 +39,7 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 	case !f.core.gate.passwords && !f.core.gate.elsewhere:
 		f.core.refusals.record("packet dropped", ruleStranger, from.String())
 		return nil, nil
-	case p.Transport != "UDP": // the library forgets an address with its connection
+	case p.Transport != "UDP": // sipgo forgets the address when its connection ends
 		return data, nil
 	case f.isAllowedPacket(from, p.LocalAddr, data):
 		return data, nil
@@ -47,7 +47,8 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 	return nil, nil
 }
 
-// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
+// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. The check is needed because sipgo compares only the
+// branch.
 func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	req, ok := m.(*sip.Request)
@@ -58,10 +59,9 @@ func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	return f.calls.hasForeignInvite(req)
 }
 
-// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an
-// existing call or registration, or authenticate. A call without credentials is challenged here and not by sipgo, which
-// stores each address that it reads from for as long as it runs. RFC 3261, section 8.2.7, describes such a stateless
-// server.
+// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
+// registration, or authenticate. A call without credentials is challenged by this function, and its packet is not passed on: sipgo would
+// remember the address for as long as it runs. RFC 3261, section 8.2.7, describes such a stateless server.
 func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
@@ -105,12 +105,12 @@ func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
 	return registers || f.calls.find(tag) != nil
 }
 
-// maxReplyRatio bounds the length of a response to a stranger, relative to the request: with a spoofed source, its victim would get the
-// response.
+// maxReplyRatio bounds the length of a response to a stranger, as a multiple of the request's length. An attacker may spoof the source
+// address, and then its victim receives the response.
 const maxReplyRatio = 3
 
-// writeShortResponse sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is
-// shortened to one algorithm.
+// writeShortResponse sends a response to a stranger by the socket of the request. A long challenge is shortened to one algorithm, and a
+// response beyond [maxReplyRatio] is not sent.
 func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {

@@ -26,7 +26,7 @@ const (
 	realm = "voxgate"
 	// nonceLifetime bounds the time in which a nonce may be answered. Each nonce is accepted once.
 	nonceLifetime = 30 * time.Second
-	// provenAddressLifetime is the minimum time that an authenticated address stays known after its last packet.
+	// provenAddressLifetime is the time, at least, for which an authenticated address stays known after its last packet.
 	provenAddressLifetime = 10 * time.Minute
 	// earlyCancelWindow bounds how much later than its CANCEL an INVITE may arrive: packets can be reordered.
 	earlyCancelWindow = 4 * time.Second
@@ -37,8 +37,8 @@ const (
 type gate struct {
 	trunks    []*trunkState
 	maxCalls  int
-	passwords bool // a trunk accepts calls from any address, with a password
-	elsewhere bool // a trunk's responses may come from an address outside its list
+	passwords bool // at least one trunk accepts calls from any address, with a password
+	elsewhere bool // at least one trunk makes outgoing calls, so responses may come from an address outside its list
 	now       func() time.Time
 	secret    []byte // key of the nonces' MAC
 	guesses   *access.FailedAttempts
@@ -79,7 +79,7 @@ func (g *gate) findTrunk(name string) *trunkState {
 	return g.trunks[i]
 }
 
-// isKnown reports whether packets of an address are read: it belongs to a trunk, or has authenticated recently.
+// isKnown reports whether packets of an address are read without a check, because it belongs to a trunk or has authenticated recently.
 func (g *gate) isKnown(from netip.AddrPort) bool {
 	if g.isTrunkAddress(from.Addr()) {
 		return true
@@ -90,8 +90,8 @@ func (g *gate) isKnown(from netip.AddrPort) bool {
 	return ok
 }
 
-// authenticatePacket checks the first packet of an unknown address against the given trunks. An address that authenticates is known from
-// then on.
+// authenticatePacket checks the first packet of an unknown address against the given trunks. An address that authenticates is known (see
+// isKnown) from then on.
 func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
@@ -102,7 +102,7 @@ func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks 
 	return r
 }
 
-// isTrunkAddress reports whether an address belongs to a trunk. Other addresses are answered only if they know a password.
+// isTrunkAddress reports whether an address belongs to a trunk. Other addresses must authenticate with a password.
 func (g *gate) isTrunkAddress(from netip.Addr) bool {
 	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.hasAddress(from) })
 }
@@ -133,8 +133,8 @@ type ruling struct {
 	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that are used in several places. The first three are not real refusals: a phone that gets a challenge answers it, at first with
-// the nonce of its last call.
+// The rules that are used in several places. The first three are not real refusals, because the request is challenged and the phone sends
+// it again. At first a phone often uses the nonce of its last call.
 const (
 	rulePassword = "no password yet"
 	ruleAnswered = "an answer that was given before"
@@ -183,7 +183,7 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 		if challengeAlgorithms == nil {
 			challengeAlgorithms = t.algorithms()
 		}
-		if !fresh { // answers to other challenges are ignored, so guessing with them is useless
+		if !fresh { // answers to challenges that are not ours are ignored, so they do not help to guess the password
 			continue
 		}
 		if g.guesses.IsBlocked(g.now(), from) {
@@ -229,8 +229,8 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 }
 
 // sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6), so that a captured answer cannot be
-// used to call another number. It compares the number, in any spelling, and the host. The host may also be that of To: a proxy may have put
-// our address in its place.
+// used to call another number. It compares the number, in any spelling, and the host. The host may also be that of To, because a proxy may
+// have put our address in its place in the Request-URI.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
@@ -254,8 +254,8 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce makes a nonce for one address: the time, random bytes, and a MAC of both and the address. So a stranger that requests thousands
-// of nonces uses no memory, and cannot invalidate those of others.
+// newNonce makes a nonce for one address: the time, random bytes, and a MAC of both and the address. Nothing is stored, so a stranger that
+// requests thousands of nonces uses no memory, and cannot invalidate those of others.
 func (g *gate) newNonce(from netip.Addr) string {
 	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	data = append(data, rand.Text()[:8]...)
@@ -314,7 +314,7 @@ func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip
 	return nil
 }
 
-// countCall counts a call of a trunk's caller, or returns the name of the limit that refuses it.
+// countCall counts a call against the limits of its trunk and its caller, or returns the name of the limit that refuses it.
 func (g *gate) countCall(t *trunkState, caller string) (rule string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -124,7 +124,7 @@ func tagOf(res *sip.Response) string {
 	return res.To().Params.GetOr("tag", "")
 }
 
-// maxRetryAfter caps the wait that another side demands.
+// maxRetryAfter caps the wait that the other side asks for in Retry-After.
 const maxRetryAfter = time.Hour
 
 // retryAfter parses Retry-After, such as "120;duration=3600 (in a meeting)". It returns 0 if the header is missing.
@@ -138,7 +138,8 @@ func retryAfter(res *sip.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
-// reasonIn returns a reason with the text of a message's Reason header added: the cause from the phone network (RFC 3326).
+// reasonIn appends the text of a message's Reason header (RFC 3326) to a reason. The header names the cause that the phone network
+// reports.
 func reasonIn(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
@@ -190,8 +191,8 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
-// inviteKey identifies an INVITE by the fields that its CANCEL repeats (RFC 3261, section 9.1), and by the source address of both. So an
-// attacker that knows a Call-ID cannot end the call.
+// inviteKey returns a key that is the same for an INVITE and its CANCEL. It is made of the fields that the CANCEL repeats (RFC 3261,
+// section 9.1) and of the source address, so that an attacker that knows a Call-ID cannot end the call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,

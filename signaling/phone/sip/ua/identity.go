@@ -78,8 +78,8 @@ func (a address) verstat() string {
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
-// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems, Remote-Party-ID. Of
-// several, the first with a phone number counts, since others may be names.
+// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems, Remote-Party-ID. If
+// there are several, the first with a phone number is used, since others may be names.
 func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
@@ -143,7 +143,8 @@ func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Par
 	return p
 }
 
-// tellingHeaders are the headers with the origin of a call that are kept in addition to X- headers: RFC 5806, 7044, 7433 and 3261.
+// tellingHeaders are the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). The agent gets them in addition to
+// the X- headers.
 var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 var uriInBrackets = regexp.MustCompile(`(?i)<(sips?|tel):([^@>]*)(@[^>]*)?>`)
@@ -161,8 +162,8 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered calls one of our contacts, and gives the number elsewhere: in
-// P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+// calledNumber returns the called number. A trunk where we are registered calls our Contact, so the Request-URI lacks the number. It is
+// then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	number := numberIn(req.Recipient)
 	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// lookupInterval limits the caching of our name's addresses, since a dynamic address may change.
+	// lookupInterval is the time for which the addresses of our host name are cached. It is short, because a dynamic address
+	// may change.
 	lookupInterval = time.Minute
 	// lookupTimeout bounds a look-up, since a call is waiting for it.
 	lookupTimeout = 2 * time.Second
@@ -29,7 +30,8 @@ type localAddr struct {
 	lookedUpAt time.Time
 }
 
-// newLocalAddr resolves an external name. It fails if that is not possible: with a wrong address there would be no audio.
+// newLocalAddr returns our address, and resolves it if it is a host name. It fails if the name cannot be resolved,
+// because calls would have no audio without the right address.
 func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
 	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error

@@ -16,7 +16,7 @@ const (
 	nameLife = time.Minute
 )
 
-// nameCache caches the addresses of hosts in route sets. They are resolved in the background, because packets must not wait.
+// nameCache caches the addresses of hosts in route sets. The hosts are resolved in the background, because packets must not wait.
 type nameCache struct {
 	resolver *net.Resolver
 	running  sync.WaitGroup
@@ -31,7 +31,8 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts is known to have the given address. Unknown names are resolved for the next packet.
+// hasAddress reports whether one of the hosts is known to have the given address. Names that are not in the cache are resolved in
+// the background, in time for the next packet.
 func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
 		if slices.Contains(n.addressesOf(host), from) {

@@ -11,8 +11,9 @@ import (
 )
 
 // mayCome reports whether a request within a dialog may come from an address. The Call-ID and the tags prove nothing, since anyone who has
-// seen a packet knows them. Accepted are the addresses of the INVITE and of its answer, those that have authenticated since, those of the
-// trunk, and the hosts of the route set, or without one the Contact's. names are the host names that must be resolved to decide.
+// seen a packet knows them. It accepts the addresses of the INVITE and of its answer, those that have authenticated since, and those of
+// the trunk. It also accepts the hosts of the route set or, if there is none, the host of the Contact. names are the host names that must
+// be resolved to decide.
 func (c *Call) mayCome(from netip.Addr, transport string) (ok bool, names []string) {
 	d := c.dialog
 	d.mu.Lock()
@@ -52,7 +53,7 @@ func (c *Call) mayCome(from netip.Addr, transport string) (ok bool, names []stri
 }
 
 // checkOwner reports whether a request within a call comes from its other side. If not, the sender may authenticate with the trunk's
-// password. res is the challenge or refusal to send, or nil for no response.
+// password. res is the challenge or refusal to send; if it is nil, the request gets no response.
 func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	if !known {

@@ -18,14 +18,14 @@ import (
 const ReferTimeout = 45 * time.Second
 
 var (
-	// ErrNoRefer is the error of a REFER that the other side refuses, but a call to the target may succeed.
+	// ErrNoRefer is the error if the other side refuses a REFER. We may still be able to call the target ourselves.
 	ErrNoRefer = errors.New("the other side refuses")
 	// ErrNotReached is the error of a REFER that was accepted, but whose target did not answer.
 	ErrNotReached = errors.New("nobody was reached")
 )
 
-// TransferURI returns the URI of a target. A number gets the domain of the other side's From. If an anonymous caller's From has none, it
-// gets that of the trunk's server, the Contact or the source address of requests.
+// TransferURI returns the URI of a target. A number gets the domain of the other side's From. If that has no domain because the caller
+// is anonymous, the number gets that of the trunk's server, the Contact or the source address of requests.
 func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if uri, err := ParseURI(target); err == nil {
 		return uri, nil
@@ -94,7 +94,7 @@ func (c *Call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 			case status >= 200:
 				return nil
 			}
-		case <-c.ending: // a side that hangs up at once has completed the transfer
+		case <-c.ending: // the other side hangs up at once when it has completed the transfer
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("%w in time", ErrNotReached)

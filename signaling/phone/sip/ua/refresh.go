@@ -12,11 +12,12 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// refreshPause is the time between two attempts to refresh the session timer. The shortest timer leaves room for two.
+// refreshPause is the time between two attempts to refresh the session timer. Even with the shortest timer, there is time for two
+// attempts.
 const refreshPause = 10 * time.Second
 
 // KeepAlive refreshes the session timer in the background if that is due. It returns an error if the call was not refreshed in
-// time. It is called once a second, by one goroutine at a time.
+// time. Call it once a second, from one goroutine at a time.
 func (c *Call) KeepAlive(now time.Time) error {
 	c.mu.Lock()
 	if c.refreshed.IsZero() { // the timer starts now
@@ -145,14 +146,14 @@ func (c *Call) withTimer(res *sip.Response) *sip.Response {
 	return res
 }
 
-// noteRefresh notes that the peer is still there.
+// noteRefresh records that the session was refreshed now.
 func (c *Call) noteRefresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refreshed = time.Now()
 }
 
-// RefreshNow refreshes the session timer at once, as if it were due. done is closed when that is over.
+// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended.
 func (c *Call) RefreshNow() (done <-chan struct{}) {
 	over := make(chan struct{})
 	c.refreshing.Go(func() {

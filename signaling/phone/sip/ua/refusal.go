@@ -50,12 +50,13 @@ func (r *Refusal) WithWarning(text string) *Refusal {
 	return r.WithHeader("Warning", fmt.Sprintf("399 voxgate %q", text))
 }
 
-// NotAcceptable refuses a session description. why is a sentence for the peer's operator.
+// NotAcceptable returns the refusal of a session description. The text of why is sent to the peer, for its operator to
+// read.
 func NotAcceptable(why error) *Refusal {
 	return (&Refusal{Code: 488, Reason: "Not Acceptable Here", Rule: "SDP: " + why.Error()}).WithWarning(why.Error())
 }
 
-// RedirectTo refers a caller to another SIP URI.
+// RedirectTo returns the response that redirects a caller to another SIP URI.
 func RedirectTo(uri, rule string) (*Refusal, error) {
 	to, err := ParseURI(uri)
 	if err != nil {

@@ -41,8 +41,8 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is the maximum interval between requests to a registrar, to keep NAT bindings open (RFC 5626, section 4.4, has 24 to 29 s for
-// UDP). If a trunk grants less than 250 s, the interval is a tenth of that.
+// keepAlive is the maximum interval between requests to a registrar. They keep NAT bindings open (RFC 5626, section 4.4, has 24 to 29 s for
+// UDP). If a trunk grants a registration of less than 250 s, the interval is a tenth of its length.
 const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
@@ -130,8 +130,8 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for a number of seconds; 0 removes the registration. It obeys one correction of the registrar: a longer interval (RFC
-// 3261, section 10.2.8), or another server (section 8.1.3.4).
+// send registers for a number of seconds; 0 removes the registration. It sends the request once more if the registrar demands a longer
+// interval (RFC 3261, section 10.2.8), or another server (section 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
@@ -192,8 +192,8 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time that was granted to our Contact; a registrar may list those of other phones, too. It returns the time that
-// we asked for if the response has none, or less than 10 s.
+// grantedExpiry returns the time that was granted to our Contact; a registrar may list the Contacts of other phones, too. It returns the
+// requested time if the response has none for us, or one below 10 s.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")

@@ -2,7 +2,8 @@ package ua
 
 import "strings"
 
-// replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The tags are named from our side.
+// replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The local tag is ours, the remote
+// tag the peer's.
 type replaces struct {
 	callID, local, remote string
 	earlyOnly             bool // only if not answered yet

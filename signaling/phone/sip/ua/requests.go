@@ -47,14 +47,14 @@ func (u *UserAgent) setHandlers() {
 	u.server.OnNoRoute(u.guardHandler(u.onUnsupported))
 }
 
-// guardHandler keeps malformed requests from f, and recovers from its panics.
+// guardHandler returns a handler that calls f for well-formed requests only, and recovers from panics of f.
 func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		defer crash.Recover(u.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
 			if c := u.calls.findDialog(req); c != nil {
 				c.End(err)
 			}
-			if req.Method != sip.ACK { // fails if a response was sent already
+			if req.Method != sip.ACK { // sends nothing if a response was sent already
 				u.respond(req, tx, 500, "Server Internal Error")
 			}
 		})
@@ -98,7 +98,7 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 		switch {
 		case refusal != nil:
 			_ = tx.Respond(refusal)
-		case !owned: // pretend to others that the call does not exist
+		case !owned: // anyone else gets the response for a call that does not exist
 			u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.isNextRequest(req):
 			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
@@ -203,7 +203,7 @@ func (u *UserAgent) onAck(req *sip.Request, _ sip.ServerTransaction) {
 
 func (u *UserAgent) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
-		// Later requests find no call, and the call ends behind the response.
+		// The reason is set first, so that later requests find no call. The call itself ends after the response.
 		if c.setReason(hungUp{reasonIn(ErrHungUp.Error(), req)}) {
 			defer close(c.ending)
 		}

@@ -38,7 +38,7 @@ func (r sessionTimer) header(request bool) sip.Header {
 	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
 }
 
-// readRefresh reads the session timer that a request asks for. ok is false if its interval is too short.
+// readRefresh reads the session timer that a request of the peer asks for. ok is false if its interval is too short.
 func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
 	able := supportsOption(req, "timer")
 	every, by, found := sessionExpires(req)

@@ -80,7 +80,7 @@ func (t *callTable) begin() bool {
 	return true
 }
 
-// close closes closing, so that no new call may begin, and returns the calls that have.
+// close closes the channel closing, so that no new call may begin. It returns the calls that have begun.
 func (t *callTable) close(closing chan struct{}) []*Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,7 +21,7 @@ func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls.ca: %w", err)
 		}
-		// The standard check is replaced, because it would keep using the authorities that were loaded at the start.
+		// VerifyConnection below replaces the standard check, which would keep using the authorities that were loaded at the start.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
 			return verifyServer(s, authorities.Current(), serverAddresses(trunks))
@@ -92,7 +92,7 @@ func (l *Listen) Config(log *slog.Logger) (*tls.Config, error) {
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.ClientCAs = authorities.Current()
-	config.SessionTicketsDisabled = true // else a ticket would readmit a peer of a removed authority
+	config.SessionTicketsDisabled = true // a ticket would readmit a peer whose authority was removed
 	var mu sync.Mutex
 	now := config // with the newest authorities
 	outer := config.Clone()

@@ -26,12 +26,12 @@ type listener struct {
 // maxMessage bounds a message, in bytes: sipgo's limit (sip.ParseMaxMessageLength).
 const maxMessage = 64<<10 - 1
 
-// quiet discards sipgo's log: input of strangers does not belong in ours. Some of it goes to a process-wide logger.
+// quiet discards what sipgo logs, because strangers could fill our log with their input. It also replaces sipgo's process-wide logger.
 var quiet = slog.New(slog.DiscardHandler)
 
 func init() {
 	sip.SetDefaultLogger(quiet)
-	sip.TransportBufferReadSize = maxMessage // longer messages would be cut
+	sip.TransportBufferReadSize = maxMessage // sipgo would truncate longer messages
 	// sipgo sends no longer message by UDP. RFC 3261, section 18.1.1, demands TCP for requests of more than 1,300 bytes if the peer
 	// supports it, which is up to the operator. Responses use the transport of the request, whatever their length.
 	sip.UDPMTUSize = maxMessage
@@ -109,7 +109,7 @@ func (t *transport) openListener(l Listen, g *gate, r *refusals) error {
 	return nil
 }
 
-// awaitSocket waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
+// awaitSocket waits until sipgo has registered a UDP socket. If we sent a request earlier, sipgo would open the socket a second time.
 func (t *transport) awaitSocket(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := t.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
@@ -121,11 +121,11 @@ func (t *transport) awaitSocket(l listener) {
 }
 
 // closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
-// request in a goroutine of unknown end, and opens a new socket if the request's is closed.
+// request in a goroutine that cannot be waited for, and opens a new socket if the request's is closed.
 func (t *transport) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
-		quiet = 5 // rounds without a new socket; a request takes microseconds
+		quiet = 5 // rounds without a new socket after which all requests are done; each takes microseconds
 		most  = 200
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {
@@ -189,7 +189,8 @@ func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// localUDPAddr returns our socket for UDP requests: a firewall that admits our port may block others.
+// localUDPAddr returns the address of our listening socket, from which UDP requests are sent: a firewall that admits this port may block
+// others.
 func (t *transport) localUDPAddr(transport string) sip.Addr {
 	for _, l := range t.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -204,7 +205,7 @@ const maxServers = 8
 
 // resolveServers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section
 // 4.2), if it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are
-// not used either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
+// not used either: sipgo would compare the certificate with the name in the record, instead of the trunk's name (RFC 5922).
 func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {

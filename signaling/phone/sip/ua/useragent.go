@@ -1,6 +1,6 @@
 // Package ua is a SIP user agent (RFC 3261) for calls from and to configured trunks. It admits requests, registers at trunks, and signals
-// calls: dialogs, session timers, reliable responses, transfers. sipgo implements transports and transactions. The media of a call are
-// negotiated by a [Media], and what is said in it is up to the package that answers or dials.
+// calls: dialogs, session timers, reliable responses, transfers. sipgo implements transports and transactions. A [Media] negotiates the
+// media of a call. The package that answers or dials a call decides what is said in it.
 package ua
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// UserAgent is our side of all signalling. [New] makes it.
+// UserAgent is our endpoint for the signalling of all calls and registrations. [New] makes it.
 type UserAgent struct {
 	*core
 	calls     *callTable
@@ -86,13 +86,13 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// Connections returns the number of addresses for which sipgo keeps a connection of a transport, such as "udp".
+// Connections returns the number of peer addresses for which sipgo keeps a connection of a transport, such as "udp".
 func (u *UserAgent) Connections(transport string) int {
 	return u.agent.TransportLayer().Pool(transport).Size()
 }
 
-// NewCall returns an outgoing call by a trunk, from a number or, if that is empty, from the trunk's. It is not dialled yet. NewCall blocks
-// while the trunk's server is looked up; if that fails, so does [Call.Dial].
+// NewCall returns an outgoing call by a trunk, which is not dialled yet. If from is empty, the caller ID is the trunk's own number.
+// NewCall blocks while the trunk's server is looked up. If the look-up fails, [Call.Dial] returns its error.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
@@ -113,7 +113,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the call that c is to replace, or nil. It must be of the same trunk. If earlyOnly is true, it must not be answered.
+// FindReplaced returns the call that c is to replace, or nil. Both calls must be of the same trunk. If earlyOnly is true, old may be
+// replaced only while it is not answered.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
@@ -130,7 +131,8 @@ func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *R
 	return old, r.earlyOnly, nil
 }
 
-// Begin adds a call, so that its requests are served. It returns [ErrClosed] if no new call may begin. The call must be released anyway.
+// Begin adds a call, so that its requests are served. It returns [ErrClosed] if no new call may begin. Even then the call must be
+// released.
 func (u *UserAgent) Begin(c *Call) error {
 	if !u.calls.add(c) {
 		return ErrClosed
@@ -156,7 +158,7 @@ func (u *UserAgent) Close(reason error) {
 		<-c.released
 	}
 	u.registrar.unregisterAll()
-	u.calls.stop() // because sipgo opens another socket to respond by a closed one
+	u.calls.stop() // because sipgo opens another socket to respond to a request whose socket is closed
 	_ = u.agent.Close()
 	for _, l := range u.listens {
 		_ = l.close()
