@@ -36,7 +36,7 @@ type call struct {
 	session        atomic.Pointer[bridge.Session]       // nil before Serve
 	resumedSetup   atomic.Pointer[bridge.SetupComplete] // of a resumed conversation; nil for a new one
 	minGeneration  atomic.Uint32                        // first generation whose voice may still be sent
-	pendingChanges atomic.Int32                         // number of client configuration changes without a result
+	pendingChanges atomic.Int32                         // number of configuration changes by the client that have no result yet
 
 	wantsIndex    bool         // the client wants lastConsumedClientMessageIndex; set before Serve
 	consumedCount atomic.Int64 // number of messages consumed after the setup
@@ -149,7 +149,8 @@ func (c *call) run(ctx context.Context, token string) error {
 	return err
 }
 
-// awaitSetup waits for the first message. Its size limit is lower: it has no images, and the client is not authenticated yet.
+// awaitSetup waits for the first message. The size limit of this message is lower, because it has no images and the client is not
+// authenticated yet.
 func (c *call) awaitSetup(ctx context.Context) (*setupOptions, error) {
 	m, err := c.ReadFirst(ctx, protocol.MaxControl)
 	switch {
@@ -248,7 +249,7 @@ func (c *call) handleMessage(s *bridge.Session, m signaling.Message) error {
 	}
 	for _, a := range q.answers {
 		err := s.Do(a)
-		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // the call may have ended, as at Google
+		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // a call that has ended is ignored, as at Google
 			return err
 		}
 	}
@@ -312,7 +313,7 @@ func (c *call) Notify(e bridge.Event) {
 		}
 		select {
 		case c.failed <- b.Err:
-		default: // one error is enough
+		default: // an earlier error is pending, and one is enough
 		}
 	case bridge.Interrupted:
 		if b.By != bridge.ByConnectionLoss {
@@ -336,7 +337,8 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// consumeClientChange reports whether a configuration result belongs to a change by the client, and not to one by the operator's backend.
+// consumeClientChange reports whether the result of a configuration change belongs to a change by the client, not by the operator's
+// backend. If so, it counts this change as finished.
 func (c *call) consumeClientChange() bool {
 	isClientChange := c.pendingChanges.Load() > 0
 	if isClientChange {
@@ -349,7 +351,7 @@ func (c *call) consumeClientChange() bool {
 // (livekit-plugins-google 1.8.9, realtime_api.py), so no voice may follow it.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
-var _ media.BackpressureOutput = (*call)(nil) // implemented by the socket
+var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {

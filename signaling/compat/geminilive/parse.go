@@ -18,8 +18,8 @@ import (
 	"voxgate/tools"
 )
 
-// messageReader parses the messages of one client, in order, independent of socket and conversation. Errors are a [bridge.Error] that names
-// the field. The zero value is ready for a new client.
+// messageReader parses the messages of one client, in order. It does not depend on the socket or the conversation. Errors are a
+// [bridge.Error] that names the field. The zero value is ready for a new client.
 type messageReader struct {
 	config         object       // as requested by the client; nil before the setup
 	constraints    *constraints // fields that the token locks; nil if none
@@ -103,8 +103,8 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.ClipText(names[0])))
 }
 
-// realtimeInput and functionResponses are messages in Google's format. They accept more than package protocol does, and are encoded again
-// for it.
+// realtimeInput and functionResponses are messages in Google's format. They accept more forms than package protocol does, and are encoded
+// again for that package.
 type realtimeInput struct {
 	Text           *string         `json:"text,omitempty"`
 	Audio          *blob           `json:"audio,omitempty"`
@@ -215,7 +215,7 @@ func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 		}
 		r.expectsHistory = history.InitialHistoryInClientContent && opening.handle == ""
 	}
-	delete(config, "sessionResumption") // this endpoint handles both itself
+	delete(config, "sessionResumption") // this endpoint handles sessionResumption and historyConfig itself
 	delete(config, "historyConfig")
 	r.config = config
 	return clientRequest{setup: &opening}, nil
@@ -264,8 +264,8 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// parseTurns parses turns. If an answer is requested and the last turn is the user's, that is the new message. The earlier turns become
-// history if one of them is the model's, or if the setup announced history; otherwise they are messages that need no answer.
+// parseTurns parses turns. If an answer is requested and the last turn is the user's, that turn is the new message. The earlier turns
+// become history if one of them is the model's, or if the setup announced history; otherwise they are messages that need no answer.
 func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	var p struct {
 		Turns []struct {
@@ -352,7 +352,7 @@ func isEmptyObject(raw json.RawMessage) bool {
 	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
-// isEmptyList reports whether an object has only one field, with this name, and that is an empty list.
+// isEmptyList reports whether an object has a single field, which has this name and is an empty list.
 func isEmptyList(raw json.RawMessage, name string) bool {
 	fields, err := readObject(raw, name)
 	var list []json.RawMessage

@@ -2,10 +2,9 @@
 // them. It implements the API's WebSocket, with a token of the gateway in place of Google's key. docs/clients.md
 // describes which line of a client changes, and what is not supported.
 //
-// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a
-// client's messages to commands; both are independent of the socket. The end of a connection to Google is never visible
-// to a client: it gets resumption handles of the gateway, with which it continues its conversation after the loss of its
-// socket.
+// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a client's messages
+// to commands; both are independent of the socket. A client never notices the end of a connection to Google. It gets resumption handles
+// of the gateway, with which it continues its conversation after its socket was lost.
 package geminilive
 
 import (
@@ -86,7 +85,7 @@ func closeReason(err error) (code int, reason string) {
 	}
 	reason = setupFieldNames.Replace(reason)
 	e := bridge.AsError(err)
-	if e.Field == agents.ErrorField { // same as for an unknown model
+	if e.Field == agents.ErrorField { // the same reason as for an unknown model
 		return signaling.ClosePolicy, reason
 	}
 	switch e.Code {

@@ -20,11 +20,12 @@ import (
 
 const (
 	// ephemeralPrefix is the prefix of all ephemeral tokens. SDKs recognize them by it, and send them in another way
-	// than API keys. In the gateway's tokens authPrefix follows it.
+	// than API keys. In the gateway's own tokens it is followed by authPrefix.
 	ephemeralPrefix = "auth_tokens/"
 	authPrefix      = "at_"
 
-	// Lifetimes of a token: https://ai.google.dev/api/live#AuthToken.
+	// Limits of the validity of a token: tokenLifetime by default, startWindow by default for beginning a conversation,
+	// and maxLifetime at most (https://ai.google.dev/api/live#AuthToken).
 	tokenLifetime, startWindow, maxLifetime = 30 * time.Minute, time.Minute, 20 * time.Hour
 
 	// maxToken limits a request for a token, in bytes. Most of it is the setup.
@@ -73,7 +74,8 @@ func (c *constraints) isLocked(field string) bool {
 		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
 }
 
-// copyField copies the field at path from one object into another, or removes it there if from lacks it.
+// copyField copies the field at path from one object into another. If the first object lacks the field, copyField
+// removes it from the other.
 func copyField(into, from object, path []string) {
 	name := path[0]
 	if len(path) == 1 {
@@ -201,8 +203,8 @@ func unauthorizedError(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// authorizeSession authorizes the client. With an ephemeral token, a new conversation consumes one use, which releaseUse returns, and every
-// conversation, also a resumed one, ends when the token expires.
+// authorizeSession authorizes the client. With an ephemeral token, a new conversation consumes one use, which releaseUse gives back.
+// Every conversation, also a resumed one, ends when the token expires.
 func (d *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {

@@ -21,7 +21,7 @@ const (
 	imageTokens, mediaBytesPerToken = 1120, 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxCandidates limits the answers (candidates) of a request that the reservation counts (https://ai.google.dev/api/generate-content).
+	// maxCandidates limits how many answers (candidates) of a request the reservation counts (https://ai.google.dev/api/generate-content).
 	maxCandidates = 8
 )
 
@@ -60,7 +60,7 @@ func reserveCallCost(
 	return b.reserveBudget(account, request, isGenerateMethod(method), q.candidateCount(), q.maxOutputTokens())
 }
 
-// maxCost returns the maximum cost of the request with output tokens of answer.
+// maxCost returns the maximum cost of the request with an answer of so many tokens (output).
 func (b *bill) maxCost(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
 }
@@ -87,7 +87,7 @@ func (b *bill) reserveBudget(account bridge.Account, request []byte, generates b
 	if got == most {
 		return b, request, nil
 	}
-	remaining := got.Tokens - b.requestTokens // lowered below if the dollars cover less
+	remaining := got.Tokens - b.requestTokens // lowered further down if the dollars cover less
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		remaining = min(remaining, int((float64(got.Micros)-b.price.MaxCost(b.requestTokens, 0))/one))
 	}
@@ -132,9 +132,9 @@ func (b *bill) recordAnswer(answer object) {
 	}
 }
 
-// settleCost settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it
-// estimates tokens from the length of the request and of the text received until the client left or the stream broke off. ctx is that
-// of the call; answered reports a complete answer.
+// settleCost settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it estimates
+// tokens from the length of the request and of the text received until the client left or the stream broke off. ctx is the context of the
+// call; answered says that the answer is complete.
 func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reportedTokens
 	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
@@ -224,7 +224,7 @@ func (q *requestSize) estimateMedia() (bytes, tokens int) {
 	return bytes, tokens
 }
 
-// candidateCount returns the requested number of answers, and output the limit for the length of each.
+// candidateCount returns the requested number of answers, and maxOutputTokens the limit for the length of each.
 func (q *requestSize) candidateCount() int { return max(q.Config.Candidates, q.SnakeConfig.Candidates) }
 
 func (q *requestSize) maxOutputTokens() int {

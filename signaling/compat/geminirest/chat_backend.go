@@ -219,7 +219,7 @@ func (c *callIDs) matchResponse(id, name string) string {
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
-		if asks.Role == "tool" { // it does not follow its call
+		if asks.Role == "tool" { // this response does not follow its call
 			asks = chatMessage{Role: "user", Content: fmt.Sprintf("A function has answered: %v", asks.Content)}
 		}
 		list, messages = append(list, asks), messages[1:]
@@ -240,7 +240,7 @@ func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 // toChatMessages converts a turn to chat messages; each function response becomes a message of its own. at is the path of the turn
 // for errors.
 func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, err error) {
-	if t.Role == "model" { // its parts may be the chunks of a stream
+	if t.Role == "model" { // joined without spaces, because the parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}
 		if text := t.joinText(""); text != "" {
 			message.Content = text
@@ -265,7 +265,7 @@ func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, er
 			said := cmp.Or(string(f.Response), "{}")
 			if id := calls.matchResponse(f.ID, f.Name); id != "" {
 				list = append(list, chatMessage{Role: "tool", Content: said, ToolCallID: id})
-			} else { // without a call: servers reject it as a response
+			} else { // servers would reject a response without a call
 				parts = append(parts, chatPart{Type: "text", Text: fmt.Sprintf("%s has answered: %s", f.Name, said)})
 			}
 		case p.FileData != nil:
@@ -312,8 +312,8 @@ func buildResponse(parts []any, finish string, usage *chatUsage, model string) o
 	return answer
 }
 
-// toFunctionCalls converts calls to Google's format. If the arguments of one are not an object, it returns no parts, and the reason
-// malformed.
+// toFunctionCalls converts calls to Google's format. If the arguments of a call are not an object, it returns no parts, and malformedCall
+// as the reason.
 func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason string) {
 	parts = []any{}
 	for _, call := range calls {
@@ -326,7 +326,8 @@ func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason strin
 	return parts, finish
 }
 
-// malformedCall is our own finish reason, which chat completions do not have.
+// malformedCall is an additional finish reason, which chat completions do not have: the arguments of a call are not an
+// object.
 const malformedCall = "malformed"
 
 // thoughtPart returns a part with a model's thoughts.
@@ -411,7 +412,7 @@ func (c *chatBackend) sendRequest(ctx context.Context, method, path string, body
 	return nil, why
 }
 
-// newBackendError converts a failure to Google's format for the client. It hides our API key.
+// newBackendError converts a failure to Google's format for the client. It hides the gateway's API key.
 func (c *chatBackend) newBackendError(status int, f chatErrorResponse, retry time.Duration) *backendError {
 	message := http.StatusText(status)
 	if f.Error != nil {

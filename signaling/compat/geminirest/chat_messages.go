@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// The parts of the chat completions API that are used here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has
-// all of it, but takes two minutes to compile.
+// These types are the parts of the chat completions API that this package uses: https://platform.openai.com/docs/api-reference/chat.
+// OpenAI's own Go module has the whole API, but takes two minutes to compile.
 
 type chatRequest struct {
 	Model          string        `json:"model"`

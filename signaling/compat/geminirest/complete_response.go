@@ -75,7 +75,7 @@ func completeContent(candidate object) {
 	parts, ok := content["parts"].([]any)
 	if !ok {
 		parts = []any{}
-		if text, flat := content["text"].(string); flat { // a common deviation of other servers
+		if text, flat := content["text"].(string); flat { // other servers often send the text without parts
 			parts = append(parts, object{"text": text})
 			delete(content, "text")
 		}

@@ -7,7 +7,8 @@ import (
 	"voxgate/tools"
 )
 
-// shutdownRetryAfter is the Retry-After of a gateway that shuts down. By then, a load balancer should use another one.
+// shutdownRetryAfter is the Retry-After of a gateway that shuts down. After that time, a load balancer should use
+// another gateway.
 const shutdownRetryAfter = 5 * time.Second
 
 const shutdownMessage = "The gateway is shutting down."

@@ -22,7 +22,7 @@ import (
 // GenerateContentResponse with all fields that REST clients expect; its finishReason is the backend's.
 //
 // It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
-// those of piece and ctx are a [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
+// those of piece and ctx are a [*bridge.Error]. The account pays for the call; if its budget is low, the answer is shortened.
 func (d *Server) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
@@ -104,7 +104,7 @@ func publicError(ctx context.Context, err error) error {
 	if r, ok := errors.AsType[*wire.HandshakeError](err); ok {
 		return refusalError(r.Status, r.Body, r.Retry)
 	}
-	if r, ok := errors.AsType[genai.APIError](err); ok { // within a stream
+	if r, ok := errors.AsType[genai.APIError](err); ok { // an error within a stream
 		return refusalError(r.Code, r.Message, 0)
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errBackendSilent) {

@@ -21,8 +21,8 @@ import (
 
 // backend is a server that runs models.
 type backend interface {
-	// startGeneration requests an answer. next returns its parts, a single one without streaming, and then io.EOF; it fails when ctx ends.
-	// Errors that the backend itself reported are a [*backendError].
+	// startGeneration requests an answer. next returns one part of the answer after the other, and then io.EOF; without streaming there is a
+	// single part. It fails when ctx ends. Errors that the backend itself reported are a [*backendError].
 	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
 	// callMethod runs any other method and returns the backend's response unchanged.
 	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
@@ -44,8 +44,8 @@ func (r *backendError) Error() string {
 	return fmt.Sprintf("refused with %d: %v", r.status, failure["message"])
 }
 
-// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK; those of clients do
-// not, because it drops fields that it does not know.
+// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK. Calls of clients do not,
+// because the SDK drops fields that it does not know.
 type google struct {
 	api    *api.Client
 	client *http.Client
@@ -63,7 +63,7 @@ func (g *google) streamContent(ctx context.Context, model string, request []byte
 			return
 		}
 		options := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false), HTTPOptions: &genai.HTTPOptions{
-			ExtrasRequestProvider: func(map[string]any) map[string]any { return body }, // parts of a model unchanged: some are signed
+			ExtrasRequestProvider: func(map[string]any) map[string]any { return body }, // unchanged, because some parts of a model are signed
 		}}
 		for answer, err := range sdk.Models.GenerateContentStream(ctx, model, nil, options) {
 			var event object
@@ -130,7 +130,7 @@ func (g *google) describeModel(ctx context.Context, model string) (about object,
 	return about, err
 }
 
-// modelLists holds the field names of the model list: of the Gemini API and of Vertex AI.
+// modelLists holds the names of the field with the list of models: in the Gemini API, and in Vertex AI.
 var modelLists = []string{"models", "publisherModels"}
 
 func (g *google) listModels(ctx context.Context, page url.Values) (models []any, next string, err error) {
@@ -170,7 +170,7 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 	defer resp.Body.Close()
 	g.api.HandleRefusal(secret, resp.StatusCode)
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	message := secret.Hide(string(text))                                                   // the backend may have echoed our key
+	message := secret.Hide(string(text))                                                   // the backend may have sent the API key back
 	message = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(message), "["), "]") // some errors come in an array
 	var body object
 	if json.Unmarshal([]byte(message), &body) != nil || body["error"] == nil {
@@ -179,7 +179,8 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 	return nil, &backendError{resp.StatusCode, body, resp.Header.Get("Retry-After")}
 }
 
-// checkModelName rejects a model for which the request, which carries our key, would reach another path than the client may use.
+// checkModelName rejects a name that would change the path of the request. The request carries the gateway's API key, and a client may
+// use only the paths of models.
 func checkModelName(model, method string) error {
 	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
 		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
@@ -188,7 +189,7 @@ func checkModelName(model, method string) error {
 	return nil
 }
 
-// plainBody returns the body of a response, or an error if it is compressed: we did not ask for that and cannot read it.
+// plainBody returns the body of a response, or an error if it is compressed, which the gateway has not asked for and cannot read.
 func plainBody(resp *http.Response) (io.ReadCloser, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()

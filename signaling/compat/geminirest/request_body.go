@@ -68,8 +68,8 @@ func (u requestBody) releaseText() {
 	}
 }
 
-// attachTo sets u as the body of a request. text is released once it has been read: Go's HTTP client would otherwise keep the body
-// until the response has ended. Before that, the client may retry the request on another connection.
+// attachTo sets u as the body of a request. text is released once it has been read, because Go's HTTP client would otherwise keep it
+// until the response has ended. Before the release, the client may retry the request on another connection.
 func (u requestBody) attachTo(r *http.Request) {
 	r.ContentLength = int64(len(u.text))
 	if len(u.text) == 0 {

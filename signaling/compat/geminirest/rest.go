@@ -31,7 +31,8 @@ const (
 	maxRequest = 20 << 20
 	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxResponse = 64 << 20
-	// maxText limits an event of an answer to the gateway itself, in bytes. Google's SDK takes time in the square of it: 40 s for 64 MB.
+	// maxText limits an event of an answer to the gateway itself, in bytes. The time that Google's SDK needs grows with the square of the
+	// size: 40 s for 64 MB.
 	maxText = 4 << 20
 	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
 	// of 3,072 numbers.
@@ -49,7 +50,7 @@ var protocolName = bridge.RegisterProtocol("rest", bridge.InGrants)
 
 // Server serves Gemini's REST API.
 type Server struct {
-	Host    *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
+	Host    *bridge.Host // counts the calls; at shutdown it accepts no new ones and waits for the others
 	Logger  *slog.Logger
 	client  http.Client
 	google  *google
@@ -57,7 +58,7 @@ type Server struct {
 	cliHint sync.Once // the hint for Gemini CLI is logged only once
 }
 
-// New returns a Server that uses Google's backend, or those of the routes.
+// New returns a Server that uses the backends of the routes, and Google's backend for all other models.
 func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Server {
 	transport := tools.NewTransport()
 	transport.DisableCompression = true // compression would delay the events of a stream
@@ -199,7 +200,7 @@ type call struct {
 
 // forwardCall forwards the call and sends the response.
 func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
-	if c.method == "" { // reading the list of models costs nothing
+	if c.method == "" { // a request for the models costs nothing
 		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.writeFailure(ctx, err)
 		}
@@ -265,7 +266,7 @@ func (c *call) writeFailure(ctx context.Context, err error) error {
 			c.w.Header().Set("Retry-After", r.retryAfter)
 		}
 		writeErrorBody(c.w, r.status, r.body)
-		return nil // the backend's own error was sent
+		return nil // the backend's own error was sent to the client
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
 		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return nil

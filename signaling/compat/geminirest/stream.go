@@ -16,8 +16,8 @@ import (
 	"voxgate/tools"
 )
 
-// streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the
-// last event has a finishReason. An event with one is held until the next event or the end of the stream.
+// streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the last
+// event has a finishReason. An event with a finishReason is held until the next event or the end of the stream.
 func (c *call) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
@@ -102,8 +102,8 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 	}
 }
 
-// readLine returns a line of at most most bytes, with its line ending. It is valid until the next call. It avoids bufio.Scanner, which
-// searches a long line again whenever more of it arrives.
+// readLine returns a line of at most most bytes, with its line ending. It is valid until the next call. It does not use bufio.Scanner,
+// which searches a long line from its start whenever more of it arrives.
 func (e *eventReader) readLine(most int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')

@@ -20,7 +20,7 @@ type call struct {
 	signaling.HTTPCall
 	server        *Server
 	log           *slog.Logger
-	agent, id     string // both are parts of its URL
+	agent, id     string // both are parts of the call's URL
 	offerText     string // the encoder's offer
 	listenLimiter *rate.Limiter
 
@@ -37,7 +37,7 @@ type connection struct {
 	*signaling.Peer
 	restartLimiter *rate.Limiter
 
-	offerText string // the offer
+	offerText string // text of the client's offer
 	ufrag     string // ICE user fragment of the client
 	tag       string // ETag of the ICE session
 }

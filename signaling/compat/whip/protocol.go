@@ -2,7 +2,7 @@ package whip
 
 import "voxgate/signaling"
 
-// Protocol declares WHIP and WHEP to the program. They are served if there are agents.
+// Protocol declares WHIP and WHEP to the program. They are served only if there are agents.
 func Protocol() signaling.Protocol {
 	return signaling.Protocol{Name: protocolName, Open: func(e *signaling.Environment) ([]signaling.Endpoint, func(), error) {
 		if e.Agents == nil {

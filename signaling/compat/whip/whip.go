@@ -104,7 +104,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case e.Field == agents.ErrorField:
 		status = e.Status
 	case e.Code == bridge.CodeBadConfig:
-		status = http.StatusInternalServerError // an error in the operator's file
+		status = http.StatusInternalServerError // the error is in the operator's file of the agent
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
@@ -260,8 +260,8 @@ func parseSessionPath(r *http.Request) (id string, listener int) {
 	return id, 0
 }
 
-// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so no
-// token is required. The token with which the encoder began may have expired.
+// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so
+// no token is required. The token with which the encoder began the session may have expired by now.
 func (d *Server) findCall(r *http.Request) (*call, error) {
 	id, _ := parseSessionPath(r)
 	c, ok := d.calls.FindCall(id)
@@ -293,7 +293,7 @@ func (d *Server) endSession(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.findCall(r)
 	switch {
 	case err != nil:
-		if !d.calls.HasEnded(id) { // pages often close the peer connection before they send this request
+		if !d.calls.HasEnded(id) { // an ended call is not an error: pages often close the peer connection before they send this request
 			return err
 		}
 	case listener > 0:

@@ -22,7 +22,7 @@ import (
 // Path is the path at which Google's SDKs expect the Live API.
 const Path = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 
-// Serve adds the endpoint for Google's own clients, with a model that follows a scenario.
+// Serve returns an option that adds the endpoint for Google's own clients, with a model that follows a scenario.
 func Serve(t testing.TB, scenario emulator.Scenario, seen *testkit.SeenByModel) testkit.Option {
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}

@@ -1,4 +1,5 @@
-// Package geminilivetest holds Google's Live API to the rules for all protocols. It is imported by tests only.
+// Package geminilivetest has clients of Google's Live API for the tests that all protocols must pass. It is imported by
+// tests only.
 package geminilivetest
 
 import (
@@ -15,7 +16,7 @@ import (
 
 const setup = `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`
 
-// Conformance holds the clients of the Live API.
+// Conformance holds clients of the Live API for the conformance tests.
 var Conformance = testkit.Conformance{
 	Name:         "live",
 	Serve:        func(t *testing.T) testkit.Option { return Serve(t, emulator.Scenario{}, nil) },
@@ -81,7 +82,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		c := Dial(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + token}})
 		c.SendFrame(websocket.TextMessage, []byte(setup))
 		c.AwaitEvent("setupComplete")
-		for _, text := range []string{bad, `{"nonsense":1}`} { // which ends what has survived, if there is anything left to write to
+		for _, text := range []string{bad, `{"nonsense":1}`} { // the second text ends a connection that has survived the first
 			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text))
 		}
 		c.CloseCode()

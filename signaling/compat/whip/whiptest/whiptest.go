@@ -1,4 +1,5 @@
-// Package whiptest holds WHIP and WHEP to the rules for all protocols. It is imported by tests only.
+// Package whiptest has clients of WHIP and WHEP for the tests that all protocols must pass. It is imported by tests
+// only.
 package whiptest
 
 import (
@@ -11,7 +12,7 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// Conformance holds the clients of WHIP.
+// Conformance holds clients of WHIP for the conformance tests.
 var Conformance = testkit.Conformance{
 	Name:        "whip",
 	Serve:       func(*testing.T) testkit.Option { return Serve },
@@ -63,7 +64,8 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	}
 }
 
-// controlCall sends a PATCH of an unknown type: the address of the call is the secret.
+// controlCall returns a function that sends a PATCH of an unknown type to a call. The URL of the call is its only
+// secret.
 func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
 	c := DialAs(t, l.Gateway, "desk", token)
 	return func(token string) bool {
