@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// leadIn is how much audio from before the first loud 20 ms belongs to a speech, because words begin softly.
+	// leadIn is the length of the audio before the first loud 20 ms that belongs to a speech, because words begin
+	// softly.
 	leadIn = 300 * time.Millisecond
 
 	// onsetTime and hangoverTime are how long voice and silence must last to begin and end a speech. The hangover is
@@ -23,8 +24,8 @@ const (
 	// beginning of a sentence of seven seconds.
 	maxReplay = 10 * time.Second
 
-	// MicPause is how long a microphone may send nothing during a speech, or while the model still needs silence to
-	// detect its end. Google asks to be notified of pauses of more than a second
+	// MicPause is the longest time that a microphone may send nothing during a speech, or while the model still needs
+	// silence to detect the end of a speech. Google asks to be notified of pauses of more than a second
 	// (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )

@@ -82,8 +82,8 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset makes the newest audio the lead-in of the speech that has just begun. left is the length of the lead-in
-// that is no longer queued, because it was sent.
+// markOnset makes the newest audio the lead-in of the speech that has just begun. left is the length of the part of the
+// lead-in that was sent already.
 func (b *replayBuffer) markOnset(speech int, left time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {

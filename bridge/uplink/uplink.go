@@ -1,5 +1,5 @@
-// Package uplink queues what goes to the model: audio, marks, typed turns, pictures and the results of tools. It
-// detects speech, keeps what the model has not answered, and sends it again after a connection was lost.
+// Package uplink queues the input of the model: audio, marks, typed turns, pictures and the results of tools. It
+// detects speech, keeps input that the model has not answered, and sends it again after a connection was lost.
 package uplink
 
 import (
@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxQueued limits the audio that waits for a connection. Ten seconds hold what a person says while the model is
-	// being dialled; then the oldest audio is dropped and counted.
+	// maxQueued limits the audio that waits for a connection. Ten seconds are enough for what a person says while the
+	// gateway connects to the model. Beyond the limit, the oldest audio is dropped and counted.
 	maxQueued = 10 * time.Second
 
-	// maxUrgent limits the messages that wait for a connection: a hundred typed turns.
+	// maxUrgent limits the messages, such as typed turns, that wait for a connection.
 	maxUrgent = 100
 
-	// maxResponses limits the queued results of tool calls. It is more than a model asks for in one message: none may
-	// be dropped.
+	// maxResponses limits the queued results of tool calls. It is more than a model asks for in one message, because no
+	// result may be dropped.
 	maxResponses = 5000
 
 	// maxMarks limits the marks queued among the audio.
@@ -31,45 +31,45 @@ const (
 	// clearSpeech is the level (-30 dBov) above which gated audio counts as speech.
 	clearSpeech = 1000
 
-	// defaultRate is the sample rate of silence before any audio has come: that of Gemini.
+	// defaultRate is the sample rate, in Hz, of silence before any audio has come. It is the rate that Gemini works with.
 	defaultRate = 16000
 
-	// ReplaySpeed is how much faster than real time a turn is replayed. It catches up but is still a stream: Gemini's
-	// clock is its input, so audio sent all at once would not be speech to it.
+	// ReplaySpeed is the speed at which a turn is replayed, as a multiple of real time. The audio catches up but is still
+	// a stream: Gemini measures time by its input, so it would not take audio sent all at once for speech.
 	ReplaySpeed = 2
 )
 
-// Uplink holds what goes to the model, and what it has not answered. The microphone and the session's loop add items;
-// the writer of the connection takes them. It outlives connections, so nothing said during a reconnect is lost. Its
-// methods are safe for concurrent use.
+// Uplink holds the queued input of the model, and the input that the model has not answered. The microphone and the
+// session's loop add items; the writer of the connection takes them. It outlives connections, so nothing said during a
+// reconnect is lost. Its methods are safe for concurrent use.
 type Uplink struct {
 	Ready         chan struct{} // has a token when Next may return something
 	SpeechChanged chan struct{} // has a token when speech may have begun or ended, or was lost
 
 	SentChunks        atomic.Uint64 // chunks sent
-	DroppedChunks     atomic.Uint64 // dropped by maxQueued
-	LostSpeechChunks  atomic.Uint64 // of those, speech
-	GatedSpeechChunks atomic.Uint64 // of the gated chunks, clear speech
-	GatedChunks       atomic.Uint64 // dropped because the model would close the session
+	DroppedChunks     atomic.Uint64 // chunks dropped because of maxQueued
+	LostSpeechChunks  atomic.Uint64 // dropped chunks that were speech
+	GatedSpeechChunks atomic.Uint64 // gated chunks that were clear speech
+	GatedChunks       atomic.Uint64 // chunks dropped because the model would close the session
 	ReplayedChunks    atomic.Uint64 // chunks sent again
-	MilliTokens       atomic.Uint64 // thousandths; upper bound of what was sent
+	MilliTokens       atomic.Uint64 // upper bound of the tokens sent, in thousandths
 
 	mu                sync.Mutex
-	urgent            []Item // goes ahead of the audio
+	urgent            []Item // items to send ahead of the audio
 	view              shownPicture
 	queue             []Item // audio, and the marks among it; next item at head
 	head              int
-	queued            time.Duration // of the audio in queue that was never sent
-	marks             int           // in queue
+	queued            time.Duration // length of the audio in queue that was never sent
+	marks             int           // number of marks in queue
 	paused            bool          // on hold: audio is dropped
-	toolResponsesHeld bool          // the results of tools wait
-	gated             bool          // audio waits if it is a replay, else it is dropped
+	toolResponsesHeld bool          // the results of tools are held back
+	gated             bool          // replayed audio waits, and other audio is dropped
 	activity          speechActivity
 	replayBuf         replayBuffer
 
 	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0 means none
 	silenceOffset time.Duration // position in the audio where that silence was last sent
-	rate          int           // of the newest audio; 0 means none received yet
+	rate          int           // sample rate of the newest audio; 0 means that none was received yet
 
 	replayCount int       // items at the head of queue that are sent again
 	paced       bool      // audio goes at ReplaySpeed until the queue is empty
@@ -94,8 +94,8 @@ func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.endSilence = endSilence
-	if u.activity.manual != manual { // marks of the other mode would close the session
-		if u.activity.endSpeech() { // during a speech: its begin is lost, so it gets no answer
+	if u.activity.manual != manual { // queued marks belong to the other mode, and would close the session
+		if u.activity.endSpeech() { // a speech is in progress: its beginning is lost, so it gets no answer
 			u.activity.isVoid = true
 			notify(u.SpeechChanged)
 		}
@@ -143,7 +143,7 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 	it.speechNumber = u.activity.currentSpeech()
 	if began {
 		left := leadIn
-		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // the lead-in belongs to the speech
+		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // mark the lead-in as part of the speech
 			if u.queue[i].speechNumber == 0 {
 				u.queue[i].speechNumber = u.activity.speeches
 			}
@@ -154,7 +154,7 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 	if began || ended {
 		notify(u.SpeechChanged)
 	}
-	if u.activity.manual && !u.activity.speaking { // audio outside of an activity is not for the model
+	if u.activity.manual && !u.activity.speaking { // audio outside of marked speech is not sent to the model
 		u.activity.keepPreSpeech(it)
 		return
 	}
@@ -166,16 +166,16 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 	notify(u.Ready)
 }
 
-// appendItem appends to the queue. Needs mu.
+// appendItem appends an item to the queue. The caller must hold mu.
 func (u *Uplink) appendItem(it Item) {
 	if u.head > 0 && len(u.queue) == cap(u.queue) {
-		u.queue = slices.Delete(u.queue, 0, u.head) // reuse the space of what was taken
+		u.queue = slices.Delete(u.queue, 0, u.head) // reuse the space of the items already taken
 		u.head = 0
 	}
 	u.queue = append(u.queue, it)
 }
 
-// dropOldest removes the oldest audio that was never sent, silence first. Marks stay. Needs mu.
+// dropOldest removes the oldest audio that was never sent, silence first. It keeps marks. The caller must hold mu.
 func (u *Uplink) dropOldest() {
 	oldest := -1
 	for i := u.head + u.replayCount; i < len(u.queue); i++ {
@@ -236,7 +236,7 @@ func (u *Uplink) QueueMark(m Mark) error {
 	} else {
 		u.appendItem(newMark(m, u.activity.speeches))
 		u.activity.endSpeech()
-		if u.activity.received != u.silenceOffset { // else the silence was sent already
+		if u.activity.received != u.silenceOffset { // otherwise the silence was sent already
 			u.appendSilence()
 		}
 	}
@@ -245,8 +245,8 @@ func (u *Uplink) QueueMark(m Mark) error {
 	return nil
 }
 
-// appendSilence queues silence, by which the model detects the end of speech. Some models ignore the message
-// activityEnd, and a microphone may stop sending. Needs mu.
+// appendSilence queues silence, from which the model detects the end of speech. That is needed because some models
+// ignore the message activityEnd, and because a microphone may stop sending. The caller must hold mu.
 func (u *Uplink) appendSilence() {
 	u.activity.isSettled, u.silenceOffset = true, u.activity.received
 	if u.endSilence > 0 {
@@ -284,8 +284,8 @@ func (u *Uplink) QueueToolResponse(r wire.FunctionResponse) bool {
 	return u.enqueueUrgent(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)
 }
 
-// NotifyFlushed returns a channel that is closed when everything now queued ahead of the audio was sent. Held tool
-// results are sent, too: the conversation ends.
+// NotifyFlushed returns a channel that is closed when everything now queued ahead of the audio was sent. It releases
+// held tool results, because it is called when the conversation ends.
 func (u *Uplink) NotifyFlushed() <-chan struct{} {
 	flushed := make(chan struct{})
 	u.mu.Lock()
@@ -303,7 +303,7 @@ func (u *Uplink) HasRoom() bool {
 	return u.hasRoom(maxUrgent)
 }
 
-// hasRoom needs mu.
+// hasRoom reports whether urgent has room for one more message under a limit. The caller must hold mu.
 func (u *Uplink) hasRoom(limit int) bool { return len(u.urgent)+u.countTypedInReplay() < limit }
 
 func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
@@ -312,7 +312,7 @@ func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
 	if !u.hasRoom(limit) {
 		return false
 	}
-	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // it must not interrupt what was said before it
+	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // must not interrupt the speech before it
 		u.queue = slices.Insert(u.queue, u.head+u.replayCount, it)
 		u.replayCount++
 	} else {
@@ -322,7 +322,7 @@ func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
 	return true
 }
 
-// countTypedInReplay returns how many typed turns are part of the replay. Needs mu.
+// countTypedInReplay returns how many typed turns are part of the replay. The caller must hold mu.
 func (u *Uplink) countTypedInReplay() int {
 	n := 0
 	for _, it := range u.queue[u.head : u.head+u.replayCount] {
@@ -360,8 +360,8 @@ func (u *Uplink) SetGate(gated bool) {
 	notify(u.Ready)
 }
 
-// SetPaused puts audio and pictures on hold, or ends the hold. What arrives on hold is silently dropped. A speech in
-// progress ends; otherwise the model would join it to the speech after the hold.
+// SetPaused puts audio and pictures on hold, or ends the hold. Audio and pictures that arrive on hold are silently
+// dropped. A speech in progress ends, because otherwise the model would join it to the speech after the hold.
 func (u *Uplink) SetPaused(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -372,14 +372,15 @@ func (u *Uplink) SetPaused(on bool) {
 	switch {
 	case on:
 		u.startHold()
-	case u.activity.manual && u.activity.speaking: // started during the hold
+	case u.activity.manual && u.activity.speaking: // the speech started during the hold
 		u.appendItem(newMark(MarkStart, u.activity.speeches))
 		u.marks++
 	}
 	notify(u.Ready)
 }
 
-// startHold drops what is queued or unanswered, and ends a speech whose begin the model has heard. Needs mu.
+// startHold drops input that is queued or unanswered, and ends a speech whose beginning the model has heard. The caller
+// must hold mu.
 func (u *Uplink) startHold() {
 	startSent := !slices.ContainsFunc(u.queue[u.head:], func(it Item) bool { return it.isMark() && it.Message.RealtimeInput.ActivityStart })
 	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.isMark() })
@@ -401,9 +402,9 @@ func (u *Uplink) startHold() {
 	}
 }
 
-// Next returns the next item to send. If ok is false, nothing may be sent; a positive wait says in what time something
-// may be. A returned item counts as sent: if its connection is lost before the answer, it is sent again. sent is the
-// index of the last message on the connection, where the setup is 0.
+// Next returns the next item to send. If ok is false, nothing may be sent now; a positive wait is the time after which
+// something may be sent. A returned item counts as sent: if its connection is lost before the answer, it is sent again.
+// sent is the index of the last message on the connection, where the setup is 0.
 func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -422,7 +423,7 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 }
 
 // nextUrgent returns the index of the next item to send ahead of the audio, or -1. A picture behind a held tool result
-// belongs to it and waits with it. Needs mu.
+// belongs to that result and waits with it. The caller must hold mu.
 func (u *Uplink) nextUrgent() int {
 	if !u.toolResponsesHeld {
 		return min(len(u.urgent), 1) - 1
@@ -434,7 +435,7 @@ func (u *Uplink) nextUrgent() int {
 	})
 }
 
-// takeNext removes and returns the next item in order. Needs mu.
+// takeNext removes and returns the next item in order. The caller must hold mu.
 func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	if i := u.nextUrgent(); i == 0 {
 		it = u.urgent[0]
@@ -461,7 +462,7 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	if u.paced && it.PCM != nil {
 		now := time.Now()
 		if u.nextAudioAt.After(now) {
-			return Item{}, u.nextAudioAt.Sub(now), false // sooner than a picture, or soon enough for it
+			return Item{}, u.nextAudioAt.Sub(now), false // a waiting picture needs no shorter wait
 		}
 		u.nextAudioAt = now.Add(it.duration() / ReplaySpeed)
 	}
@@ -490,7 +491,7 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // part of the new connection's setup
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // such items are part of the new connection's setup
 		return it.Message != nil && it.Message.ContextUpdate != nil
 	})
 	u.pruneSilence()
@@ -500,7 +501,7 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 		return 0, lost, partial
 	}
 	again = slices.Clone(again)
-	for _, it := range u.urgent { // what was typed since comes after what was said before it
+	for _, it := range u.urgent { // text typed since then comes after the speech before it
 		if it.isPrompt() || it.isHint() {
 			again = append(again, it)
 		}
@@ -509,7 +510,7 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 	for _, it := range again {
 		speech += it.duration()
 	}
-	if speech > 0 && u.endSilence > 0 && u.unfinishedSpeech() == 0 { // live audio may never follow
+	if speech > 0 && u.endSilence > 0 && u.unfinishedSpeech() == 0 { // needed because live audio may never follow
 		again = append(again, Item{Silence: u.endSilence, Rate: cmp.Or(u.rate, defaultRate)})
 	}
 	u.queue = append(again, u.queue[u.head:]...)
@@ -521,7 +522,8 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 	return speech, lost, partial
 }
 
-// pruneSilence drops queued silence except the newest lead-in: it would only delay what follows. Needs mu.
+// pruneSilence drops queued silence, which would only delay later audio. It keeps the newest lead-in. The caller must
+// hold mu.
 func (u *Uplink) pruneSilence() {
 	keptLength := time.Duration(0)
 	for i := len(u.queue) - 1; i >= u.head+u.replayCount; i-- {
@@ -534,7 +536,8 @@ func (u *Uplink) pruneSilence() {
 	}
 }
 
-// unfinishedSpeech returns the number of the first speech that has not ended or is not all sent, or 0. Needs mu.
+// unfinishedSpeech returns the number of the first speech that has not ended or was not sent to its end, or 0. The
+// caller must hold mu.
 func (u *Uplink) unfinishedSpeech() int {
 	for _, it := range u.queue[u.head:] {
 		if it.speechNumber > 0 {
@@ -547,7 +550,8 @@ func (u *Uplink) unfinishedSpeech() int {
 	return 0
 }
 
-// MarkAnswered forgets what was sent: the model has begun to answer it, or never will. An unfinished speech stays.
+// MarkAnswered forgets the input that was sent, because the model has begun to answer it, or never will. It keeps an
+// unfinished speech.
 func (u *Uplink) MarkAnswered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -568,15 +572,15 @@ func (u *Uplink) MarkActedOn() {
 	u.mu.Unlock()
 }
 
-// RecordHandle records a new handle: a session resumed with it need not receive again what the model has acted on.
-// covered is the index of the last message that the handle covers; 0 if unknown.
+// RecordHandle records a new handle. A session resumed with that handle need not receive again the input on which the
+// model has acted. covered is the index of the last message that the handle covers; 0 if unknown.
 func (u *Uplink) RecordHandle(covered int64) {
 	u.mu.Lock()
 	u.replayBuf.recordHandle(covered)
 	u.mu.Unlock()
 }
 
-// HasUnanswered reports whether something was sent that the model has not answered, or is queued.
+// HasUnanswered reports whether there is input that the model has not answered: sent or still queued.
 func (u *Uplink) HasUnanswered() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -591,8 +595,8 @@ func (u *Uplink) NeedsReplay() bool {
 	return u.replayBuf.needsReplay() || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// RestoreTurn restores what a person asked at another gateway: the model has acted on it by calling a tool, and the
-// handle covers that. Only a fresh session receives it again.
+// RestoreTurn restores a question from another gateway on which the model has acted by calling a tool, which the handle
+// covers. Only a fresh session receives the question again.
 func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Lock()
 	u.replayBuf = replayBuffer{hasUnanswered: true, items: []Item{{Turn: &turn}}, actedCount: 1, actedCovered: true}
@@ -614,7 +618,8 @@ func (u *Uplink) SpeechBounds() (start, end time.Duration) {
 	return u.activity.speechFrom, u.activity.speechTo
 }
 
-// SpeechStart returns when the last speech started: when the voice began, not when it was recognised.
+// SpeechStart returns when the last speech started. That is when the voice began, somewhat before the speech was
+// detected.
 func (u *Uplink) SpeechStart() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -624,29 +629,29 @@ func (u *Uplink) SpeechStart() time.Time {
 	return u.activity.startedAt.Add(-onsetTime)
 }
 
-// LastLoudAt returns when the last speech ended: its last loud 20 ms, or the client's mark.
+// LastLoudAt returns when the last speech ended: the time of its last loud 20 ms, or of the client's mark.
 func (u *Uplink) LastLoudAt() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.activity.lastLoudAt
 }
 
-// NeedsAudio reports whether the model cannot detect the end of speech yet: the speech goes on, or too little silence
-// follows it.
+// NeedsAudio reports whether the model needs more audio to detect the end of speech, because the speech continues or
+// too little silence has followed it.
 func (u *Uplink) NeedsAudio() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.needsAudio()
 }
 
-// needsAudio is NeedsAudio. Needs mu.
+// needsAudio implements NeedsAudio. The caller must hold mu.
 func (u *Uplink) needsAudio() bool {
 	p := &u.activity
 	return !p.manual && (p.speaking || p.speeches > 0 && !p.isSettled && !u.paused && p.received-p.speechTo+hangoverTime < u.endSilence)
 }
 
-// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. The model's
-// clock is its input: without audio it would never detect the end of the sentence.
+// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. The model
+// measures time by its input, so without audio it would never detect the end of the sentence.
 func (u *Uplink) EndStoppedSpeech() bool {
 	u.mu.Lock()
 	stopped := u.needsAudio() && time.Since(u.activity.lastAudioAt) >= MicPause
@@ -660,8 +665,8 @@ func (u *Uplink) EndStoppedSpeech() bool {
 	return stopped && u.QueueMark(MarkPause) == nil
 }
 
-// ShowPicture sets the picture that the model sees. The newest wins, and at most one a second is sent. An unchanged one
-// is sent only while the person speaks.
+// ShowPicture sets the picture that the model sees. At most one picture a second is sent, always the newest. An
+// unchanged picture is sent only while the person speaks.
 func (u *Uplink) ShowPicture(b wire.Blob, changed bool) {
 	u.mu.Lock()
 	if !u.paused {
@@ -671,15 +676,15 @@ func (u *Uplink) ShowPicture(b wire.Blob, changed bool) {
 	notify(u.Ready)
 }
 
-// ClearPicture removes the picture: the person no longer shows anything.
+// ClearPicture removes the picture, because the person no longer shows anything.
 func (u *Uplink) ClearPicture() {
 	u.mu.Lock()
 	u.view.newest, u.view.isUnsent = nil, false
 	u.mu.Unlock()
 }
 
-// PictureForTurn returns the current picture to go with a typed turn, which cannot wait for the next frame; nil if
-// there is none, or it may not go.
+// PictureForTurn returns the current picture for a typed turn, which cannot wait for the next frame. It returns nil if
+// there is no picture, or if the picture is too old or must not be sent again.
 func (u *Uplink) PictureForTurn() *wire.Blob {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -692,7 +697,8 @@ func (u *Uplink) PictureForTurn() *wire.Blob {
 	return v.newest
 }
 
-// hasPictureRoom reports whether a picture may be kept with the turns that are queued or unanswered. Needs mu.
+// hasPictureRoom reports whether one more picture may be kept with the turns that are queued or unanswered. The caller
+// must hold mu.
 func (u *Uplink) hasPictureRoom(next *wire.Blob) bool {
 	pictures := []*wire.Blob{next}
 	size := len(next.Data)

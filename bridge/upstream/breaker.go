@@ -15,10 +15,11 @@ const (
 	// restarted, though the operator may have raised the quota.
 	maxQuotaPause = 10 * time.Minute
 
-	// refusalMemory is the time within which the refusals of two callers count together.
+	// refusalMemory is the time within which the refusals of two callers add up, so that all callers are blocked.
 	refusalMemory = 5 * time.Minute
 
-	// maxRefusedCallers and maxBreakers limit what clients can make a gateway remember: they choose the names.
+	// maxRefusedCallers and maxBreakers limit the memory that clients can make a gateway use, because clients choose the
+	// names of callers and models.
 	maxRefusedCallers = 256
 	maxBreakers       = 256
 
@@ -72,21 +73,21 @@ func (b *Breakers) RefusedModels() map[string]time.Duration {
 	return list
 }
 
-// LearnRefusal applies another gateway's report that the quota of a model is exhausted for that long.
+// LearnRefusal applies another gateway's report that the quota of a model is exhausted for the time that is left.
 func (b *Breakers) LearnRefusal(model string, left time.Duration) {
 	b.ForModel(model).learnRefusal(min(left, maxQuotaPause))
 }
 
-// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations, and after the
-// pause admits one as a probe. Clients choose the model, and a model may have no quota at all: the refusal of one
-// caller blocks only that caller, until a second caller is refused as well. A refusal of the default model blocks all
-// at once. It also paces redials; see redialDelay. It is safe for concurrent use.
+// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations; after the
+// pause it admits one as a probe. The refusal of one caller blocks only that caller, until a second caller is refused
+// as well, because clients choose the model, which may have no quota at all. A refusal of the default model blocks all
+// callers at once. It also paces redials; see redialDelay. It is safe for concurrent use.
 type Breaker struct {
 	isDefault bool
 
 	mu          sync.Mutex
-	until       time.Time // zero: all are admitted
-	isRemote    bool      // reported by another gateway; Google has refused none of ours
+	until       time.Time // time until which all callers are rejected; zero means that they are admitted
+	isRemote    bool      // another gateway has reported the refusal; Google has refused no caller of this gateway
 	callers     map[string]refusal
 	redialUntil time.Time // time until which redials are reserved
 }
@@ -113,7 +114,7 @@ func (b *Breaker) learnRefusal(left time.Duration) {
 	}
 }
 
-// isIdle reports whether a new breaker would behave the same.
+// isIdle reports whether a new breaker would behave in the same way, so that this one can be removed.
 func (b *Breaker) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +122,7 @@ func (b *Breaker) isIdle() bool {
 	return b.until.IsZero() && len(b.callers) == 0 && time.Now().After(b.redialUntil)
 }
 
-// forgetOld deletes refusals that no longer count. Needs mu.
+// forgetOld deletes refusals that no longer count. The caller must hold mu.
 func (b *Breaker) forgetOld() {
 	now := time.Now()
 	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
@@ -141,7 +142,7 @@ func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	if left := time.Until(b.until); left > 0 {
 		return false, left
 	}
-	b.until = time.Now().Add(QuotaPause) // the others wait for this one
+	b.until = time.Now().Add(QuotaPause) // other callers wait for the result of this one
 	return true, 0
 }
 
@@ -156,7 +157,7 @@ func QuotaDelay(err error) time.Duration {
 }
 
 // openFor opens the breaker, because Google has refused a caller for lack of quota. For a while it rejects new
-// conversations: those of the caller, or all. isProbe reports that the caller tried on behalf of all others.
+// conversations, either those of this caller or all. isProbe reports that the caller tried on behalf of all others.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,7 +177,7 @@ func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	}
 }
 
-// closeFor ends both rejections, that of all callers and that of this caller alone: Gemini has accepted it.
+// closeFor admits all callers again, and also this one if it was blocked by itself, because Gemini has accepted it.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ type dialResult struct {
 	config       liveconfig.Config
 	handle       string
 	historyTurns int  // number of turns in the history
-	isUpdate     bool // with a new configuration
+	isUpdate     bool // the dial uses a new configuration
 	isRenewal    bool // a fresh session although there is a handle: see [Keeper.isHandleOutdated]
 	conn         Conn
 	err          error
@@ -61,15 +61,15 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume uses the same handle as this connection, because handles received on a
-// resumed connection may restore less. A handle can be used several times, and a model with Appends receives the later
-// turns as text.
+// isHandleReused reports whether the next resume uses the same handle as this connection. Some models need that,
+// because handles received on a resumed connection may restore less. A handle can be used several times, and a model
+// with Profile.Appends receives the later turns as text.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }
 
 // isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one. That is so
-// if later turns cannot be added to the resumed session, or if it loses the conversation.
+// if later turns cannot be added to the resumed session, or if a resume loses the conversation.
 func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
 	p := config.Profile
 	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
@@ -168,7 +168,7 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	}
 }
 
-// endConnection closes the connection, or cancels the dial, and reports it.
+// endConnection closes the connection, or cancels the dial, and reports the end of a connection.
 func (k *Keeper) endConnection(ctx context.Context) {
 	l := &k.current
 	was := l.conn != nil

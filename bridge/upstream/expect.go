@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// answerExpiry is the maximum wait for an answer to the person's input, over all remedies. A later answer is
-	// useless.
+	// answerExpiry is the maximum wait for an answer to the person's input, including all attempts to get one. A later
+	// answer is useless.
 	answerExpiry = 25 * time.Second
 
 	// thinkingFactor multiplies the timeouts of a model that thinks before it speaks.
@@ -58,7 +58,7 @@ func (k *Keeper) PauseTimeout() time.Duration {
 	return max(k.AnswerTimeout(), time.Duration(pauseFactor*float64(k.StallTimeout)))
 }
 
-// HasUnderstood reports whether the model is known to have understood the input that it should answer.
+// HasUnderstood reports whether a message of the model has shown that it understood the input that it should answer.
 func (k *Keeper) HasUnderstood() bool {
 	return k.stall.trigger == ForSpeech && (k.stall.isUnderstood || k.stall.understoodEarly) || k.stall.trigger == ForText ||
 		k.stall.trigger == ForTool
@@ -75,8 +75,8 @@ func (k *Keeper) ExpectReply(what Trigger) {
 	k.setStallAlarm(k.AnswerTimeout())
 }
 
-// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was such a wait. Either
-// the person only took a breath within the sentence, or has waited long enough and asks again.
+// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was such a wait. The
+// person either took a breath within the sentence, or has waited for too long and asks again.
 func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
 	if k.stall.trigger != ForSpeech {
 		k.stall.understoodEarly = false
@@ -141,14 +141,15 @@ func (k *Keeper) ReplyPending() bool {
 // DiscardReply ends the wait for an answer that has become unnecessary.
 func (k *Keeper) DiscardReply(ctx context.Context) { k.giveUpReply(ctx, AnswerAbandoned{}) }
 
-// setStallAlarm sets the deadline for the model's reaction. A text model has its own timeout.
+// setStallAlarm sets the deadline for the model's reaction. It does nothing for a text model, whose connection has its
+// own timeout.
 func (k *Keeper) setStallAlarm(d time.Duration) {
 	if k.StallTimeout > 0 && !k.config.Profile.IsTextModel && k.current.conn != nil && !k.onHold {
 		k.clock.Set(alarmStall, d)
 	}
 }
 
-// endExpecting ends the wait for an answer: the model has reacted.
+// endExpecting ends the wait for an answer because the model has reacted.
 func (k *Keeper) endExpecting(ctx context.Context) {
 	if k.stall.stage > 0 {
 		k.Logger.Info("model reacts again", "stage", k.stall.stage)
@@ -157,7 +158,7 @@ func (k *Keeper) endExpecting(ctx context.Context) {
 	k.stopExpecting(ctx)
 }
 
-// giveUpReply ends the wait for an answer that will not come.
+// giveUpReply ends the wait for an answer that will not come, and reports that.
 func (k *Keeper) giveUpReply(ctx context.Context, u AnswerAbandoned) {
 	k.stopExpecting(ctx)
 	k.Notify(ctx, u)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// firstBackoff is the longest pause before the second dial; each further one doubles it, up to lastBackoff.
+	// firstBackoff limits the pause before the second dial. Each further dial doubles that limit, up to lastBackoff.
 	firstBackoff = 250 * time.Millisecond
 	lastBackoff  = 2 * time.Second // a person is waiting
 
@@ -19,21 +19,23 @@ const (
 	// always ends right after its setup would be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxRejections limits identical setups: after so many rejections, or connections that Gemini closes within calmTime,
-	// the next setup sends less. strikeTime is the minimum time for that. Gemini rejects a handle with 1011 while it
-	// considers the last connection open, as it does for a while after a network failure.
+	// maxRejections limits how often the same setup is sent. After this many rejections, or connections that Gemini closes
+	// within calmTime, the next setup sends less. At least strikeTime must have passed since the first of them, because
+	// Gemini rejects a handle with 1011 while it considers the last connection open. It does so for a while after a network
+	// failure.
 	maxRejections = 3
 	strikeTime    = 3 * time.Second
 	silentTime    = 12 * time.Second // after a loss without a close frame: the server may not have noticed
 
-	// maxInstantCloses limits the resumes with one handle whose session ends at once; then the handle is dropped. With some
-	// handles every resume fails.
+	// maxInstantCloses limits how often the session may end right after a resume with one handle. Then the handle is
+	// dropped, because with some handles every resume fails.
 	maxInstantCloses = 2
 
-	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each attempt counts.
+	// quotaRetry is the pause before the next dial of a running conversation that lacks quota. It is long because each
+	// attempt counts against the quota.
 	quotaRetry = 5 * time.Second
 
-	// lastRetry limits the delay that an overloaded server may ask of a running conversation: one more dial is made
+	// lastRetry limits the delay that an overloaded server may ask of a running conversation, so that one more dial is made
 	// before the conversation ends.
 	lastRetry = waitEnd - 5*time.Second
 
@@ -63,12 +65,12 @@ const (
 )
 
 const (
-	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens
-	// (four bytes each), which fit into the 12,800 that compression leaves of a context (default of package
-	// liveconfig). As text they cost a quarter of as many audio tokens, which are seven minutes of audio.
+	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens (four
+	// bytes each), which fit into the 12,800 that compression leaves of a context (default of package liveconfig). As text
+	// they cost a quarter of the price of 10,000 audio tokens, which are only seven minutes of audio.
 	HistoryLimit = 40 << 10
 
-	// shortHistoryLimit applies after a server has rejected a longer setup.
+	// shortHistoryLimit, in bytes, replaces HistoryLimit after a server has rejected a longer setup.
 	shortHistoryLimit = 8 << 10
 )
 
@@ -82,11 +84,11 @@ func (s setupStep) historyLimit() int {
 
 // failures counts the failures since the last connection that lived for calmTime.
 type failures struct {
-	total            int       // all of them
+	total            int       // failures of all kinds
 	shortLived       int       // connections that ended within calmTime, for any reason
 	dials            int       // failed dials
 	rejections       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
-	firstRejectionAt time.Time // time of the first of those
+	firstRejectionAt time.Time // time of the first one counted in rejections
 	instantCloses    int       // connections that Gemini closed right after setup
 	noCloseFrame     bool      // the last connection was lost without a close frame
 	step             setupStep
@@ -125,7 +127,7 @@ func (f *failures) isExhausted() bool {
 }
 
 // backoff returns a random pause before the next dial. Its maximum grows with the failures. It is random because all
-// conversations lose their connections at once.
+// conversations may lose their connections at the same time.
 func (f *failures) backoff() time.Duration {
 	n := f.total - 1
 	if n <= 0 {
@@ -159,7 +161,7 @@ func causeOf(err error) (cause wire.Cause, reached bool) {
 	return wire.Lost, errors.Is(err, context.DeadlineExceeded)
 }
 
-// causeText returns the cause of an error in a word or two, or "" without an error.
+// causeText returns the cause of an error in one or two words, or "" for a nil error.
 func causeText(err error) string {
 	if err == nil {
 		return ""

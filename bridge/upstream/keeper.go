@@ -1,10 +1,11 @@
-// Package upstream keeps one conversation with Gemini going over many connections. Gemini ends each of them after some
-// ten minutes, networks end them sooner, and a model may fall silent on an open one. The keeper dials the next
-// connection, resumes the session with the newest handle or gives a fresh session the transcript, and replays input
-// that had no answer.
+// Package upstream keeps one conversation with Gemini going over many connections. Gemini ends each connection after
+// some ten minutes, networks may end it sooner, and a model may fall silent on an open connection. The keeper dials
+// the next connection. It resumes the session with the newest handle, or gives the transcript to a fresh session, and
+// replays input that had no answer.
 //
 // A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs the functions from Work, and
-// calls OnAlarm when Alarms delivers. The owner is informed by [Event] values: the methods call [Options].Notify.
+// calls OnAlarm when Alarms delivers a value. The methods report to the owner by calling [Options].Notify with an
+// [Event].
 package upstream
 
 import (
@@ -34,8 +35,8 @@ type Options struct {
 
 	// Notify passes an event to the owner. It must not block.
 	Notify func(context.Context, Event)
-	// IsIdle reports whether the owner can do without the connection now: no speech, no answer in progress, and no
-	// running tool.
+	// IsIdle reports whether the owner can do without the connection now. That is so without speech, an answer in
+	// progress, or a running tool.
 	IsIdle func() bool
 	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool
@@ -90,7 +91,7 @@ type (
 	DialOutcome struct {
 		Kind      ConnKind
 		StartedAt time.Time
-		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; "" for success
+		Cause     string // cause of a failure: lost, stale handle, quota, fatal or auth; "" means success
 	}
 
 	// ConnectionEnd reports the end of a connection. It was dialled at StartedAt and set up at ConnectedAt. Cause is
@@ -104,15 +105,15 @@ type (
 	// Disconnected reports that the connection has ended, and with it any answer in progress.
 	Disconnected struct{}
 
-	// HandleChanged reports a new handle, or the loss of the handle. Afterwards HandleCovers may return different
-	// results.
+	// HandleChanged reports a new handle, or the loss of the handle. HandleCovers may return different results from then
+	// on.
 	HandleChanged struct{}
 
 	// ConfigChanged reports that Config has changed.
 	ConfigChanged struct{}
 
-	// ConfigResult brings back a change that [Keeper.ChangeConfig] has taken. Err is the reason of a rejection, after
-	// which the old configuration stays in force.
+	// ConfigResult reports the result of a change that was passed to [Keeper.ChangeConfig]. Err is the reason of a
+	// rejection, after which the old configuration stays in force.
 	ConfigResult struct {
 		ConfigChange
 		Err error
@@ -121,8 +122,8 @@ type (
 	// ContextCleared answers ClearContext, and returns its origin.
 	ContextCleared struct{ Origin any }
 
-	// WaitNotice is repeated while the model cannot answer, first after 1 s. Long is set from 5 s on. Unsure is set if
-	// the person may not be waiting.
+	// WaitNotice reports that the model cannot answer at present. It is repeated while that lasts, first after 1 s. Long
+	// is set from 5 s on. Unsure is set if the person may not be waiting.
 	WaitNotice struct{ Long, Unsure bool }
 
 	// WaitOver reports that the model can answer again.
@@ -132,7 +133,8 @@ type (
 	ModelStalled struct{ Remedy Remedy }
 
 	// AnswerAbandoned reports that input will not be answered any more. GaveUp means that the model stayed silent after
-	// all remedies. Sure means that the input was certainly addressed to it. Aside means that it perhaps was not.
+	// all remedies. Sure means that the input was certainly addressed to it. Aside means that the input was perhaps not
+	// addressed to it.
 	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
 
 	// InputDropped reports that the last input was dropped, because every session that received it failed.
@@ -156,7 +158,7 @@ type ConnKind string
 // Kinds of connections.
 const (
 	FirstConn   ConnKind = "first"
-	ResumedConn ConnKind = "resume" // the session goes on
+	ResumedConn ConnKind = "resume" // the session is continued
 	FreshConn   ConnKind = "fresh"  // a new session in the same conversation
 )
 
@@ -183,13 +185,13 @@ type Counts struct {
 // Keeper keeps one conversation going. Only its owner's goroutine may call its methods; see the package comment.
 type Keeper struct {
 	Options
-	work   chan func(context.Context) // from dials, and from the reader and the writer of the connection
+	work   chan func(context.Context) // functions from dials, and from the reader and the writer of the connection
 	clock  *alarm.Clock[alarmKind]
 	counts Counts
 
 	config        liveconfig.Config // in force
-	setupConfig   liveconfig.Config // of the model's current session
-	changes       []pendingChange   // not yet answered, in order; Gemini may still reject the first ones, see trialCount
+	setupConfig   liveconfig.Config // configuration with which the model's current session was set up
+	changes       []pendingChange   // changes not yet answered, in order; Gemini may still reject the first ones, see trialCount
 	trySingly     bool              // try each change separately, because one of several was rejected
 	pendingClears []any             // origins of the unanswered calls of ClearContext
 
@@ -210,16 +212,16 @@ type Keeper struct {
 
 // connection is the connection to the model. Anything that arrives from a stopped connection is ignored.
 type connection struct {
-	epoch        int  // number of the dial
+	epoch        int  // number of the dial that made this connection
 	conn         Conn // nil if not connected
 	isDialing    bool // a dial is in progress or scheduled
 	hasWebSocket bool // the first dial has a WebSocket, but no session yet
 	hadSession   bool // there was a session before
 	isResumed    bool // the connection continues the session of an earlier one
 	connectedAt  time.Time
-	dialOutcome  DialOutcome        // of the dial
-	cause        string             // of its end, or "" if the gateway ended it
-	cancel       context.CancelFunc // of the dial, or of the reader and writer
+	dialOutcome  DialOutcome        // outcome of the dial
+	cause        string             // cause of its end, or "" if the gateway ended it
+	cancel       context.CancelFunc // cancels the dial, or the reader and writer
 	goroutines   sync.WaitGroup     // dial, reader, writer
 }
 
@@ -233,19 +235,19 @@ type handle struct {
 // pendingChange is a change of the configuration that has not been answered.
 type pendingChange struct {
 	ConfigChange
-	previous *liveconfig.Config // the configuration before it, while Gemini may still reject it; else nil
+	previous *liveconfig.Config // the configuration before the change, while Gemini may still reject the change; otherwise nil
 }
 
 // replacement is the plan to replace the connection, which stays in use until it is idle.
 type replacement struct {
 	reason   string
 	earliest time.Time // see [Keeper.earliestReplacement]
-	deadline time.Time // zero without a plan
+	deadline time.Time // zero if no replacement is planned
 }
 
 // waitState tracks a time in which the model cannot answer.
 type waitState struct {
-	since  time.Time // zero without a wait
+	since  time.Time // when the wait began; zero if there is none
 	unsure bool      // the person may not be waiting
 }
 
@@ -254,7 +256,7 @@ type alarmKind int
 
 const (
 	alarmFirstConfig alarmKind = iota // no configuration has arrived: dial with the current one
-	alarmRetry                        // dial again
+	alarmRetry                        // time to dial again
 	alarmMaxAge                       // the connection will end soon, although no goAway came
 	alarmGoAway                       // the deadline in goAway is near
 	alarmReplace                      // replace the connection now, even during speech

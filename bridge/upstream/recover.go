@@ -53,7 +53,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		k.answerRejectedChanges(ctx)
 		k.answerChange(ctx, d.err) // the old configuration continues with the current handle
 		f.dials = 0
-	case cause == wire.Quota && k.current.hadSession: // Google may still count our last connection
+	case cause == wire.Quota && k.current.hadSession: // Google may still count the last connection of this gateway
 		k.openBreaker(d.config.Model, d.err)
 		k.scheduleRedial(ctx, max(quotaRetry, retryDelay(d.err)))
 		return
@@ -67,7 +67,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		if f.isExhausted() {
 			k.reduceSetup(ctx)
 		}
-	case d.handle == "" && d.historyTurns == 0: // it was the smallest setup
+	case d.handle == "" && d.historyTurns == 0: // the setup cannot be made smaller
 		k.failConversation(ctx, d.err)
 		return
 	default: // the identical setup would be rejected again
@@ -118,21 +118,22 @@ func (k *Keeper) failConversation(ctx context.Context, err error) {
 	k.Notify(ctx, ConversationFailed{Err: err, WasConnected: k.current.hadSession})
 }
 
-// openBreaker blocks new conversations with a model, because Google has refused this one for lack of quota.
+// openBreaker blocks new conversations with a model, because Google has refused this conversation for lack of quota.
 func (k *Keeper) openBreaker(model string, err error) {
 	k.Breakers.ForModel(model).openFor(k.Caller, QuotaDelay(err), k.IsProbe)
 	k.IsProbe = false
 }
 
-// scheduleRedial dials again after a pause of at least pause, which grows with the failures.
+// scheduleRedial dials again after a pause. The pause grows with the failures, and lasts at least as long as the
+// caller of scheduleRedial demands.
 func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
-	if k.hasFailed || k.isParked { // parked: dial when a caller is back
+	if k.hasFailed || k.isParked { // a parked conversation is dialled when a caller is back
 		return
 	}
 	k.current.hasWebSocket = false
 	if k.current.hadSession {
 		k.beginWait()
-		k.wait.unsure = false // whatever the wait was for: the model receives nothing now
+		k.wait.unsure = false // the person waits for certain, because the model receives nothing now
 	}
 	k.current.isDialing = true
 	k.clock.Set(alarmRetry, max(pause, k.dialPause()))
@@ -146,13 +147,13 @@ func (k *Keeper) onStall(ctx context.Context) {
 	}
 	speech := w.trigger == ForSpeech
 	if w.stage == 0 && (!speech || k.config.Options.Manual) {
-		w.stage = 1 // nothing to nudge with
+		w.stage = 1 // skip Nudge, which repeats the end of speech that the gateway has detected
 	}
 	sure := w.isUnderstood || !speech
 	aside := w.isUnderstood && k.config.Profile.Proactive && speech
 	remedy := w.nextRemedy(sure, aside, k.handle.value != "")
 	k.beginWait()
-	k.wait.unsure = aside || remedy == Nudge && !w.isUnderstood // which may be noise
+	k.wait.unsure = aside || remedy == Nudge && !w.isUnderstood // the input may be noise
 	k.Logger.Warn("model is silent", "tried", remedy, "waits_for", w.trigger)
 	k.tryRemedy(ctx, remedy, sure, aside)
 }

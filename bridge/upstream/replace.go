@@ -11,8 +11,8 @@ const (
 	// goAway reach this age.
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// maxAgeSpare is the time for the replacement of an old connection to find an idle moment; updateSpare is the same
-	// for a new configuration.
+	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment. updateSpare limits the
+	// wait of a replacement for a new configuration.
 	maxAgeSpare = 30 * time.Second
 	updateSpare = 30 * time.Second
 
@@ -44,10 +44,10 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// planReplacement plans to replace the connection at the next idle moment, or after within at the latest.
+// planReplacement plans to replace the connection at the next idle moment, but within a limited time.
 func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
 	if k.isParked {
-		k.disconnect(ctx) // without a caller
+		k.disconnect(ctx) // Unpark dials again
 		return
 	}
 	earliest := k.earliestReplacement(reason)
@@ -59,9 +59,9 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection for a reason: at once, unless earlier
+// earliestReplacement returns the earliest time to replace the connection for a reason. That is now, unless earlier
 // connections have ended shortly after their start. Then the server may send goAway on each connection, or the client
-// may change its configuration all the time. Such a connection stays in use for calmTime, or until the server closes
+// may change its configuration all the time. So the connection stays in use for calmTime, or until the server closes
 // it. A client that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {
@@ -104,7 +104,7 @@ func (k *Keeper) canReplace() bool {
 // replaceNow closes the connection and dials the next one with the newest handle. Meanwhile input waits in the uplink.
 func (k *Keeper) replaceNow(ctx context.Context) {
 	if k.isParked {
-		k.disconnect(ctx) // without a caller
+		k.disconnect(ctx) // Unpark dials again
 	}
 	if !k.isServing() {
 		return

@@ -15,7 +15,8 @@ const (
 	firstConfigTime = 800 * time.Millisecond
 )
 
-// Start dials. With awaitConfig it first waits up to firstConfigTime for the first ChangeConfig.
+// Start dials the first connection. With awaitConfig it first waits up to firstConfigTime for the first call of
+// ChangeConfig. It does not block.
 func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 	if awaitConfig {
 		k.clock.Set(alarmFirstConfig, firstConfigTime)
@@ -25,7 +26,7 @@ func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 }
 
 // RestoreHandle, called instead of Start, continues a conversation of another keeper from its newest handle, which may
-// be empty. It dials at Unpark.
+// be empty. The dial follows when Unpark is called.
 func (k *Keeper) RestoreHandle(handleText string) {
 	k.current.hadSession, k.isParked = true, true
 	k.setupConfig = k.config
@@ -82,7 +83,7 @@ func (k *Keeper) SetHold(ctx context.Context, on bool) {
 	switch {
 	case on:
 		k.stopExpecting(ctx)
-	case k.stall.trigger != forNothing: // asked during the hold
+	case k.stall.trigger != forNothing: // something was asked during the hold
 		k.setStallAlarm(k.AnswerTimeout())
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// closeReasonTime limits the wait for the close frame with the reason after a failed write: a round trip.
+// closeReasonTime limits the wait for the server's close frame, which has the reason, after a failed write. It is
+// about a round trip.
 const closeReasonTime = 250 * time.Millisecond
 
 func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
@@ -269,8 +270,8 @@ func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) e
 	return nil
 }
 
-// withPicture returns the parts of a turn with its picture. They are joined only when sent: queued turns share their
-// picture, and the loop does not wait for megabytes of base64.
+// withPicture returns the parts of a turn with its picture. They are joined only when the turn is sent, so that queued
+// turns share their picture and the loop does not encode megabytes of base64.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)
 	if picture == nil || !bytes.HasSuffix(parts, []byte("]")) {

@@ -15,7 +15,7 @@ const (
 // Remedy is a measure against a silent model.
 type Remedy string
 
-// Remedies for a silent model, in the order in which they are tried, and Repeat, the first one for a turn without an
+// Remedies for a silent model, in the order in which they are tried. Repeat is tried first after a turn without an
 // answer.
 const (
 	Nudge   Remedy = "nudge"  // mark the end of speech again
@@ -30,19 +30,20 @@ type stallWatch struct {
 	trigger         Trigger
 	stage           int  // number of remedies tried
 	isUnderstood    bool // the model has understood the speech; a proactive model may choose not to answer
-	understoodEarly bool // it has understood part of the speech in progress, perhaps before a breath
+	understoodEarly bool // the model has understood part of the speech in progress, perhaps before a breath
 
 	// missedCount counts consecutive questions without an answer despite all remedies. What sounds like speech may be
-	// noise. isNoise is set once all remedies were tried for it, so that they are not tried each time.
+	// noise. isNoise is set once all remedies were tried for such input, so that they are not tried each time.
 	missedCount int
 	isNoise     bool
 }
 
-// nextRemedy returns the next remedy for a silent model. sure means that the model was certainly addressed, aside that
-// it may have decided that it was not, and handle that the session can be resumed.
+// nextRemedy returns the next remedy for a silent model. sure means that the person certainly addressed the model.
+// aside means that the model may have decided otherwise. handle means that the session can be resumed.
 func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
-	// The first unanswered question may be a remark to another person. After two in a row the session counts as dead,
-	// and again after four, eight and so on: a fresh session may be dead as well, but a television talks all day.
+	// The first unanswered question may be a remark to another person. After two such questions in a row the session
+	// counts as dead, and again after four, eight and so on. It does so again because a fresh session may be dead as well,
+	// but ever more rarely because a television talks all day.
 	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
@@ -77,8 +78,8 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 }
 
 // countSuperseded counts a question without an answer when the person asks the next one, provided that more than a
-// nudge was tried. It reports whether it counted one: after fewer remedies, speech counts as the rest of the same
-// question.
+// nudge was tried. It reports whether it counted one. After fewer remedies it does not, because then speech counts as
+// the rest of the same question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

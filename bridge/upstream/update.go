@@ -15,13 +15,13 @@ const maxChanges = 16
 // connection at once if it rejects it.
 const trialTime = 500 * time.Millisecond
 
-// ConfigChange is a change of the configuration on its way to Gemini and back: [ConfigResult] answers it.
+// ConfigChange is a change of the configuration, to be sent to Gemini. A [ConfigResult] answers it.
 type ConfigChange struct {
 	Config liveconfig.Config
-	// Rejection is the reason why the owner itself rejects the change, or nil. It becomes the answer, after those of
-	// earlier changes.
+	// Rejection is the reason why the owner itself rejects the change, or nil. It becomes the answer to this change, after
+	// the answers to earlier changes.
 	Rejection error
-	Origin    any // the owner's; not used here
+	Origin    any // any value of the owner; the keeper does not use it
 }
 
 // ChangeConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
@@ -64,7 +64,7 @@ func (k *Keeper) applyChanges(ctx context.Context) {
 			k.trySingly = len(k.changes) > 0
 			return
 		}
-		if len(k.changes) == tried || k.changes[tried].Rejection != nil { // the trial is answered first
+		if len(k.changes) == tried || k.changes[tried].Rejection != nil { // the changes in the trial are answered first
 			return
 		}
 		next := &k.changes[tried]
