@@ -20,7 +20,8 @@ type Machine struct {
 	Ask bool   `json:"ask"` // let the model judge what sounds like a machine
 }
 
-// The kinds of answer to an outgoing call. By its timing a menu resembles a machine; the model can distinguish them.
+// The kinds of answer to an outgoing call. The detector cannot distinguish a phone menu from a machine, because their timing is alike; the
+// model can.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -35,16 +36,18 @@ const (
 	amdLoud = 200
 	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdPersonMax is the maximum length of a person's greeting. A shorter one would misjudge receptions as machines, and hang up on them.
+	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the greeting of a reception would count as a machine, and
+	// the call would be hung up.
 	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
-	// amdPause is the time without packets that counts as a pause, for phones that send none in pauses. It exceeds network jitter.
+	// amdPause is the time without packets that counts as a pause, because some phones send no packets in pauses. It exceeds network jitter.
 	amdPause = time.Second
 	// amdToneMin is the minimum length of a beep, and amdFaxMin that of a fax tone (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
 	amdToneMin = 100 * time.Millisecond
 	amdFaxMin  = 300 * time.Millisecond
-	// amdGapMax is the maximum gap between two tones: the three of a network's announcement have gaps of up to 30 ms (ITU-T E.180).
+	// amdGapMax is the maximum gap between tones of one sequence. The three tones of a network announcement have gaps of up to 30 ms (ITU-T
+	// E.180).
 	amdGapMax = 100 * time.Millisecond
 	// amdMessageEnd is the pause that ends a machine's greeting without a beep, and amdMax the maximum length of a greeting.
 	amdMessageEnd = 2500 * time.Millisecond
@@ -153,18 +156,18 @@ func tonePitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// callScreen withholds the audio of an outgoing call from the model until a person, a menu or silence is detected. In doubt the model may
-// hear it earlier, to judge. The zero value does nothing.
+// callScreen withholds the audio of an outgoing call from the model until a person, a menu or silence is detected. If Machine.Ask is set,
+// the model hears doubtful audio earlier, to judge. The zero value does nothing.
 type callScreen struct {
 	say       string
-	ask       bool                         // the model judges in doubt; until the result is known its voice is not sent
+	ask       bool                         // the model judges doubtful audio; its voice is not sent until the result is known
 	outcome   chan string                  // receives who answered; room for one
 	ready     chan struct{}                // signals that the message can be left now; room for one
 	doubt     chan struct{}                // signals that the model is to judge; room for one
 	lastAudio atomic.Int64                 // time of the last audio: Unix time in ns
 	hasVoice  atomic.Bool                  // a voice was detected
-	askedAt   atomic.Int64                 // since when the model hears the audio, to judge: Unix time in ns; 0 if it does not
-	open      atomic.Bool                  // the audio goes to the model
+	askedAt   atomic.Int64                 // when the model was asked to judge: Unix time in ns; 0 if it was not
+	open      atomic.Bool                  // the model receives the audio
 	decided   atomic.Bool                  // the result is known
 	machine   atomic.Bool                  // the result is a machine
 	failed    atomic.Bool                  // the network announced a failure
@@ -183,8 +186,8 @@ func newCallScreen(m *Machine) *callScreen {
 // startClock restarts the count of silence.
 func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// checkTimeouts decides by the time without audio, because phones that send nothing in pauses give the detector nothing to judge. It also
-// decides if the model takes too long. It is called once a second.
+// checkTimeouts sets the result after some time without audio, because some phones send nothing in pauses, and the detector then has
+// nothing to judge. It also sets the result if the model takes too long to judge. It is called once a second.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return
@@ -261,7 +264,7 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 	return s.Sink.WritePCM(s.silence[:len(pcm)])
 }
 
-// recordOutcome sets who answered. It returns false if that was known already.
+// recordOutcome sets who answered. It returns false if the result was known already.
 func (s *callScreen) recordOutcome(by string) bool {
 	if s.decided.Swap(true) {
 		return false
@@ -271,7 +274,7 @@ func (s *callScreen) recordOutcome(by string) bool {
 	return true
 }
 
-// noteSpeech notes that the model has begun to speak, maybe the message.
+// noteSpeech is called when the model begins to speak. If the message is being left, that speech is the message.
 func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
 // answeredByTool returns the tool that reports the model's judgement of who answered.
@@ -303,7 +306,8 @@ func (s *callScreen) answeredByTool() tools.Tool {
 	}
 }
 
-// attachOutput attaches the output of a conversation. If the model is to judge who answers, that waits for the result.
+// attachOutput attaches the output of a conversation. If the model is to judge who answers, the output is attached only when the result is
+// known.
 func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
 	s.output.Store(&out)
 	if !s.ask || s.decided.Load() {
@@ -311,7 +315,7 @@ func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
 	}
 }
 
-// amdQuestion asks the model to judge while the audio is still coming: otherwise it would wait for a pause.
+// amdQuestion asks the model to judge while the other side still speaks. Without it, the model would wait for a pause.
 const amdQuestion = "You hear how this call is answered. If you know by whom, call answered_by now. " +
 	"If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."

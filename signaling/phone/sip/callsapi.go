@@ -63,7 +63,7 @@ func (s *Server) serveHangUp(w http.ResponseWriter, c placedCall, _ CallStatus) 
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveDial makes a call. It responds when the phone rings, or the call has failed.
+// serveDial makes a call. It responds when the phone rings or the call fails.
 func (s *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))

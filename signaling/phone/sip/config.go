@@ -159,7 +159,7 @@ func (t *Trunk) checkFields() error {
 
 func (t *Trunk) maxDuration() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }
 
-// signalling returns what the user agent needs to know of the trunks.
+// signalling returns the part of each trunk's configuration that the user agent needs.
 func (c *Config) signalling() (list []*ua.Trunk) {
 	for i := range c.Trunks {
 		list = append(list, &c.Trunks[i].Trunk)

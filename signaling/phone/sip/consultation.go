@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// consultationTimeout bounds how long a colleague may take to decide, and decisionTimeout how long they may be silent when asked.
+	// consultationTimeout bounds how long a colleague may take to decide. decisionTimeout bounds how long they may be silent after the
+	// model has asked them.
 	consultationTimeout = time.Minute
 	decisionTimeout     = 8 * time.Second
 	// maxAbout bounds the summary of the caller for a colleague, in bytes.
@@ -75,7 +76,7 @@ func (e *consultation) buildTools() []tools.Tool {
 	}
 }
 
-// recordDecision sets the decision. The first one counts.
+// recordDecision sets the decision. Later decisions are ignored.
 func (e *consultation) recordDecision(err error) { trySend(e.decision, err) }
 
 // handleKey handles a pressed key: 1 accepts.
@@ -105,14 +106,15 @@ func (e *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decisionSources delivers the decision of a consultation, by the model's report, a key, or the colleague's silence.
+// decisionSources holds the channels that decide a consultation: the model's report, a pressed key, and the colleague's silence.
 type decisionSources struct {
 	reported <-chan error
 	keys     <-chan byte
 	silence  <-chan time.Time
 }
 
-// sources returns the channels that can decide the consultation, with the pressed keys. Without one they are nil, and never deliver.
+// sources returns the channels that can decide the consultation; keys are the pressed keys. If e is nil, the channels are nil, and
+// never deliver.
 func (e *consultation) sources(keys <-chan byte) (d decisionSources) {
 	if e != nil {
 		d = decisionSources{e.decision, keys, e.silenceTimer.C}

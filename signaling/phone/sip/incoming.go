@@ -19,7 +19,7 @@ func (s *Server) serveCall(signals *ua.Call) {
 	s.runCall(c, c.ringIncoming)
 }
 
-// admitCall counts a call against the limits of its trunk, and gives it an agent and a media port.
+// admitCall counts a call against the limits of its trunk, and assigns an agent and a media port to it.
 func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	party := signals.Party()
 	agent := phone.FindAgent(s.agents, protocolName, party.Called)
@@ -52,13 +52,13 @@ func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	return c, nil
 }
 
-// busy refuses a call for now, by a rule.
+// busy returns a refusal with status 503, for a limit that may be free again soon. The rule names the limit.
 func busy(rule string) *ua.Refusal {
 	return (&ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: rule}).WithHeader("Retry-After", "10")
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace only its own calls. It
-// blocks until that call has a conversation, for at most [Options.Timeout].
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace only its own calls.
+// findReplaced blocks until the call to replace has a conversation, for at most [Options.Timeout].
 func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
 	replaced, earlyOnly, refused := s.phones.FindReplaced(signals)
 	if replaced == nil {

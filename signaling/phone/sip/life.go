@@ -44,7 +44,8 @@ func (s *Server) runCall(c *call, ring func() error) {
 	}, func() { err = ring() })
 }
 
-// ringIncoming answers a call, and converses. With early media it converses while the call rings, and answers when the model speaks.
+// ringIncoming rings, answers the call and runs its conversation. With early media, the conversation begins while the call rings, and the
+// call is answered when the model speaks.
 func (c *call) ringIncoming() (err error) {
 	refused := c.askOperator()
 	if c.IsCancelled() {
@@ -59,7 +60,7 @@ func (c *call) ringIncoming() (err error) {
 		return err
 	}
 	early := false
-	if c.replaces == nil { // else there is nothing to wait for
+	if c.replaces == nil { // a call that replaces another is answered without ringing
 		if early, err = c.Ring(c.trunk.EarlyMedia); err != nil {
 			return err
 		}
@@ -90,8 +91,8 @@ func (c *call) ringIncoming() (err error) {
 	return err
 }
 
-// ringOutgoing dials, and converses once the call is answered. onRinging receives nil when the phone rings, or the error. It may be called
-// more than once.
+// ringOutgoing dials, and runs the conversation once the call is answered. onRinging is called with nil when the phone rings, or with the
+// error if the call fails. It may be called more than once.
 func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
@@ -141,7 +142,7 @@ func (c *call) converse() (err error) {
 		err = c.server.host.Serve(ctx, c, open)
 	}
 	switch {
-	case c.monitored != nil: // the agent may have left before them
+	case c.monitored != nil: // the agent may have left the bridge before the two people
 		return <-c.monitored.result
 	case c.partner != nil:
 		return c.bridge(c.partner)
@@ -153,7 +154,7 @@ func (c *call) converse() (err error) {
 	return err
 }
 
-// Serve implements bridge.Caller. It is the middle of [call.converse].
+// Serve implements bridge.Caller. [call.converse] runs it while the session is attached.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	took := c.attachSession(s)
 	stop, err := c.audio.StartConversation(conversationAudio{c, s})
@@ -171,7 +172,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	defer tick.Stop()
 	if c.screen.isActive() {
 		c.screen.startClock()
-	} else if err := c.greetCaller(s, took); err != nil { // early media carries the greeting, too
+	} else if err := c.greetCaller(s, took); err != nil { // with early media, the greeting is heard before the answer
 		return err
 	}
 	for {
@@ -281,8 +282,8 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// startRecorders returns what receives the audio of a bridge: the agent, if it listens, and a recording, if the conversation before was
-// recorded. end finishes the recording.
+// startRecorders returns the recorders for the audio of a bridge: the agent, if it listens, and a recording, if the conversation before the
+// bridge was recorded. end finishes the recording.
 func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
 	if c.monitored != nil {
 		tapes = append(tapes, &c.monitored.both)

@@ -13,12 +13,13 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// placeCall makes a registered call. It blocks until the phone rings or the call fails; after that the call runs in the background.
+// placeCall dials a call that the registry holds. It blocks until the phone rings or the call fails; after that the call runs in the
+// background.
 func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	if err := s.checkDial(r.dial); err != nil {
 		return err
 	}
-	repeatable := r.dial.IdempotencyKey != "" // the registry drops the rest when the call has ended
+	repeatable := r.dial.IdempotencyKey != "" // kept in a variable, because the registry clears r.dial when the call has ended
 	var agent *agents.Agent
 	var err error
 	var supervised *call
@@ -45,7 +46,7 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	case err := <-rings:
 		return err
 	case <-ctx.Done():
-		if !repeatable { // else the backend repeats its request
+		if !repeatable { // with a key, the backend can repeat its request and get this call
 			c.End(ua.ErrCancelled)
 		}
 		return ctx.Err()
@@ -72,13 +73,13 @@ func (s *Server) startCall(c *call, onRinging func(error)) error {
 	return nil
 }
 
-// releaseCall releases an outgoing call that is not started.
+// releaseCall releases an outgoing call that was not started.
 func (s *Server) releaseCall(c *call) {
 	c.audio.ClosePort()
 	s.phones.Release(c.Call)
 }
 
-// checkDial returns an error if a call is not allowed.
+// checkDial returns an error if the requested call is not allowed.
 func (s *Server) checkDial(what Dial) error {
 	t := s.config.findTrunk(what.Trunk)
 	wrong := func(code bridge.Code, field, format string, args ...any) error {

@@ -16,7 +16,8 @@ import (
 const (
 	defaultRingSeconds = 60  // seconds
 	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
-	// maxOutboundCalls bounds the remembered outgoing calls: a new one replaces the oldest that has ended.
+	// maxOutboundCalls bounds the outgoing calls that the registry keeps. Then a new one replaces the oldest that has
+	// ended.
 	maxOutboundCalls = 1000
 )
 
@@ -73,8 +74,8 @@ type outboundCall struct {
 	dial Dial
 	menu phone.Menu
 
-	ready  chan struct{} // closed once call is set, or dialling has failed
-	call   placedCall    // nil until placed, and if dialling failed
+	ready  chan struct{} // closed when call has been set, or the call could not be placed
+	call   placedCall    // nil until the call is placed, and if that fails
 	status CallStatus
 }
 
@@ -107,7 +108,8 @@ type callRegistry struct {
 	list []*outboundCall
 }
 
-// addCall adds an entry, or returns the existing one with the same key and idempotency key; then fresh is false.
+// addCall adds an entry. If one with the same server key and idempotency key exists, it returns that one, and fresh is
+// false.
 func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +161,7 @@ func (l *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
 	return nil, CallStatus{}, false
 }
 
-// currentStatus returns the status, with the session ID. Needs the registry's mu.
+// currentStatus returns the status of the call, including its session ID. Needs the registry's mu.
 func (r *outboundCall) currentStatus() CallStatus {
 	r.status.Session = r.call.sessionID()
 	return r.status
@@ -176,7 +178,8 @@ func (l *callRegistry) setState(r *outboundCall, state string) {
 	})
 }
 
-// setEnded sets the final status of a call: err ended it, and why is the reason for which it was to end, if any.
+// setEnded sets the final status of a call. err is the error that the call ended with. why is the reason for which it
+// was ended on purpose, or nil.
 func (l *callRegistry) setEnded(r *outboundCall, err, why error) {
 	l.changeStatus(r, func(s *CallStatus) {
 		now := time.Now().UTC()
@@ -208,7 +211,8 @@ func (l *callRegistry) setEnded(r *outboundCall, err, why error) {
 	})
 }
 
-// colleagueError returns the reason why a colleague did not take a call: why, if it was to end for a reason.
+// colleagueError returns the error that tells the model why a colleague did not take a caller. why is the reason for
+// the end of the call to the colleague, or nil.
 func (l *callRegistry) colleagueError(r *outboundCall, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,8 +2,8 @@
 // RTP. Package ua carries the signalling, package media the audio; this package brings them together with conversations, transfers and
 // answering-machine detection.
 //
-// A caller gets a conversation with the model only once their trunk is known. It begins when they have acknowledged our answer, or before
-// that with early media.
+// A caller can talk to the model only after their trunk is known. The conversation begins when the caller's phone has acknowledged our
+// answer or, with early media, before the answer.
 package sip
 
 import (
@@ -49,7 +49,7 @@ type Options struct {
 	Account func(trunk string, calls int) bridge.Account
 	// OnQuality receives the quality of each ended stream, incoming and outgoing. It may be nil.
 	OnQuality func(rtc.Quality)
-	// Resolver finds the addresses of trunks and hosts. It may be nil, for the system's.
+	// Resolver finds the addresses of trunks and hosts. If it is nil, the system's resolver is used.
 	Resolver *net.Resolver
 	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
 	// default is 32 s.

@@ -26,7 +26,7 @@ func (s *Server) findSupervised(session string) (*call, error) {
 	return nil, unknownSession(session)
 }
 
-// unknownSession is the error for a session that a caller may not supervise, or that has no call here.
+// unknownSession returns the error for a session that the client may not supervise, or that is not a phone call of this gateway.
 func unknownSession(session string) error {
 	return &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
@@ -42,7 +42,7 @@ func (s *Server) maySupervise(r *http.Request, session string) error {
 	}
 	c, err := s.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		return unknownSession(session) // a key cannot find out which other sessions exist
+		return unknownSession(session) // the same error as for an unknown session, so a key cannot find out which sessions exist
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (c *call) runSupervision() error {
 	select {
 	case monitoredLine.joining <- c:
 		return nil
-	case <-monitoredLine.bridged: // put through to another person just now
+	case <-monitoredLine.bridged: // the caller was put through to another person just now
 		return errSessionOver
 	case <-c.Ending():
 		return c.EndReason()

@@ -10,7 +10,8 @@ import (
 	"voxgate/tools"
 )
 
-// tools returns the tools of the model for its call, or for another that has replaced it.
+// tools returns the tools of the model. They act on its call or, if another call has taken over the conversation, on
+// that one.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {

@@ -43,14 +43,14 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	case errors.Is(err, ua.ErrNoRefer) && c.trunk.Outbound != nil:
 		c.Log.Info("REFER refused, calling the target", "err", err)
 		return c.putThrough(ctx, target, "")
-	case errors.Is(err, ua.ErrNotReached): // Asterisk moves the caller to the call to the target, but keeps the one with us
+	case errors.Is(err, ua.ErrNotReached): // Asterisk connects the caller to the target, but does not end the call with us
 		c.audio.DistrustReports()
 	}
 	return err
 }
 
-// putThrough calls a target by the call's trunk, and bridges the caller to it if the target accepts. It blocks until then, while the caller
-// hears music, or until the transfer has failed.
+// putThrough calls a target by the call's trunk, and bridges the caller to it if the target accepts. It blocks until the target is bridged
+// or the transfer has failed. Meanwhile the caller hears music.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			continue
 		case joining <- leg:
 			return nil
-		case <-leg.Ending(): // an unreachable trunk has 32 s more to answer our CANCEL
+		case <-leg.Ending(): // earlier than Released, because a silent trunk has 32 s to answer our CANCEL
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
 		case <-leg.Released():
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
@@ -96,7 +96,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	}
 }
 
-// callColleague makes the call to the target of a transfer, without dialling yet.
+// callColleague returns the call to the target of a transfer, which is not dialled yet.
 func (c *call) callColleague(ctx context.Context, target, brief string) (*call, error) {
 	t := c.trunk
 	number, err := t.NumberOf(target)
@@ -106,7 +106,7 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	switch {
 	case number == "" || ua.HasURIDelimiters(number):
 		return nil, fmt.Errorf("%q is not a number", phone.ClipField(target))
-	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed only a REFER, which the other side pays for
+	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // only a REFER is allowed: the other side pays for that
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
 	}
 	if !c.server.host.IsReady() {

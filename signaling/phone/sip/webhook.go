@@ -13,7 +13,7 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// askTimeout bounds the request to the operator's webhook: meanwhile the caller hears nothing.
+// askTimeout bounds the request to the operator's webhook. It is short, because the caller hears nothing in the meantime.
 const askTimeout = 5 * time.Second
 
 // Decision is the response of the operator's webhook about a call.
@@ -24,8 +24,8 @@ type Decision struct {
 	To     string         `json:"to"`     // target of a refer: a SIP URI
 }
 
-// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is refused, since the
-// webhook is there to decide.
+// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is refused: without
+// its decision no call may be accepted.
 func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party) (d Decision, refused *ua.Refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()

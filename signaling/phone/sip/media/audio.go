@@ -1,5 +1,6 @@
 // Package media carries the audio of phone calls: session descriptions (SDP), RTP or SRTP with one peer, keys (DTMF), music on hold, and
-// the relay between two calls. It knows neither SIP nor the conversation with the model, which takes part as a [Conversation].
+// the relay between two calls. It does not depend on SIP signalling. The conversation with the model is connected through the interface
+// [Conversation].
 package media
 
 import (
@@ -20,10 +21,11 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// uplinkRate is the maximum rate of decoded audio, in Hz: the Live API's own. G.711 is sent up at its 8 kHz, without resampling.
+// uplinkRate is the maximum rate of the audio that is sent to the model, in Hz: the Live API's own rate. G.711 stays at 8 kHz, without
+// resampling.
 const uplinkRate = 16000
 
-// Audio is the RTP audio of a call: its port, what was agreed with the peer, and what is sent and received.
+// Audio is the RTP audio of a call. It holds the port and the agreement with the peer, and sends and receives the media.
 type Audio struct {
 	ports     *PortPool
 	resolver  *net.Resolver // for names in descriptions
@@ -35,14 +37,14 @@ type Audio struct {
 
 	mu           sync.Mutex
 	local        local
-	peer         *description // the peer's newest offer; nil if it has answered ours
+	peer         *description // the peer's newest offer; nil if the newest offer is ours
 	ourKeys      []crypto     // keys in our offer
 	agreed       *agreement   // nil before negotiation
-	conversation Conversation // nil unless a conversation runs
+	conversation Conversation // nil while no conversation runs
 	codecRun     *activeCodec
 	filler       *worker             // sends music or silence; may be nil
 	holdMusic    bool                // the other side hears music, and the conversation is on hold
-	playback     func(frame []int16) // instead of a conversation, adds audio to frame at musicRate; may be nil
+	playback     func(frame []int16) // adds audio to frame at PlaybackRate, instead of a conversation; may be nil
 	lastReport   time.Time
 
 	codecSwitches sync.WaitGroup // switches of the codec in progress
@@ -69,15 +71,15 @@ func NewAudio(o Options) *Audio {
 	}
 }
 
-// Conversation receives the caller's audio, and gives the model's.
+// Conversation receives the caller's audio, and provides the model's.
 type Conversation interface {
-	// NewMicrophone returns what receives the caller's audio at a rate.
+	// NewMicrophone returns a sink for the caller's audio, which comes at this sample rate.
 	NewMicrophone(rate int) (media.Sink, error)
-	// AttachOutput sets what receives the model's audio.
+	// AttachOutput sets the output that receives the model's audio.
 	AttachOutput(out media.Output)
-	// HoldVoice keeps the model's audio back until it is false.
+	// HoldVoice holds the model's audio back from a call with true until one with false.
 	HoldVoice(on bool)
-	// RecordLoss reports lost packets: of the caller's audio if up is true, else of the model's.
+	// RecordLoss records packet loss: lost of the last packets were lost, in the caller's audio if up is true, else in the model's.
 	RecordLoss(up bool, lost, of int)
 	// Pause stops listening and speaking while on is true, as during hold.
 	Pause(on bool) error
@@ -121,7 +123,7 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 	}
 	offered, events := a.offeredTypes()
 	agreed.receiveAnswered(d.payloads, offered, events)
-	if a.agreed != nil { // it answers a later offer of ours
+	if a.agreed != nil { // the answer is to a later offer of ours
 		a.local.version++
 		a.peer = d
 	}
@@ -131,7 +133,7 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 
 // offeredTypes returns the payload types of our newest offer. Needs mu.
 func (a *Audio) offeredTypes() (list []payload, events uint8) {
-	if a.peer != nil { // our newest offer repeated the agreement
+	if a.peer != nil { // then our newest offer repeated the agreement
 		if a.agreed.event != nil {
 			events = a.agreed.event.number
 		}
@@ -172,7 +174,7 @@ func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 		list, err := a.resolver.LookupNetIP(ctx, "ip", one.host)
 		cancel()
 		if err != nil {
-			continue // not a section to agree on
+			continue // this section cannot be agreed on
 		}
 		i := slices.IndexFunc(list, func(ip netip.Addr) bool { return ip.Unmap().Is4() == a.local.address.Is4() })
 		one.remote = netip.AddrPortFrom(list[max(i, 0)].Unmap(), one.remote.Port())
@@ -200,7 +202,7 @@ func (a *Audio) OpenPort() (err error) {
 			described)
 	}
 	a.stream.onCodec = func(to *codec) {
-		a.codecSwitches.Go(func() { // not waited for: the goroutine that reads packets ends with its codec
+		a.codecSwitches.Go(func() { // not waited for: followCodec stops the goroutine that calls this
 			crash.Run(a.log, "sip media", func(error) { _ = a.stream.conn.Close() }, func() { a.followCodec(to) })
 		})
 	}
@@ -261,8 +263,8 @@ func (a *Audio) LocalDescription() []byte {
 	return a.buildDescription(a.agreed)
 }
 
-// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A
-// side that has put us on hold repeats that in its answer. We never put the other side on hold.
+// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). If
+// the other side has put us on hold, its answer says so again. We never put the other side on hold.
 func (a *Audio) BuildReoffer() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -286,7 +288,7 @@ func (a *Audio) buildDescription(agreed *agreement) []byte {
 	return offer(a.local, a.ourKeys, "sendrecv")
 }
 
-// StartConversation connects the media to the conversation until stop is called. It does not block.
+// StartConversation connects the media to a conversation until stop is called. It does not block.
 func (a *Audio) StartConversation(c Conversation) (stop func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -315,8 +317,7 @@ func (a *Audio) stopMedia() {
 	a.filler, a.codecRun, a.conversation, a.playback = nil, nil, nil, nil
 }
 
-// CheckSilence sends RTCP reports, and returns an error if no RTP packet was received for too long. It is called once a
-// second.
+// CheckSilence sends RTCP reports, and returns an error if no RTP packet was received for too long. Call it once a second.
 func (a *Audio) CheckSilence(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -331,7 +332,7 @@ func (a *Audio) CheckSilence(now time.Time) error {
 	return nil
 }
 
-// Port returns the local port. It is only valid after openPort.
+// Port returns the local port. It is valid only after OpenPort.
 func (a *Audio) Port() int { return a.stream.port }
 
 // DropReceived drops the packets that have arrived so far.
@@ -348,7 +349,7 @@ func (a *Audio) WaitSpoken(ctx context.Context) error { return a.stream.waitSpok
 // ReadKeys passes pressed keys on until ctx is done, and discards the audio. It is for a call without a conversation.
 func (a *Audio) ReadKeys(ctx context.Context) { a.stream.readKeys(ctx, a.onKey) }
 
-// DistrustReports notes that the caller may be gone: from now on its RTCP reports alone do not prove that it is alive.
+// DistrustReports records that the caller may be gone. From now on, RTCP reports alone do not count as a sign of life.
 func (a *Audio) DistrustReports() { a.stream.mayBeGone.Store(true) }
 
 // ClosePort returns the port to the pool.
@@ -399,7 +400,8 @@ type activeCodec struct {
 	*worker
 }
 
-// isUnchanged reports whether another agreement has the same media: an INVITE that refreshes the session timer repeats the agreement.
+// isUnchanged reports whether another agreement has the same media: the peer repeats the agreement when it refreshes the session timer by
+// INVITE.
 func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
 		slices.Equal(h.agreed.events, agreed.events)
@@ -442,8 +444,8 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	})}, nil
 }
 
-// comfortEvery is the interval of comfort noise in a pause, for peers that have missed a packet. comfortLevel is its loudness: -65 dBov, as
-// on a quiet line, in one byte (RFC 3389, section 3.1).
+// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because one may be lost. comfortLevel is the
+// payload of the packet: the loudness of -65 dBov, as on a quiet line, in one byte (RFC 3389, section 3.1).
 const comfortEvery = 200 * time.Millisecond
 
 var comfortLevel = []byte{65}

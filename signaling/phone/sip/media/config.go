@@ -15,7 +15,7 @@ type RTP struct {
 	Ports   string `json:"ports"`   // "10000-20000"; default: any
 }
 
-// Settings are the settings of a trunk's audio, as they stand in the configuration.
+// Settings are the audio settings of a trunk in the configuration file.
 type Settings struct {
 	SRTP           string `json:"srtp"`           // required or off; if empty, used when the peer offers it
 	NAT            bool   `json:"nat"`            // the media source may differ from the SDP
@@ -23,19 +23,19 @@ type Settings struct {
 	Silence        string `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
 }
 
-// The values of AudioSettings.SRTP.
+// The values of [Settings.SRTP].
 const (
 	srtpRequired = "required"
 	srtpOff      = "off"
 )
 
-// The values of AudioSettings.Silence, for trunks that give up calls without packets.
+// The values of [Settings.Silence], for trunks that give up calls without packets.
 const (
 	silenceSend    = "send"    // packets of silence
 	silenceComfort = "comfort" // comfort noise if negotiated, else packets of silence
 )
 
-// defaultSilenceSeconds ends a call whose peer has vanished.
+// defaultSilenceSeconds is the default of [Settings.SilenceSeconds], after which a peer counts as vanished.
 const defaultSilenceSeconds = 30
 
 // CheckFields validates the settings and fills in defaults. Its errors begin with the field's name.

@@ -12,8 +12,8 @@ const keys = "0123456789*#ABCD"
 
 // digitReader finds the digits in telephone-event packets. A digit is sent in several packets with the timestamp of its beginning. Any of
 // them may be lost, and the last is sent three times (RFC 4733, section 2.5). Not all senders comply: timestamps may grow within a digit,
-// change at its end, stay the same for the next digit, or jump back. So a packet belongs to the previous digit if it has the same key and
-// continues it, by sequence number, end bit and duration.
+// change at its end, stay the same for the next digit, or jump back. So a packet belongs to the previous digit if it has the same key,
+// and its sequence number, end bit and duration continue that digit.
 type digitReader struct {
 	hasBegun  bool
 	ssrc      uint32 // SSRC of the newest packet; the fields below are about that packet, too
@@ -52,13 +52,13 @@ func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint1
 	passed := int64(int32(e.Timestamp - r.timestamp))
 	longer := int64(duration) - int64(r.duration)
 	switch {
-	case r.hasEnded && !ends: // nothing follows the end
+	case r.hasEnded && !ends: // after its end, a digit has no further packets
 		return false
 	case passed == 0:
 		return true
-	case r.hasEnded: // the end repeated, unless more time has passed than the digit lasted
+	case r.hasEnded: // a repeated end, unless more time has passed than the digit lasted
 		return passed > 0 && longer == 0 && passed < int64(duration)
-	case passed == int64(r.duration): // next segment of a long digit (RFC 4733, section 2.5.1.3)
+	case passed == int64(r.duration): // the next segment of a long digit (RFC 4733, section 2.5.1.3)
 		return e.Sequence == r.sequence+1
 	}
 	const shortestPause = 320 // 40 ms at 8 kHz (ITU-T Q.24)
@@ -81,7 +81,7 @@ func ParseInfoDigit(contentType, body string) (digit byte, ok bool) {
 	default:
 		return 0, false
 	}
-	if code := strings.TrimPrefix(text, "1"); len(text) == 2 && text[0] == '1' && code <= "5" { // 10 is *, 11 is #: their event codes
+	if code := strings.TrimPrefix(text, "1"); len(text) == 2 && text[0] == '1' && code <= "5" { // 10 to 15 are event codes: 10 is *, 11 is #
 		return keys[10+int(code[0]-'0')], true
 	}
 	if len(text) != 1 || !strings.Contains(keys, strings.ToUpper(text)) {

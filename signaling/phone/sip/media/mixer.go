@@ -28,7 +28,8 @@ func (m *Mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.model.addPCM(pcm, VoiceRate)
 }
 
-// TruncateModel implements [voxgate/bridge.Listener]. A phone plays the voice in real time, so nothing can be withdrawn.
+// TruncateModel implements [voxgate/bridge.Listener]. It does nothing: the voice is mixed in real time, so it has been
+// played already.
 func (*Mixer) TruncateModel(time.Time) {}
 
 // AddMark implements [voxgate/bridge.Listener].
@@ -45,14 +46,14 @@ func (m *Mixer) MixInto(frame []int16) {
 const (
 	// voicePrebuffer is the audio that is buffered before playout, because it does not arrive evenly.
 	voicePrebuffer = 60 * time.Millisecond
-	// maxVoiceBuffer bounds the buffer: more is dropped to limit the delay.
+	// maxVoiceBuffer bounds the buffered audio of a side. More is dropped, to limit the delay.
 	maxVoiceBuffer = 300 * time.Millisecond
 )
 
 // voice is one side of a mixer.
 type voice struct {
-	pcm       []int16 // at musicRate
-	rate      int     // expected by up
+	pcm       []int16 // at PlaybackRate
+	rate      int     // input rate of resampler, in Hz
 	resampler *media.Resampler
 	isPlaying bool
 }

@@ -10,13 +10,14 @@ import (
 // VoiceRate is the sample rate of the model's voice, in Hz.
 const VoiceRate = 24000
 
-// PlaybackRate is the sample rate of the music on hold, in Hz, and note the duration of one note.
+// PlaybackRate is the sample rate of music on hold and other played audio, in Hz. The constant note is the duration of
+// one note.
 const (
 	PlaybackRate = 16000
 	note         = 600 * time.Millisecond
 )
 
-// notes are the music on hold, in Hz: two soft notes that fade, and a pause.
+// notes are the pitches of the music on hold, in Hz: two soft notes that fade, and a pause.
 var notes = [...]float64{523.25, 392, 0, 0}
 
 // renderMusic renders the music from a position on, and returns the next position.

@@ -22,7 +22,7 @@ type mediaRelay struct {
 	press       func(digit byte)
 	recording   *recordingTap // nil without a recording
 
-	inbound, outbound *agreement // agreements of both sides, fixed until changed is set
+	inbound, outbound *agreement // agreements of both sides, replaced only when changed is set
 	changed           bool
 	track             track
 	lawTable          *[256]byte // converts G.711 A-law to µ-law or back when relaying; nil if not needed
@@ -30,7 +30,7 @@ type mediaRelay struct {
 	// For transcoding.
 	rate    int
 	encoder media.Encoder
-	pcm     []int16 // less than a frame
+	pcm     []int16 // decoded audio that does not fill a frame yet
 	packet  rtp.Packet
 	payload [media.MaxPacketBytes]byte
 }
@@ -123,7 +123,7 @@ func (p *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
 	if p.encoder, err = p.outbound.codec.media.NewEncoder(p.rate); err != nil {
 		return err
 	}
-	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its timestamps restart
+	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // with the new encoder, the timestamps restart
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
 		Codec: p.inbound.codec.media, PayloadTypes: p.inbound.types(), EventTypes: p.inbound.events,
 		OnEvent: func(e rtpaudio.Event) { p.keyReader.readEvent(e, p.press) },
@@ -161,7 +161,7 @@ type Recorder interface {
 type recordingTap struct {
 	to            []Recorder
 	caller        bool
-	rate          int // expected by up
+	rate          int // input rate of resampler, in Hz
 	resampler     *media.Resampler
 	recordedUntil time.Time // end of the audio recorded so far
 }
@@ -190,5 +190,5 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), VoiceRate))
 }
 
-// maxGap bounds the error in the position of audio in a recording: packets do not arrive evenly.
+// maxGap is the deviation up to which audio is appended to the recording without a gap: packets do not arrive evenly.
 const maxGap = 200 * time.Millisecond

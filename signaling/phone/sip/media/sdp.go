@@ -18,12 +18,12 @@ import (
 	"voxgate/media/opus"
 )
 
-// maxSDP bounds a session description, in bytes. Those of trunks have 300 to 2,000.
+// maxSDP bounds a session description, in bytes. The descriptions of trunks have 300 to 2,000 bytes.
 const maxSDP = 16 << 10
 
 // codec is an audio codec as it appears in SDP.
 type codec struct {
-	name        string // as in its rtpmap: "PCMU/8000"
+	name        string // as in the rtpmap attribute: "PCMU/8000"
 	fixed       int    // static payload type (RFC 3551, section 6); -1 without one
 	offeredType uint8  // payload type in our offer
 	media       media.Codec
@@ -86,9 +86,9 @@ type description struct {
 	keys      []crypto // the supported ones
 	profile   string   // "RTP/AVP", or "RTP/SAVP", which requires a key
 	audio     int      // index of the audio section
-	sections  []string // m= values that refuse each section: "audio 0 RTP/AVP 0"
+	sections  []string // for each section the m= value that refuses it: "audio 0 RTP/AVP 0"
 
-	alternatives []*description // for the other audio sections
+	alternatives []*description // one for each of the other audio sections
 }
 
 // isHeld reports whether the peer has put us on hold: it does not want to receive.
@@ -118,8 +118,9 @@ func parseCrypto(value string) (crypto, bool) {
 	return crypto{}, false
 }
 
-// hasUnknownParameter reports whether a key has an unsupported session parameter and must be rejected (RFC 4568, section 6.3). A peer that
-// asks for partly unencrypted media must not believe that it was accepted. Parameters that begin with a hyphen may be ignored.
+// hasUnknownParameter reports whether a key has an unsupported session parameter and must be rejected (RFC 4568, section 6.3). Such
+// parameters can ask for partly unencrypted media, and the peer must not believe that we have agreed to that. Parameters that begin with a
+// hyphen may be ignored.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")
@@ -149,7 +150,7 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 // agreement is the result of an offer and its answer.
 type agreement struct {
 	payload                    // the codec in use
-	acceptedPayloads []payload // accepted payload types; if the peer switches to another codec of these, we follow
+	acceptedPayloads []payload // accepted payload types; if the peer switches to another of their codecs, we do the same
 	events           []uint8   // payload types of incoming digits
 	event            *event    // for outgoing digits; nil if not supported
 	pauses           uint8     // payload type of comfort noise; 0 if not agreed
@@ -233,8 +234,9 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. It accepts the payload types of
-// both sides: the peer should send those of the offer, but many send their own (RFC 3264, section 6.1).
+// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. A codec may have different payload
+// types in offer and answer, and both are accepted: the peer should send those of the offer, but many send their own (RFC 3264, section
+// 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
 	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {
@@ -247,7 +249,7 @@ func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uin
 	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
 }
 
-// receivedAs returns the codec of an incoming payload type, or nil.
+// receivedAs returns the codec that an incoming payload type stands for, or nil.
 func (a *agreement) receivedAs(number uint8) *codec {
 	for _, p := range a.acceptedPayloads {
 		if p.number == number {
@@ -342,7 +344,7 @@ func (d *description) answer(l local, s *agreement) []byte {
 	return []byte(b.String())
 }
 
-// offer returns an offer of all codecs. With keys its profile is RTP/SAVP.
+// offer returns an offer of all codecs. If there are keys, the profile is RTP/SAVP (SRTP).
 func offer(l local, keys []crypto, direction string) []byte {
 	var b strings.Builder
 	l.begin(&b)

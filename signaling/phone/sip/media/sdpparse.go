@@ -27,7 +27,7 @@ type sectionText struct {
 
 type attribute struct{ key, value string }
 
-// readSession parses a description. It fails without a media section.
+// readSession parses a description. It fails if the description has no media section.
 func readSession(text string) (*sessionText, error) {
 	s := &sessionText{}
 	var section *sectionText
@@ -120,8 +120,8 @@ func (s *sectionText) isServed() bool {
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
 
-// parseSDP parses a description. Its errors are sentences for the peer's operator. Of several audio sections, the first with a supported
-// codec is returned, with the others in alternatives.
+// parseSDP parses a description. Its error texts are sent to the peer, for its operator to read. If there are several audio sections, it
+// returns the first with a supported codec, with the others in alternatives.
 func parseSDP(text []byte) (*description, error) {
 	if len(text) > maxSDP {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
@@ -182,7 +182,7 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 	}
 }
 
-// readCodecs collects the supported codecs among the formats.
+// readCodecs collects the supported codecs among the formats of a section.
 func (d *description) readCodecs(m *sectionText) {
 	names := map[string]string{}
 	for _, a := range m.attributes {
@@ -226,8 +226,8 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// matchesEncoding reports whether an rtpmap means the codec. G.722 may also be written with its real rate, though RFC 3551,
-// section 4.5.2, has 8000. Opus may be written with the number of channels sent, though RFC 7587, section 7, has 2.
+// matchesEncoding reports whether the values of an rtpmap stand for the codec. G.722 is also accepted with its real rate, though RFC
+// 3551, section 4.5.2, prescribes 8000. Opus is also accepted with the number of channels sent, though RFC 7587, section 7, prescribes 2.
 func (c *codec) matchesEncoding(name string, rate, channels int) bool {
 	encoding, clock, _ := splitEncoding(c.name)
 	switch {

@@ -12,12 +12,12 @@ const (
 	sourceSilence = time.Second
 	// movedPackets is the number of consecutive packets that a new source must send, unless SRTP authenticates it.
 	movedPackets = 4
-	// foreignPackets is the number of packets from a rejected address after which that is logged.
+	// foreignPackets is the number of packets from a rejected address after which the address is logged.
 	foreignPackets = 10
 )
 
-// sourceTracker tracks the source address of a stream's peer. It may change during a call: a NAT has lost its binding, or the media server
-// has changed (RFC 7362, section 4). All fields need the stream's mu.
+// sourceTracker tracks the source address of a stream's peer. The address may change during a call, because a NAT has lost its binding or
+// another media server has taken over (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
 	latched   netip.AddrPort // the peer's actual source; invalid until a packet has come
 	latchedAt time.Time      // time of the newest packet from the latched source
@@ -35,11 +35,11 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
 }
 
-// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
-// accepted. Until a packet from it has arrived, the first other source is accepted, too; it must be on the same host
-// unless the peer is behind a NAT. While the current source sends, no other can replace it. After a silence another one
-// can, if the same rule allows its host, or it has the SRTP key, or it continues the SSRC (of the newest packet) and sequence. h is
-// the header of its packet. Needs mu.
+// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always accepted. Until a
+// packet from it has arrived, the first other source is accepted, too; it must be on the same host unless the peer is behind a NAT. While
+// the current source sends, no other can replace it. After a silence another one can, if the same rule allows its host, if it has the
+// SRTP key, or if it continues the SSRC and the sequence numbers. ssrc is that of the newest accepted packet, and h the header of the
+// packet from a. Needs mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {
@@ -47,7 +47,7 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 		return true
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a, terms.remote)
-	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the source may be silent: the pause is short, or agreed on
+	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the current source may still be there: its pause is short, or was agreed on
 		s.candidate.packets = 0
 		return false
 	}
@@ -67,7 +67,7 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 	return c.packets >= movedPackets
 }
 
-// maxSequenceGap bounds the packets lost while a source moves: one minute.
+// maxSequenceGap bounds the number of packets lost while the source changes: one minute of audio.
 const maxSequenceGap = 3000
 
 // noteForeign logs once that media comes from a rejected address. It always returns false. Needs mu.

@@ -23,10 +23,10 @@ import (
 )
 
 // PortPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
-// Late packets of its last call are recognized by their SSRC, so a call never hears another one.
+// Late packets of the previous call on a port are recognized by their SSRC, so that they are not heard in the next call.
 type PortPool struct {
 	address string
-	ranged  bool // if false, any port is used
+	ranged  bool // false if no range is configured: then the system chooses a port
 
 	mu   sync.Mutex
 	free []usedPort
@@ -51,7 +51,7 @@ func newPortPool(address string, first, last int) *PortPool {
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
-	// A new order after each restart, so that late packets of earlier calls do not reach a new one.
+	// The order differs after each restart, so that late packets of earlier calls are unlikely to reach a new one.
 	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
 	return p
 }
@@ -102,18 +102,18 @@ func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 	return nil, errNoPort
 }
 
-// stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them,
-// as does sendDigits.
+// stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them;
+// sendDigits writes, too, from the goroutine that calls it.
 type stream struct {
 	ports           *PortPool
 	conn, control   *net.UDPConn
 	port            int
 	previousSSRC    uint32                             // the peer's SSRC in the previous call on this port
 	ssrc            uint32                             // ours
-	onLoss          atomic.Pointer[func(lost, of int)] // receives the packet loss that the peer reports; nil until set
+	onLoss          atomic.Pointer[func(lost, of int)] // called with the packet loss that the peer reports; nil until set
 	reading         sync.WaitGroup
 	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
-	keyReader       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
+	keyReader       digitReader // of incoming packets; outlasts the goroutine that reads them, since a key may be held
 
 	mu    sync.Mutex
 	terms *agreement
@@ -128,7 +128,7 @@ type stream struct {
 	sent     struct {
 		packets, bytes uint32
 		at             time.Time // time of the newest
-		voice          time.Time // time of the newest that was not a digit
+		voice          time.Time // time of the newest packet that was not a digit
 	}
 	sendingDigits bool // digits are being sent, so audio is dropped
 
@@ -163,7 +163,7 @@ func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	}
 	if before == nil || before.onHold() && !to.onHold() {
 		s.resetSilence()
-		if s.latched.IsValid() { // silence on hold does not count
+		if s.latched.IsValid() { // the silence of a hold that ends now does not count
 			s.latchedAt = time.Now()
 		}
 	}
@@ -227,14 +227,14 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 	return n, true
 }
 
-// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then
-// the old roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
+// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its sequence numbers, and
+// then the old roll-over counter is wrong (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
 // an attacker cannot replay recorded packets. Needs mu.
 func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
 		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
 	}
-	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // a failed attempt overwrites what it decrypts in place
+	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // not in place: a failed attempt would overwrite the packet
 	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
 		return clear, err
 	}
@@ -248,7 +248,7 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	return clear, err
 }
 
-// changePackets is the number of consecutive packets in another agreed codec after which we switch to it.
+// changePackets is the number of consecutive packets in another agreed codec after which we send that codec, too.
 const changePackets = 3
 
 // codecChange detects that the peer has switched its codec. All fields need the stream's mu.
@@ -279,7 +279,7 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// stopReadsOnDone makes reads fail once ctx is done, by their deadline: the stream stays open. stop cancels that.
+// stopReadsOnDone makes reads fail once ctx is done. It sets their deadline, so the stream stays open. stop undoes it.
 func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
@@ -296,8 +296,8 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. They are music on hold,
-// or silence or comfort noise, because some trunks give up a call that sends nothing.
+// fillPauses sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. The packets carry music
+// on hold, or silence or comfort noise for trunks that give up a call that sends nothing.
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
@@ -340,12 +340,12 @@ func (s *stream) agreement() *agreement {
 	return s.terms
 }
 
-// track maps the packets of another stream into this one.
+// track maps sequence numbers and timestamps of another stream's packets to those of this stream.
 type track struct {
 	ssrc      uint32
-	sequence  uint16 // is added to the other stream's
+	sequence  uint16 // added to the sequence number in the other stream
 	timestamp uint32
-	sent      uint32 // our packet count when the newest of them was sent
+	sent      uint32 // packets that this stream had sent after the newest forwarded one
 }
 
 // forwardPacket sends a packet of another stream with a payload type of this one. Loss and reordering are preserved.
@@ -357,7 +357,7 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 		return
 	}
 	marker, newest := p.Marker, s.header
-	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or another packet was sent in between
+	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // the other stream has begun, or a packet from elsewhere was sent in between
 		marker = true
 		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.currentTimestamp()-p.Timestamp
 	}
@@ -371,7 +371,7 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 }
 
 const (
-	// drainWait exceeds the time for reading a waiting packet, and mostDrained the system's buffer.
+	// drainWait is longer than it takes to read a packet that waits in the socket. mostDrained is more packets than the system buffers.
 	drainWait   = 2 * time.Millisecond
 	mostDrained = 1024
 )
@@ -383,19 +383,19 @@ func (s *stream) dropReceived() {
 		deadline := time.Now().Add(drainWait)
 		_ = s.conn.SetReadDeadline(deadline)
 		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
-		if err != nil && time.Since(deadline) < drainWait { // else this process was held up, and has not read
+		if err != nil && time.Since(deadline) < drainWait { // if more time has passed, this process was held up, and may not have read
 			return
 		}
 	}
 }
 
-// voiceEnd is the pause after which the voice has ended. Packets are sent every 20 ms, but a busy machine may delay some.
+// voiceEnd is the pause after which the model's voice counts as ended. Packets are sent every 20 ms, but a busy machine may delay some.
 const voiceEnd = 200 * time.Millisecond
 
-// SpokenTimeout bounds the sentence that a model says before a transfer.
+// SpokenTimeout bounds the wait for the end of the sentence that the model says before a transfer.
 const SpokenTimeout = 15 * time.Second
 
-// waitSpoken blocks until the voice has ended. It fails if that takes longer than spokenTimeout.
+// waitSpoken blocks until the voice has ended. It fails if that takes longer than [SpokenTimeout].
 func (s *stream) waitSpoken(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, SpokenTimeout)
 	defer cancel()
