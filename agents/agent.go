@@ -29,9 +29,9 @@ type Agent struct {
 	Language   string          `json:"language,omitzero"`
 	Model      string          `json:"model,omitzero"`
 	Greeting   *string         `json:"greeting,omitzero"`   // instruction to start the conversation with; "": the caller speaks first
-	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools it may use (nil: all that are granted)
+	Tools      []string        `json:"tools,omitzero"`      // patterns of the allowed tools of the operator (nil: all that are granted)
 	Numbers    []string        `json:"numbers,omitzero"`    // patterns of called phone numbers
-	Protocols  []string        `json:"doors,omitzero"`      // protocols it can be reached by (nil: all)
+	Protocols  []string        `json:"doors,omitzero"`      // protocols that can reach the agent (nil: all)
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
@@ -52,7 +52,7 @@ type limits struct {
 // MaxKeys is the maximum length of a number entered by phone keys.
 const MaxKeys = 64
 
-// maxLimit bounds both limits: two years in minutes, a million dollars.
+// maxLimit bounds both fields of limits: it is almost two years in minutes, or a million dollars.
 const maxLimit = 1_000_000
 
 // silence configures the reaction to a silent caller: the field of the same name in a LiveConfig.
@@ -122,7 +122,7 @@ func typeError(err *json.UnmarshalTypeError) error {
 		expected = "a list, as [a, b]"
 	}
 	found, hint := err.Value, ""
-	switch kind, _, _ := strings.Cut(err.Value, " "); kind { // a number is followed by its digits
+	switch kind, _, _ := strings.Cut(err.Value, " "); kind { // the word "number" is followed by its digits
 	case "string":
 		found = "text"
 	case "bool":
@@ -242,7 +242,7 @@ func (a *Agent) SessionAgent() bridge.Agent {
 	if len(extension) > 0 {
 		merged["voxgate"] = extension
 	}
-	fields, _ := json.Marshal(merged) // texts and numbers always marshal
+	fields, _ := json.Marshal(merged) // texts and numbers can always be encoded
 	prompt, plan, _ := a.parseSteps() // checked when parsed
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
@@ -261,7 +261,7 @@ func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 }
 
 // ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
-// with a name replaces the agent that answered; one without overrides only the fields that it sets.
+// with a name replaces the agent that answered. An agent without a name overrides only the fields that it sets.
 func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 	if a.Name != "" {
 		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
@@ -318,7 +318,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 	}
 	fill := func(text string) string {
 		return variablePattern.ReplaceAllStringFunc(text, func(m string) string {
-			quoted, _ := json.Marshal(tools.Truncate(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // strings always marshal
+			quoted, _ := json.Marshal(tools.Truncate(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // a string can be encoded
 			return string(quoted)
 		})
 	}
@@ -328,7 +328,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
 	}
-	if _, _, err := filled.parseSteps(); err != nil { // a value is part of a step's fields
+	if _, _, err := filled.parseSteps(); err != nil { // a variable is in the fields of a step, and its value makes them invalid
 		return nil, &fieldError{"variables", err}
 	}
 	return &filled, nil

@@ -50,7 +50,7 @@ type File struct {
 	Err  error  // why it is invalid, with file and line; a previous version of the agent stays in use
 }
 
-// Open reads a folder. The error joins those of all files, each with its name and line.
+// Open reads a folder. The error joins the errors of all files, each with the name of the file and the line.
 func Open(path string, log *slog.Logger) (*Folder, error) {
 	f := &Folder{path: path, log: log}
 	files, err := f.listFiles()
@@ -61,7 +61,7 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	return f, f.readAll(files)
 }
 
-// New returns the given agents, in order, without a folder.
+// New returns a Folder of the given agents, in this order, which reads no files.
 func New(list ...*Agent) *Folder { return &Folder{agents: list} }
 
 func (f *Folder) listFiles() ([]string, error) {
@@ -86,7 +86,7 @@ func (f *Folder) readAll(files []string) error {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
 		a, err := readFile(file, name, nil)
 		if err == nil && isBlank(a) && f.byName(name) != nil {
-			err = fmt.Errorf("%s: the file is empty", file) // as an editor leaves it between two writes
+			err = fmt.Errorf("%s: the file is empty", file) // an editor may leave it like this between two writes
 		}
 		if err == nil {
 			err = f.runChecks(a)
@@ -106,7 +106,7 @@ func (f *Folder) readAll(files []string) error {
 	return errors.Join(errs...)
 }
 
-// isBlank reports whether nothing stands in an agent's file.
+// isBlank reports whether an agent's file has neither fields nor a prompt.
 func isBlank(a *Agent) bool {
 	fields, err := json.Marshal(a)
 	return err == nil && string(fields) == "{}"
@@ -191,7 +191,7 @@ func (f *Folder) runChecks(a *Agent) error {
 // telephoneTools are the tools of phone calls (package phone), in addition to the operator's.
 var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
 
-// CheckTools returns an error for each agent with a tool that is neither in known, the operator's tools, nor a phone tool.
+// CheckTools returns an error for each agent with a tool that is neither one of the operator's (toolNames) nor a phone tool.
 func (f *Folder) CheckTools(toolNames []string) error {
 	if f == nil {
 		return nil
@@ -315,7 +315,8 @@ func newError(code bridge.Code, status int, format string, args ...any) error {
 
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readFile reads an agent. Its errors name the place: "desk.md:4: …". known lists the operator's tools if all of them are known.
+// readFile reads an agent. Its errors name the file and the line: "desk.md:4: …". known lists the operator's tools; nil means that not
+// all of them are known.
 func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
@@ -363,9 +364,9 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// splitFrontMatter divides a file into its front matter and the prompt. Line numbers in the front matter are those of the file.
-// Empty lines and comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error: as
-// part of the prompt it would be sent to the model, and its restrictions would not apply.
+// splitFrontMatter divides a file into its front matter and the prompt. Line numbers in the front matter are those of the file. Empty
+// lines and comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error. If it became
+// part of the prompt, it would be sent to the model, and its restrictions would not apply.
 func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
 	lines, err := splitLines(text)
 	if err != nil {

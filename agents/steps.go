@@ -18,8 +18,8 @@ var (
 	heading = regexp.MustCompile(`(?i)^## +step: *(.*?) *$`)
 	// almostHeading matches a mistyped step heading, which would silently become part of the prompt.
 	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
-	// fieldPattern matches the first line of a step's fields. It accepts any name: an unknown field is an error, not text of the
-	// step.
+	// fieldPattern matches the first line of a step's fields. It accepts any name, so that an unknown field is an error and does
+	// not become text of the step.
 	fieldPattern = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
 
@@ -34,7 +34,7 @@ func (m *lineError) Unwrap() error { return m.err }
 
 // section is a step as written in the prompt.
 type section struct {
-	line   int // of its heading
+	line   int // line of its heading
 	lines  []string
 	fields yaml.Node
 }
@@ -138,7 +138,7 @@ func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
 	return list, nil
 }
 
-// shiftLines makes a node's line numbers relative to the start of the prompt.
+// shiftLines adds by to the line numbers of a node, so that they count from the start of the prompt.
 func (s *section) shiftLines(node *yaml.Node, by int) {
 	node.Line += by
 	for _, n := range node.Content {
@@ -146,7 +146,7 @@ func (s *section) shiftLines(node *yaml.Node, by int) {
 	}
 }
 
-// keyLine returns the line of a field, or that of the heading.
+// keyLine returns the line of a field, or the line of the heading if the field is missing.
 func (s *section) keyLine(key string) int {
 	if line := keyLine(&s.fields, key); key != "" && line > 0 {
 		return line
@@ -169,7 +169,7 @@ func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
 	return nil
 }
 
-// anyMatches reports whether a name matches the pattern.
+// anyMatches reports whether any of the names matches the pattern.
 func anyMatches(names []string, pattern string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) })
 }

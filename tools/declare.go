@@ -34,7 +34,7 @@ type Declaration struct {
 	Behavior        Behavior
 	Scheduling      Scheduling
 	Timeout         time.Duration // 0: the default
-	Repeats         bool          // allow a call identical to one that runs or was not reported yet
+	Repeats         bool          // allow a call that is identical to one that still runs, or whose result was not reported yet
 	ValidatesItself bool          // the tool validates its arguments itself
 }
 

@@ -35,7 +35,7 @@ type SessionInfo struct {
 	Session  string          `json:"id"`               // ID of the conversation
 	Protocol string          `json:"door"`             // protocol of the caller: "web", "sip", …
 	Caller   string          `json:"caller,omitempty"` // the caller's identity, if known
-	Grant    json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if the protocol has any
+	Grant    json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if its protocol has grants
 
 	Attributes map[string]string `json:"attributes,omitempty"` // of the caller, such as headers of a phone call
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typeNames maps type names that clients write to those of JSON Schema: Python's, Go's and those of other schema languages. An
-// empty one allows any value.
+// typeNames maps type names that clients write to those of JSON Schema: Python's, Go's and those of other schema languages. A
+// type without a name ("") allows any value.
 var typeNames = map[string]string{
 	"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 
@@ -57,7 +57,7 @@ func (r *resolver) correctSchema(in map[string]any) map[string]any {
 	}
 	for name, v := range out {
 		if text, ok := v.(string); ok && (name == "description" || name == "title" || name == "type") && text != "" {
-			continue // the common case
+			continue // most keywords: nothing to correct
 		}
 		if keep, ok := r.correctKeyword(name, v); ok {
 			out[name] = keep
@@ -81,7 +81,7 @@ func (r *resolver) readType(v any) map[string]any {
 		for _, one := range v {
 			name, _ := r.readType(one)["type"].(string)
 			switch {
-			case name == "" && one != nil: // allows anything
+			case name == "" && one != nil: // without a name, the type allows anything
 				return nil
 			case name == "":
 				name = "null"
@@ -173,7 +173,7 @@ func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 		switch v := v.(type) {
 		case []any:
 			return v, len(v) > 0
-		case map[string]any: // values by name
+		case map[string]any: // enum values by their names
 			return slices.Collect(func(yield func(any) bool) {
 				for _, key := range slices.Sorted(maps.Keys(v)) {
 					if !yield(v[key]) {

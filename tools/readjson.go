@@ -61,7 +61,7 @@ func ExplainJSON(err error, at string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &JSONError{Field: at, Got: "unexpected end"}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // has no path
+		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // this error does not say where the field is
 	case strings.HasPrefix(err.Error(), "json: "):
 		return &JSONError{Field: at, Got: "unreadable value"}
 	}
@@ -201,7 +201,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 		return fields, nil
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			break // base64
+			break // bytes are a string in base64
 		}
 		list, ok := value.([]any)
 		if !ok {

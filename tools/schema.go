@@ -25,12 +25,12 @@ const (
 	// maxSchemaDepth is far below the limit of the stack, and far above what a model can fill in.
 	maxSchemaDepth = 32
 
-	// maxPattern, maxSteps, maxDigits and maxPower bound the cost of patterns and numbers: a pattern of a few thousand characters,
-	// or an exponent of a million, takes seconds of CPU time.
+	// These constants bound the cost of patterns and numbers: the bytes and the compiled steps of a pattern, the characters of a
+	// number, and its exponent. A pattern of a few thousand characters, or an exponent of a million, takes seconds of CPU time.
 	maxPattern = 512
 	maxSteps   = 1000
 	maxDigits  = 40
-	maxPower   = 400 // double precision ends at 308
+	maxPower   = 400 // double-precision numbers end at 10^308
 
 	// schemaURL names a schema in errors. A bare name would be resolved as a file in the gateway's working directory.
 	schemaURL = "urn:arguments"
@@ -44,11 +44,11 @@ const (
 type Schema struct {
 	tree    map[string]any
 	changes []string
-	compile func() (*jsonschema.Schema, error) // once
+	compile func() (*jsonschema.Schema, error) // compiles at the first call
 }
 
-// ParseSchema parses a schema strictly, as written by operators, and compiles it, which is most of the cost: about 60 µs per node.
-// What ReadSchema would correct is an error.
+// ParseSchema parses a schema strictly, as written by operators, and compiles it, which is most of the cost: about 60 µs per node. A
+// mistake that ReadSchema would correct is an error.
 func ParseSchema(schema any, budget *int) (*Schema, error) {
 	s, err := readSchema(schema, budget, false)
 	if err == nil {
@@ -68,11 +68,11 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 // property, keywords of the wrong type are ignored. A schema that refers to itself is followed once; a further or external
 // reference allows anything. [Schema.Changes] reports this.
 //
-// The schema is compiled at the first Check: of a hundred declared functions a conversation calls a few. A schema that then proves
-// invalid constrains nothing.
+// The schema is compiled at the first Check, because a conversation may declare a hundred functions and calls only a few. A schema that
+// then proves invalid constrains nothing.
 //
-// budget is the number of nodes allowed for this schema and others, and is reduced by those of this one. nil means 2,000 for this
-// one.
+// budget is the number of nodes allowed for this schema and others; the nodes of this schema are subtracted from it. nil means 2,000
+// nodes for this schema alone.
 func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
 
 func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
@@ -84,7 +84,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 		return nil, err
 	}
 	s := &Schema{tree: tree, changes: changes}
-	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null: calls always have arguments
+	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null, but calls always have arguments
 		s.tree["type"] = "object"
 	}
 	if kind := s.tree["type"]; kind == nil {
@@ -161,13 +161,13 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.validate(args, "args", "the arguments", "the function")
 }
 
-// CheckValue validates any other value, like [Schema.Check]. Errors call the value name.
+// CheckValue validates any other value, like [Schema.Check]. Its errors call the value by this name.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is the common part of Check and CheckValue. Its errors call the value root in a path and what in a sentence, and the schema
-// rule.
+// validate is the common part of Check and CheckValue. Its errors use three names: root for the value in a path, what for the value in a
+// sentence, and rule for the schema.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -249,8 +249,8 @@ func checkNumbers(value any) error {
 	return nil
 }
 
-// patternSize estimates the cost of compiling a pattern. It returns -1 if Go cannot compile it, or should not: nested repetitions
-// are programs of a million steps.
+// patternSize estimates the cost of compiling a pattern. It returns -1 if Go cannot compile the pattern, or should not, because nested
+// repetitions need a program of a million steps.
 func patternSize(pattern string) int {
 	if len(pattern) > maxPattern {
 		return -1
@@ -365,7 +365,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.spendOn(pattern) { // without the pattern, the names that it does not match are unknown
+			if !r.spendOn(pattern) { // without the pattern it is unknown which names are additional
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")
@@ -381,10 +381,10 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 	return out, r.resolveSubschemas(out, depth+1, open)
 }
 
-// stepsPerNode is how many steps of a pattern cost as much as a node of a schema.
+// stepsPerNode converts the steps of a pattern to nodes of a schema: so many steps cost as much as one node.
 const stepsPerNode = 20
 
-// spendOn reports whether the remaining budget allows a pattern, and spends it.
+// spendOn subtracts the cost of a pattern from the budget. It returns false if the budget does not allow the pattern.
 func (r *resolver) spendOn(pattern string) bool {
 	size := patternSize(pattern)
 	if size < 0 || size/stepsPerNode > r.budget {
@@ -403,9 +403,9 @@ func withoutNotes(s map[string]any) map[string]any {
 	return s
 }
 
-// resolveSubschemas resolves the schemas within one.
+// resolveSubschemas resolves the schemas within a schema.
 func (r *resolver) resolveSubschemas(out map[string]any, depth int, open []string) (err error) {
-	if tuple, ok := out["items"].([]any); ok { // before 2020-12
+	if tuple, ok := out["items"].([]any); ok { // a list of schemas, as before JSON Schema 2020-12
 		out["prefixItems"] = tuple
 		delete(out, "items")
 		if rest, given := out["additionalItems"]; given {

@@ -88,7 +88,7 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 const grace = time.Second
 
 // runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns
-// after all.
+// later, and nil if it has returned.
 func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome
@@ -109,7 +109,7 @@ func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result jso
 	}
 }
 
-// runProtected turns a tool's panic into an error: one bad tool must not end a conversation.
+// runProtected runs f, and turns a panic into an error, so that one bad tool does not end a conversation.
 func runProtected(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,8 +119,9 @@ func runProtected(ctx context.Context, f Func, args json.RawMessage) (result jso
 	return f(ctx, args)
 }
 
-// BuildOutcome converts a tool's result to the form that the Live API accepts. An error becomes {"error": …}, a result that is not
-// an object becomes {"output": …}. So does an empty one, because gemini-3.8-live calls a tool again and again on {}.
+// BuildOutcome converts a tool's result to the form that the Live API accepts. An error becomes {"error": …}, a result that is not an
+// object becomes {"output": …}. An empty result becomes {"output": …}, too, because gemini-3.8-live calls a tool again and again if it
+// gets {}.
 func BuildOutcome(result json.RawMessage, err error) Outcome {
 	// Text that is not UTF-8 would close the connection to the model: RFC 6455, 8.1.
 	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))

@@ -14,6 +14,6 @@ func NewTransport() *http.Transport {
 	return transport
 }
 
-// RefuseRedirect is the CheckRedirect of a client for one server: it returns the redirect as the response. Another server would get
-// the headers of the request, including keys.
+// RefuseRedirect is the CheckRedirect of a client for one server: it returns the redirect as the response. If the client followed it,
+// another server would get the headers of the request, including keys.
 func RefuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -13,7 +13,7 @@ import (
 	"voxgate/tools"
 )
 
-// maxReferences bounds the references to tool results that a board remembers: more pictures than a conversation is about.
+// maxReferences bounds the references from tool results that a board remembers. No conversation is about so many pictures.
 const maxReferences = 64
 
 // Board holds a conversation's canvas. Its methods may be called concurrently.
@@ -93,7 +93,7 @@ func (b *Board) AddReferences(result json.RawMessage) {
 	tokens := json.NewDecoder(bytes.NewReader(result))
 	for {
 		token, err := tokens.Token()
-		if err != nil { // the end, or not JSON
+		if err != nil { // the end of the result, or not JSON
 			return
 		}
 		text, ok := token.(string)
@@ -133,7 +133,8 @@ func (b *Board) signURLs(elements []element) []element {
 	return elements
 }
 
-// merge returns the elements of the board after an append. An element with the ID of an existing one replaces that, even in a form.
+// merge returns the elements of the board after an append. An added element with the ID of an existing one replaces the existing one,
+// even in a form.
 func (b *Board) merge(added []element) ([]element, error) {
 	all := withoutPlaces(b.elements)
 	for _, e := range added {

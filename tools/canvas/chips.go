@@ -17,7 +17,7 @@ const (
 	// maxPage bounds one suggestion, in bytes. Google's have 3 to 10 KB.
 	maxPage = 64 << 10
 
-	// pageAge is the lifetime of a suggestion: much longer than it is relevant.
+	// pageAge is the time for which a suggestion is kept, much longer than a user needs it.
 	pageAge = 30 * time.Minute
 )
 
@@ -69,14 +69,14 @@ func (c *Chips) findPage(id string) (html string, ok bool) {
 	return c.pages[i].html, true
 }
 
-// chipsPolicy runs only our own script, whatever Google's HTML contains, and loads nothing external. It has no frame-ancestors,
-// since a gateway serves pages of origins it does not know, and a foreign frame could not misuse the page. The sandbox also applies
-// if the page is opened without a frame.
+// chipsPolicy runs only our own script, whatever Google's HTML contains, and loads nothing external. It does not restrict
+// frame-ancestors, since pages of origins that the gateway does not know may show it, and a foreign frame could not misuse it. The
+// sandbox also applies if the page is opened without a frame.
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
-// chipsPage precedes Google's HTML, so that nothing in that HTML, such as an unclosed comment, can swallow the script. It posts its height
-// and chosen links to the parent page, whose origin is unknown.
+// chipsPage precedes Google's HTML, so that nothing in that HTML, such as an unclosed comment, can swallow the script. The script posts
+// the page's height, and the links that the user chooses, to the parent page, whose origin is unknown.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">

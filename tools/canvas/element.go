@@ -22,8 +22,8 @@ const (
 	// a second, and a small photo fits.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds the input before it is cleaned. A clean canvas stays below it, also as a string in JSON, where up to six bytes encode
-	// one byte.
+	// maxInput bounds the input before it is cleaned. A clean canvas is always shorter than that, even as a string in JSON, where up to six
+	// bytes encode one byte.
 	maxInput = 8 * MaxBytes
 
 	// maxText is the maximum length of a label, hint, title or alt in characters; longer ones are cut.
@@ -32,8 +32,8 @@ const (
 	// maxID is the maximum length of an ID in characters. IDs are the keys of the answer to the model.
 	maxID = 64
 
-	// maxURL is the maximum length of a URL in bytes. Signed, it must fit into a request line, for which 8000 are safe: RFC 9110,
-	// 4.1.
+	// maxURL is the maximum length of a URL in bytes. A signed URL must fit into a request line, for which 8000 bytes are safe
+	// (RFC 9110, 4.1).
 	maxURL = 2048
 )
 
@@ -70,7 +70,8 @@ var kinds = []string{"text", "multiline", "number", "date", "time", "email", "te
 // formTypes are the element types that a form may contain.
 var formTypes = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add although their instructions forbid it: every canvas has such a button.
+// dismissButton is the type of an element that models add although their instructions forbid it. It is ignored, because every canvas has
+// such a button anyway.
 const dismissButton = `"dismiss_button"`
 
 // reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.
@@ -311,7 +312,7 @@ func (f fields) readInput(e *element) {
 	if !ok {
 		return
 	}
-	// A number keeps its digits: JavaScript would round it.
+	// A number is kept as text, because JavaScript would round it.
 	var number json.Number
 	value := ""
 	if raw[0] != '"' && json.Unmarshal(raw, &number) == nil {

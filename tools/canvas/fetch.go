@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// signatureLifetime limits how long a client may fetch the media of a canvas: as long as a long conversation.
+	// signatureLifetime limits how long a client may fetch the media of a canvas: it is the length of a long
+	// conversation.
 	signatureLifetime = time.Hour
 
 	// maxBody is the maximum size of an image, audio or video, in bytes: a photo of a phone's camera fits.
 	maxBody = 8 << 20
 
-	// fetchTimeout bounds one fetch, to the last byte for the client.
+	// fetchTimeout bounds one fetch, until the client has the last byte.
 	fetchTimeout = 10 * time.Second
 
 	// maxFetches is the maximum number of concurrent fetches, in all conversations together.
@@ -46,8 +47,8 @@ type Fetcher struct {
 	slots  chan struct{}
 }
 
-// NewFetcher returns a fetcher with a random key: URLs signed before a restart are not served after it. client must be safe for
-// untrusted URLs, like those of package guard.
+// NewFetcher returns a fetcher with a random key: URLs that were signed before a restart of the gateway are not served after
+// it. client must be safe for untrusted URLs, like those of package guard.
 func NewFetcher(client *http.Client) *Fetcher {
 	return &Fetcher{client: client, key: []byte(rand.Text()), slots: make(chan struct{}, maxFetches)}
 }
@@ -64,7 +65,7 @@ func signedQuery(u, expiry, sum string) string {
 
 func (f *Fetcher) signature(url, expiry string) string {
 	mac := hmac.New(sha256.New, f.key)
-	mac.Write([]byte(expiry + " " + url)) // the expiry has no spaces
+	mac.Write([]byte(expiry + " " + url)) // a space separates the two safely, because the expiry has none
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -96,7 +97,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		// With this deadline a client that stops reading cannot occupy a slot. Only writers without a network connection have no deadlines.
+		// With this deadline a client that stops reading cannot occupy a slot. Setting it fails only for writers without a network connection.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(deadline)
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -123,7 +124,7 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 		_, err = io.ReadFull(body, make([]byte, 1))
 	}
 	if !errors.Is(err, io.EOF) {
-		panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
+		panic(http.ErrAbortHandler) // otherwise the client would mistake a part for the whole
 	}
 }
 

@@ -27,7 +27,7 @@ func newPolicy() *bluemonday.Policy {
 // maxPasses limits how often HTML is cleaned until cleaning changes nothing. HTML that still changes after that was crafted to do so.
 const maxPasses = 4
 
-// cleanHTML returns text without what is not allowed.
+// cleanHTML returns text without the HTML that policy forbids.
 func cleanHTML(text string) (string, error) {
 	for range maxPasses {
 		clean := policy.Sanitize(text)

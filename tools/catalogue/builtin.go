@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	_ "time/tzdata" // images without a zone database are common
+	_ "time/tzdata" // many container images have no time zone database
 
 	"voxgate/tools"
 )

@@ -15,8 +15,8 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// connectTimeout bounds the start of all MCP servers. Programs loaded from a package cache need most of it; if the gateway starts
-// even slower, it looks dead to monitoring.
+// connectTimeout bounds the start of all MCP servers. Programs that are loaded from a package cache need most of it. A gateway that takes
+// even longer to start looks dead to monitoring.
 const connectTimeout = 20 * time.Second
 
 // Catalogue holds the tools of a file.

@@ -25,10 +25,10 @@ type file struct {
 	servers  []mcp.Options
 }
 
-// fields maps the names of an object's fields to where their values go.
+// fields maps the names of an object's fields to pointers to which their values are decoded.
 type fields map[string]any
 
-// position returns where the text stops being JSON, as ":line:column", both from 1, and the error.
+// position returns the JSON error of a text, and its place as ":line:column", both counted from 1.
 func position(text []byte) (where string, err error) {
 	var syntax *json.SyntaxError
 	if err = json.Unmarshal(text, new(any)); !errors.As(err, &syntax) {
@@ -69,7 +69,7 @@ type rules struct {
 	repeats              bool
 }
 
-// addFields adds the rules' fields.
+// addFields adds the fields of the rules to f, and returns it.
 func (r *rules) addFields(f fields) fields {
 	maps.Copy(f, fields{
 		"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats,

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Names lists the checks of [Check], except for iban, since keypads have no letters.
+// Names lists the names that [Check] accepts, for error messages. Plain "iban" is left out, since keypads have no
+// letters; iban:DE stands for any country.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
 var dateLayouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}

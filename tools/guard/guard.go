@@ -28,7 +28,8 @@ const MaxRedirects = 5
 // maxHeader bounds a response's header, in bytes. Go's default is 10 MB; cookies and policies of real sites stay below 16 KB.
 const maxHeader = 64 << 10
 
-// connectTimeout bounds the connection and the TLS handshake, each: a slower host counts as down.
+// connectTimeout bounds the time for connecting, and again the time for the TLS handshake: a slower host counts as
+// down.
 const connectTimeout = 5 * time.Second
 
 // Options configures Client.

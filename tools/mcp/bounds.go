@@ -28,8 +28,8 @@ var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFra
 type boundedBody struct {
 	io.ReadCloser
 	isStream bool // the body is a stream of events, each ended by an empty line
-	size     int  // of the current message
-	atStart  bool // of a line
+	size     int  // bytes of the current message
+	atStart  bool // the next byte is the first of a line
 	release  func() bool
 }
 
@@ -189,7 +189,7 @@ func (c *childInput) Close() error {
 			return err
 		case <-time.After(grace):
 			if signal != 0 {
-				_ = c.cmd.Process.Signal(signal) // fails if it has just ended
+				_ = c.cmd.Process.Signal(signal) // fails if the process has just ended
 			}
 		}
 	}

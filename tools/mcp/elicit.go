@@ -20,7 +20,7 @@ const (
 	// maxTries limits how often a user is asked again for an invalid value, before the question counts as cancelled.
 	maxTries = 5
 
-	// maxButtons is the maximum number of values offered as buttons: more become a list.
+	// maxButtons is the maximum number of values that are offered as buttons; more values are offered as a list.
 	maxButtons = 8
 )
 
@@ -39,7 +39,7 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 		if err != nil {
 			return nil, err
 		}
-		value, err := tools.Decode(answer) // a number stays as entered: 1000000, not 1e+06
+		value, err := tools.Decode(answer) // Decode keeps a number as it was entered: 1000000, not 1e+06
 		put, ok := value.(map[string]any)
 		if !ok {
 			return nil, fmt.Errorf("the user's answer is not an object: %w", err)
@@ -113,7 +113,7 @@ func newForm(p *mcp.ElicitParams) (*form, error) {
 	if err := json.Unmarshal(schema, &wanted); err != nil {
 		return nil, fmt.Errorf("requestedSchema: %w", err)
 	}
-	// The SDK loses the schema's own order. Required values come first, in the order of their names there.
+	// The SDK loses the schema's own order. So required values come first, in the order in which "required" lists them.
 	names := slices.Concat(wanted.Required, slices.Sorted(maps.Keys(wanted.Properties)))
 	for i, name := range names {
 		if schema, ok := wanted.Properties[name]; ok && !slices.Contains(names[:i], name) {

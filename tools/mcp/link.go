@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since 2026-07-28 it
-	// answers a call with its questions instead.
+	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since version 2026-07-28
+	// the server answers a call with its questions instead.
 	legacyVersion = "2025-11-25"
 
 	// grace limits how long a child process may take to end after its stdin is closed, and again after SIGTERM. The protocol asks for "a
@@ -44,7 +44,7 @@ var (
 	errFailed      = errors.New("its connection has failed (details omitted because they contain the URL)")
 	errUnknownCall = errors.New("only servers of protocol 2026-07-28 or later may ask: this question does not say which call it belongs to")
 
-	// errLinkEnded means that a call did not start because its link has ended: it can be made on another.
+	// errLinkEnded means that a call did not start because its link has ended. The call can be made on another link.
 	errLinkEnded = errors.New("the link has ended before the call")
 )
 
@@ -64,7 +64,7 @@ type link struct {
 	mu         sync.Mutex                 // guards the following fields
 	endErr     error                      // why it has ended (nil: it has not)
 	calls      map[string]context.Context // running calls by progress token, for their progress
-	unanswered int                        // calls in a row that were cancelled or timed out
+	unanswered int                        // number of calls in a row that were cancelled or timed out
 }
 
 // askingKey is the context key of a call's lock: a user gets one question at a time.
@@ -78,7 +78,7 @@ func newLink(s *Server) *link {
 	}
 }
 
-// dial starts or connects to the server. ctx only bounds that. run must be called afterwards.
+// dial starts or connects to the server. ctx bounds only this start. run must be called afterwards.
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
 	if s.options.URL != "" {
@@ -92,7 +92,7 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	cmd := exec.Command(s.options.Command[0], s.options.Command[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for name, value := range s.options.Env {
-		cmd.Env = append(cmd.Env, name+"="+value) // the last of a name counts
+		cmd.Env = append(cmd.Env, name+"="+value) // of several values with one name, the last counts
 	}
 	l.process, l.stderr, l.noiseLog = cmd, &lines{log: s.options.Logger, stream: "stderr"}, &lines{log: s.options.Logger, stream: "stdout"}
 	cmd.Stderr = l.stderr
@@ -132,7 +132,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 			if l.process.Process == nil { // it was not even started
 				return err
 			}
-			killGroup(l.process) // its descendants
+			killGroup(l.process) // ends its descendants
 			if state := l.process.ProcessState; state != nil && !state.Success() {
 				err = fmt.Errorf("%w (%v)", err, state)
 			}
@@ -148,7 +148,7 @@ func (l *link) run() {
 	closed := make(chan error, 1)
 	go func() { closed <- l.session.Wait() }()
 	changed := l.changed
-	var later <-chan time.Time // when the next change is looked at
+	var later <-chan time.Time // when to look at the next change
 	for l.isAlive() {
 		select {
 		case <-l.endedCh:
@@ -174,7 +174,7 @@ func (l *link) run() {
 	timer.Stop()
 	<-closed
 	if l.process != nil {
-		killGroup(l.process) // its descendants
+		killGroup(l.process) // ends its descendants
 	}
 	l.work.Wait()
 	if l.stderr != nil {
@@ -306,8 +306,8 @@ func (l *link) addCall(ctx context.Context, token string) error {
 	return nil
 }
 
-// removeCall unregisters a call that has ended, or that was abandoned because ctx is done. A server that has stopped answering is
-// given up when no call is running.
+// removeCall unregisters a call that has ended, or that was abandoned because ctx is done. If the server has stopped answering,
+// removeCall ends the link as soon as all calls have ended.
 func (l *link) removeCall(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)

@@ -27,8 +27,8 @@ const (
 	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is restarted at the next call; one that ends again and again, only after a pause, which
-	// doubles.
+	// A server that ends is restarted at the next call. A server that ends again and again is restarted only after a
+	// pause, which doubles each time from minPause to maxPause.
 	minPause, maxPause = time.Second, 30 * time.Second
 
 	// maxMessage bounds a server's error text for the model, in bytes.
@@ -49,7 +49,7 @@ type Options struct {
 	Env     map[string]string // its environment, in addition to the gateway's PATH and HOME
 
 	URL     string            // an endpoint of streamable HTTP, which may be private
-	Headers map[string]string // added to requests, for the host of URL only
+	Headers map[string]string // added to requests, but only to those for the host of URL
 
 	Only   []string // names of the tools to offer (nil: all)
 	Prefix string   // prepended to the tools' names
@@ -82,7 +82,7 @@ type Server struct {
 	// These are set when the link has ended or a start has failed.
 	retryDelay time.Duration // delay of the next restart
 	retryAt    time.Time     // time of the next start at the earliest
-	endErr     error         // the reason for the missing link
+	endErr     error         // why the link is missing
 }
 
 // Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer
@@ -108,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	if err := s.startFirst(ctx); err != nil {
 		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
-		if s.current() == nil { // if it runs, it only lacks a configured tool
+		if s.current() == nil { // a server that runs only lacks a configured tool
 			s.recordEnd(err, 0)
 			s.work.Go(s.keepStarting)
 		}
@@ -178,7 +178,7 @@ func (s *Server) Close() {
 func (s *Server) start(ctx context.Context) error {
 	l, err := dial(ctx, s, s.legacy)
 	if err != nil && !s.legacy && ctx.Err() == nil {
-		// The newest protocol begins with a request that crashes some older servers.
+		// Try the older protocol: the newest one begins with a request that crashes some older servers.
 		var older error
 		if l, older = dial(ctx, s, true); older == nil {
 			s.legacy, err = true, nil
@@ -264,7 +264,7 @@ func (s *Server) restart() (any, error) {
 	return s.current(), nil
 }
 
-// recordEnd records why a link has ended, and delays the next start, except for a server that ran for a while.
+// recordEnd records why a link has ended, and delays the next start, unless the server ran for at least maxPause.
 func (s *Server) recordEnd(why error, lasted time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +327,7 @@ func toolName(name string) string {
 	}, name)
 	name = name[:min(len(name), 127)]
 	if !tools.ValidName(name) {
-		name = "_" + name // it began with a digit
+		name = "_" + name // the name began with a digit
 	}
 	return name
 }
@@ -352,8 +352,8 @@ func (s *Server) newTool(t *mcp.Tool) (tools.Tool, error) {
 	}, nil
 }
 
-// call runs one of the server's tools. It retries on the next link if nothing ran: the link had ended before the call, or the
-// server has lost the session. It returns when ctx is done.
+// call runs one of the server's tools. It retries on the next link if the tool has certainly not run, because the link had
+// ended before the call or the server has lost the session. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	for forgotten := false; ; {
 		l, err := s.getLink(ctx)

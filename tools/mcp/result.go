@@ -12,7 +12,7 @@ import (
 
 // progress converts a server's progress notification to an object for the model.
 func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
-	b, _ := json.Marshal(struct { // three plain values
+	b, _ := json.Marshal(struct { // cannot fail with these three types
 		Progress float64 `json:"progress"`
 		Total    float64 `json:"total,omitempty"`
 		Message  string  `json:"message,omitempty"`

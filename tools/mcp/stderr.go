@@ -11,12 +11,12 @@ const (
 	// maxLine bounds a line of a child's stderr in the log, in bytes.
 	maxLine = 4096
 
-	// maxLines bounds the logged lines of a child's stderr per second: more than a stack trace has, which must stay complete.
+	// maxLines bounds the logged lines of a child's stderr per second: a stack trace, which must stay complete, has fewer.
 	maxLines = 100
 )
 
-// lines logs what is written to it line by line, without empty lines and those above maxLines a second. Its cost is linear in the
-// input.
+// lines is a writer that logs each line written to it, except for empty lines and those above maxLines a second. Its cost is linear in
+// the input.
 type lines struct {
 	log    *slog.Logger
 	stream string // name of the stream: stderr or stdout

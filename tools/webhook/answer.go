@@ -70,7 +70,8 @@ func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err e
 	return last, err
 }
 
-// responseError returns the endpoint's error: in its own words, if the body has {"error":"…"}.
+// responseError returns an error for a failed request: its status, and the endpoint's own text if the body is
+// {"error":"…"}.
 func responseError(status int, body io.Reader) error {
 	message := fmt.Sprintf("the webhook answered %d", status)
 	if text := http.StatusText(status); text != "" {

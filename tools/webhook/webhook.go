@@ -44,7 +44,7 @@ const (
 	connsPerHost     = 64
 	idleConnsPerHost = 8
 
-	// clientTimeout is no limit in practice: the call has its own timeout.
+	// clientTimeout is so long that only the timeout of the call itself counts.
 	clientTimeout = 24 * time.Hour
 )
 
@@ -53,7 +53,7 @@ type Options struct {
 	tools.Declaration
 	URL          string            // http or https, without a user; trusted, so it may be private
 	Secret       string            // "whsec_" and base64, or the key itself
-	Headers      map[string]string // added to requests, for the host of URL only
+	Headers      map[string]string // added to requests, but only to those for the host of URL
 	AllowPrivate bool              // redirects may lead to private addresses
 	Pool         *Pool
 }
@@ -62,7 +62,7 @@ type Options struct {
 func New(o Options) (tools.Tool, error) {
 	to, err := url.Parse(o.URL)
 	if err != nil {
-		return tools.Tool{}, errors.New("url: is invalid") // its text contains the URL, which may hold a token
+		return tools.Tool{}, errors.New("url: is invalid") // the original error contains the URL, which may hold a token
 	}
 	if (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" || to.User != nil {
 		return tools.Tool{}, errors.New("url: must be http://host/… or https://host/…, without a user")
@@ -101,7 +101,7 @@ func NewPool(roots *x509.CertPool) *Pool {
 		private: guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
 	}
 	for _, c := range p.clients() {
-		c.CheckRedirect = tools.RefuseRedirect // post follows them
+		c.CheckRedirect = tools.RefuseRedirect // post follows redirects itself
 	}
 	return p
 }
