@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// parseList returns the Set function of a flag with comma-separated values. parse reads each value.
+// parseList returns the Set function of a flag with comma-separated values. parse parses one value.
 func parseList[T any](target *[]T, parse func(string) (T, error)) func(string) error {
 	return func(v string) error {
 		*target = nil
@@ -51,7 +51,8 @@ func (a *listenAddress) Set(v string) error {
 	return nil
 }
 
-// bracketIPv6 adds brackets to an IPv6 address with a port that lacks them. The last colon is before the port.
+// bracketIPv6 adds the missing brackets to an IPv6 address with a port. It takes the text after the last colon for the
+// port.
 func bracketIPv6(hostPort string) string {
 	i := strings.LastIndexByte(hostPort, ':')
 	if i < 0 {

@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// openBackend opens the client of Gemini. Without a key it starts the emulator, which answers in its place.
+// openBackend opens the client of Gemini. Without an API key it starts the emulator, which replaces Gemini.
 func (g *gateway) openBackend(context.Context) (end func(context.Context) error, err error) {
 	var stop func()
 	if g.gemini, g.backend, stop, err = openBackend(g.settings, g.log); err != nil {

@@ -39,7 +39,8 @@ func (g *gateway) openAgents(context.Context) (end func(context.Context) error, 
 	return nil, nil
 }
 
-// openStore opens the store that gateways share, and names this gateway there. Without Redis the store is in memory.
+// openStore opens the store that gateways share, and registers this gateway's name in it. Without Redis the store is in
+// memory.
 func (g *gateway) openStore(context.Context) (end func(context.Context) error, err error) {
 	if g.settings.access.ClusterKey, err = access.NewClusterKey(g.settings.redisSecret); err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func (g *gateway) openTools(ctx context.Context) (end func(context.Context) erro
 	return end, nil
 }
 
-// openTelemetry opens what observes the conversations. Metrics need the private address.
+// openTelemetry opens the metrics, traces and reports of conversations. There are metrics only with a private address, which
+// serves them.
 func (g *gateway) openTelemetry(ctx context.Context) (end func(context.Context) error, err error) {
 	g.telemetry, err = telemetry.New(ctx, telemetry.Options{
 		Metrics: g.settings.privateAddr != "", BuildLabels: buildLabels(),
@@ -167,7 +169,8 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 		return nil, nil
 	}
 	g.telemetry.WatchHost(g.host, g.store.IsDown)
-	// Without keys, an address that only this machine reaches shows conversations to everybody there.
+	// Without server keys, the console shows conversations to every user of this machine, if only this machine can reach the
+	// address.
 	at, _, err := net.SplitHostPort(g.settings.privateAddr)
 	requiresKey := err != nil || !isLoopback(at) || g.settings.access.Keys != ""
 	page, err := console.New(console.Options{

@@ -10,7 +10,7 @@ import (
 
 // openEndpoints opens the endpoints of the page's port. Each protocol is a component.
 func (g *gateway) openEndpoints(ctx context.Context) (end func(context.Context) error, err error) {
-	g.endpoints = append(g.models.Endpoints(), // these start no conversation:
+	g.endpoints = append(g.models.Endpoints(), // the following endpoints start no conversation:
 		signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: g.gate},
 		signaling.Endpoint{Pattern: "GET /canvas/image", Handler: g.fetcher, Public: true},
 		signaling.Endpoint{Pattern: "GET /canvas/chips", Handler: g.chips, Public: true},
@@ -31,7 +31,7 @@ func (g *gateway) openEndpoints(ctx context.Context) (end func(context.Context) 
 	return nil, nil
 }
 
-// newEnvironment returns what the protocols share.
+// newEnvironment returns the components of the gateway that all protocols use.
 func (g *gateway) newEnvironment() *signaling.Environment {
 	return &signaling.Environment{
 		Host: g.host, Agents: g.agents, Gate: g.gate, Secrets: &access.Secrets{Store: g.store, Logger: g.log}, Origins: g.settings.origins,

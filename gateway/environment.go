@@ -48,13 +48,14 @@ func (v variables) readKnown() (variables, error) {
 	return cleaned, nil
 }
 
-// otherVariables lists the variables of other commands than serve.
+// otherVariables lists the environment variables that only commands other than serve read.
 var otherVariables = []string{"VOXGATE_CHECK_TOKEN", "VOXGATE_CHECK_KEY"}
 
 // serviceVariable matches variables that Kubernetes sets in every container of a namespace with a service named "voxgate" or "voxgate-…".
 var serviceVariable = regexp.MustCompile(`^VOXGATE_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?|PORT)$`)
 
-// fromKubernetes reports whether Kubernetes has set a variable. Its VOXGATE_…_PORT holds a URL, unlike a misspelt setting.
+// fromKubernetes reports whether Kubernetes has set a variable. Its VOXGATE_…_PORT holds a URL, which distinguishes it from a misspelt
+// setting.
 func fromKubernetes(name, value string) bool {
 	return serviceVariable.MatchString(name) && (!strings.HasSuffix(name, "_PORT") || strings.Contains(value, "://") ||
 		strings.HasSuffix(name, "_SERVICE_PORT"))

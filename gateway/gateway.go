@@ -28,11 +28,11 @@ type gateway struct {
 
 	agents  *agents.Folder // or nil
 	gemini  *api.Client    // a client of Gemini, or of the emulator
-	backend string         // which of them: gemini, vertex or emulator
+	backend string         // the kind of the backend: gemini, vertex or emulator
 	page    net.Listener
 	webrtc  *rtc.API
 	store   store.Store // shared with other gateways, or in memory
-	node    string      // the name of this gateway in the store; "" without others
+	node    string      // the name of this gateway in the store; "" if it has no shared store
 	gate    *access.Gate
 	tools   func() []tools.Tool // the operator's tools, or nil
 
@@ -77,7 +77,7 @@ func (g *gateway) pageURL() string {
 // countRefusal counts a rejected client. It must not be called before all components are open.
 func (g *gateway) countRefusal(rule string) { g.telemetry.CountRefusal(rule) }
 
-// admission returns what all HTTP servers for clients demand of a request.
+// admission returns the requirements that all HTTP servers for clients check in a request.
 func (g *gateway) admission() signaling.Options {
 	return signaling.Options{
 		Origins: g.settings.origins, Hosts: append(g.settings.tls.domains, g.settings.hosts...),

@@ -16,8 +16,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries bounds the attempts when the system chooses the port, whose number must be free for TCP and UDP. Of 28,000 numbers few are
-// taken.
+// portTries bounds the attempts to get a port from the system whose number is free for both TCP and UDP. Ten suffice, because few of
+// the 28,000 numbers are in use.
 const portTries = 10
 
 // openPorts opens the ports of the page and of WebRTC.
@@ -58,7 +58,7 @@ func openPortsOnce(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc
 	}
 	pageIP := addr.IP.String()
 	o := rtc.Options{UDPAddr: at(pageIP, s.udpPort), PublicIPs: s.publicIPs, Logger: log}
-	if addr.IP.IsLoopback() && s.webrtcHost == "" { // Firefox uses no candidate of the loopback, not even for a page on localhost
+	if addr.IP.IsLoopback() && s.webrtcHost == "" { // Firefox ignores loopback candidates, even for a page on localhost
 		o.UDPAddr, o.Loopback = at(unspecifiedAddress(addr.IP), s.udpPort), true
 	}
 	defer func(opened net.Listener) {
@@ -99,8 +99,9 @@ func unspecifiedAddress(ip net.IP) string {
 	return net.IPv6unspecified.String()
 }
 
-// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte tells them apart: ICE-TCP
-// begins with a message's length (RFC 4571), which is below 2,048 for a first STUN request; TLS begins with 22 and HTTP with a letter.
+// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte of a connection tells
+// which of them it is for. ICE-TCP begins with a message's length (RFC 4571), which is below 2,048 for a first STUN request. TLS
+// begins with 22, and HTTP with a letter.
 func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}
@@ -112,7 +113,7 @@ func splitPort(l net.Listener) (page, webrtc net.Listener) {
 				s.running.Go(func() { s.route(ctx, conn, p, w) })
 				continue
 			}
-			select { // pause: Accept fails for a while if too many files are open
+			select { // pause before the next try: Accept fails for a while if too many files are open
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
@@ -136,7 +137,7 @@ type portSplitter struct {
 	running sync.WaitGroup
 }
 
-// route reads the first byte of a connection and passes it to the listener that it is for.
+// route reads the first byte of a connection, and passes the connection to the listener that it is for.
 func (s *portSplitter) route(ctx context.Context, conn net.Conn, page, webrtc *splitListener) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))

@@ -13,7 +13,8 @@ import (
 	"voxgate/vox"
 )
 
-// protocols returns what the gateway serves, besides the REST API, which other components use too. An endpoint is added by a line here.
+// protocols returns the protocols of the gateway. To add an endpoint, add a line to this list. The REST API is not in it, because other
+// components use it, too.
 func protocols() []signaling.Protocol {
 	return []signaling.Protocol{
 		backend.Protocol(),

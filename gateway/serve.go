@@ -55,7 +55,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 func (g *gateway) serveUntil(ctx context.Context) (err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- g.server.Serve(g.page) }()
-	debug.FreeOSMemory() // parsing and bundling the page's scripts takes several times the memory that stays in use
+	debug.FreeOSMemory() // frees memory: parsing and bundling the page's scripts took several times what stays in use
 	checking, cancel := context.WithTimeout(ctx, checkTimeout)
 	var checks sync.WaitGroup
 	checks.Go(func() {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// headerTimeout bounds the reading of a request's headers, against slow senders.
+	// headerTimeout bounds the reading of a request's headers, so that slow senders cannot hold connections.
 	headerTimeout = 5 * time.Second
 	// pageTimeout bounds the sending of a page. WebSockets have their own deadlines after the upgrade.
 	pageTimeout = 30 * time.Second
@@ -30,9 +30,9 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// closeAfterChunks closes a connection after a request with a chunked body, against request smuggling. Such a request may also have had a
-// Content-Length, which net/http drops silently and a proxy may have used: the rest of the body would be read as the next request. RFC
-// 9112 section 6.1 requires the connection to be closed.
+// closeAfterChunks closes a connection after a request with a chunked body, to prevent request smuggling. Such a request may also have a
+// Content-Length, which net/http drops silently. If a proxy uses that length, the two disagree on where the next request begins. RFC
+// 9112, section 6.1, requires the connection to be closed.
 func closeAfterChunks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {

@@ -27,7 +27,7 @@ import (
 // the table in docs/settings.md.
 type settings struct {
 	addr       string
-	webrtcHost string // "": the host of addr, or all addresses if that is the loopback
+	webrtcHost string // "": the host of addr, or all addresses if addr is on the loopback
 	udpPort    int    // 0: the port of addr
 	tcpPort    int    // 0: no ICE-TCP
 	publicIPs  []string
@@ -54,7 +54,7 @@ type settings struct {
 	privateAddr string // "": no private listener
 	redis       string // URL; "": this gateway is alone
 	redisSecret string
-	nodeURL     string // at which other gateways reach this one, or ""
+	nodeURL     string // URL at which other gateways reach this one, or ""
 	log         logFormat
 	models      string // a file
 	prices      pricing.Table
@@ -64,10 +64,11 @@ type settings struct {
 	tools       string // a file, or ""
 	agents      string // a folder, or ""
 	opusDecoder opus.DecoderChoice
-	protocols   []signaling.Protocol // with settings of their own
-	unknown     []string             // a sentence for each variable that looks like a setting but is not
+	protocols   []signaling.Protocol // the protocols, which add settings of their own
+	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
-	// These settings have Google's names of environment variables and no flags: every user of the machine can see a key on a command line.
+	// These settings are read from the environment variables of Google's SDKs. They have no flags, because every user of the machine could
+	// see a key on the command line.
 	apiKey   api.Secret // or an ephemeral token
 	baseURL  string     // of the backend that is used
 	vertex   bool
@@ -210,7 +211,7 @@ func (s *settings) parseLog(v string) error {
 	return nil
 }
 
-// parseSettings reads the environment and then the flags, which win.
+// parseSettings reads the environment and then the flags. A flag overrides its environment variable.
 func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
 	s := settings{prices: pricing.Default}
 	environ, err := environ.readKnown()
@@ -247,7 +248,7 @@ func parseSettings(args []string, environ variables, stderr io.Writer) (settings
 	return s, s.validate()
 }
 
-// explainParseError replaces the "parse error" of package flag by a description of the expected value.
+// explainParseError replaces the text "parse error" of package flag by a description of the expected value.
 func explainParseError(f *flag.Flag, value string, err error) error {
 	getter, ok := f.Value.(flag.Getter)
 	if !ok {
@@ -270,7 +271,7 @@ func explainParseError(f *flag.Flag, value string, err error) error {
 // readGoogleVariables reads the environment variables of Google's SDKs.
 func (s *settings) readGoogleVariables(environ variables) error {
 	s.apiKey = api.Secret(cmp.Or(environ["GEMINI_API_KEY"], environ["GOOGLE_API_KEY"]))
-	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
+	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first variable that is set decides
 		switch v := strings.ToLower(environ[name]); v {
 		case "":
 			continue
@@ -312,7 +313,7 @@ func (s *settings) validate() error {
 			return fmt.Errorf("rest-addr: %w", err)
 		}
 		if isLoopback(host) && !isLoopback(restHost) {
-			host = restHost // the more public of the two addresses decides
+			host = restHost // of the two addresses, the one beyond the loopback decides
 		}
 	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {
@@ -358,7 +359,7 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// maxKeep caps --keep (days): dates much further back wrap around, and all files would be deleted.
+// maxKeep caps --keep (days). With many more days, the computed date would wrap around into the future, and all files would be deleted.
 const maxKeep = 1_000_000
 
 // checkFolders checks the folders for recordings and call files.
@@ -386,7 +387,7 @@ func (s *settings) checkFolders() error {
 func (s *settings) checkAddresses() error {
 	host, port, _ := net.SplitHostPort(s.addr)
 	tcp := ""
-	if tcpPort := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (tcpPort != port || s.webrtcHost != "") { // else the page shares its port
+	if tcpPort := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (tcpPort != port || s.webrtcHost != "") { // not if ICE-TCP shares the page's port
 		tcp = net.JoinHostPort(cmp.Or(s.webrtcHost, host), tcpPort)
 	}
 	type listener struct{ name, addr string }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// shutdownTimeout bounds the shutdown. Goodbyes to clients are one write each.
+	// shutdownTimeout bounds the shutdown. It suffices for all clients, since each gets its close message by one write.
 	shutdownTimeout = 10 * time.Second
-	// lastMoment is the time for each remaining component after shutdownTimeout.
+	// lastMoment is the time that each component that is still open gets after shutdownTimeout.
 	lastMoment = 500 * time.Millisecond
 )
 
@@ -23,7 +23,7 @@ type shutdown struct {
 	first []closer // closed before all others
 }
 
-// closer is a component to close. end may block until ctx is done, and returns an error if something is left.
+// closer is a component to close. end may block until ctx is done, and returns an error if not everything has ended.
 type closer struct {
 	name string
 	end  func(ctx context.Context) error
@@ -33,12 +33,12 @@ func (e *shutdown) onClose(name string, end func(context.Context) error) {
 	e.parts = append(e.parts, closer{name, end})
 }
 
-// closeFirst registers a component that is closed before all others, also those registered later.
+// closeFirst registers a component that is closed before all others, even before those that are registered later.
 func (e *shutdown) closeFirst(name string, end func(context.Context) error) {
 	e.first = append(e.first, closer{name, end})
 }
 
-// closeFunc returns the end of a component whose end takes no context.
+// closeFunc adapts a close function that takes no context.
 func closeFunc(end func()) func(context.Context) error {
 	return func(context.Context) error {
 		end()

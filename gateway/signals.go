@@ -18,9 +18,9 @@ func forceContext(ctx context.Context) context.Context {
 	return context.Background()
 }
 
-// notifyStop returns a context that the first signal ends. The second signal ends the context that [forceContext] returns for it.
-// Both signals come by one channel, so that a second one right behind the first is not lost. stop frees both contexts. Signals
-// are still caught after that, until the process exits, because a late one must not change the exit status.
+// notifyStop returns a context that ends at the first signal. The context that [forceContext] returns for it ends at the second signal.
+// Both signals are received by one channel, so that a second one right after the first is not lost. stop frees both contexts. Signals are
+// still caught after that, until the process exits, because a late one must not change the exit status.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
@@ -42,11 +42,12 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 	}
 }
 
-// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, which sends it when it is
-// closed. Otherwise SIGHUP conventionally means "reload". The gateway reloads its files without it, so it ignores SIGHUP, and calls go on.
+// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, because a terminal sends it
+// when it is closed. Otherwise SIGHUP conventionally means "reload". The gateway reloads changed files by itself, so it ignores SIGHUP
+// then, and calls go on.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if signal.Ignored(syscall.SIGHUP) { // by nohup
+	if signal.Ignored(syscall.SIGHUP) { // as nohup does
 		return stopping
 	}
 	if out, err := os.Stderr.Stat(); err == nil && out.Mode()&os.ModeCharDevice != 0 {

@@ -58,7 +58,7 @@ func (s *tlsSettings) validate() error {
 // fetchCertificates connects to our own port, so that the certificate exists before the first visitor comes.
 func (s *tlsSettings) fetchCertificates(ctx context.Context, addr net.Addr) {
 	for _, domain := range s.domains {
-		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // a test's CA is in no root store
+		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // unverified: a test's CA is in no root store
 		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate logs errors
 			conn.Close()
 		}
@@ -99,7 +99,7 @@ func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 	warn := rate.Sometimes{Interval: certificateWarning}
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c, err := manager.GetCertificate(hello)
-		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // requests for other names, by strangers, are not logged
+		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // requests of strangers for other names are not logged
 			warn.Do(func() {
 				log.Warn("no certificate, browsers cannot connect", "domain", hello.ServerName, "err", err)
 			})

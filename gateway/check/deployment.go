@@ -67,7 +67,7 @@ type checkRun struct {
 	addresses []string // IP addresses of the host in base
 	client    *http.Client
 
-	mu    sync.Mutex // guards lines; held during calls of Done
+	mu    sync.Mutex // guards lines, and is held during calls of Done, so that these do not overlap
 	lines []Result
 }
 
@@ -78,12 +78,13 @@ const (
 	// expiryWarning is the remaining life of a certificate below which its check fails. Let's Encrypt's are renewed 30 days before their end.
 	expiryWarning = 14 * 24 * time.Hour
 
-	// maxSkew is the greatest accepted difference of clocks: tokens and TURN credentials carry times.
+	// maxSkew is the greatest accepted difference between the clocks. Tokens and TURN credentials carry times, so they fail if clocks differ
+	// more.
 	maxSkew = 30 * time.Second
 )
 
-// CheckGateway runs all checks and returns their results in order. It blocks for about 30 s and Stay at most. An error means that
-// o.URL is not the URL of a gateway.
+// CheckGateway runs all checks and returns their results in order. It blocks for at most about 30 s plus o.Stay. An error means that o.URL
+// is not the URL of a gateway.
 func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	base, err := parseURL(o.URL)
 	if err != nil {

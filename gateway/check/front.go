@@ -92,7 +92,8 @@ func (c *checkRun) openSession(ctx context.Context) *conversation {
 	return s
 }
 
-// conversation is a conversation with the gateway. Its events are read all the time, because the client answers pings only then.
+// conversation is a conversation with the gateway. Its events are read all the time, because the client answers pings only while
+// they are read.
 type conversation struct {
 	*client.Conversation
 	events  chan client.Event // closed at its end
@@ -136,7 +137,7 @@ func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 		for e := range opened.Events() {
 			select {
 			case s.events <- e:
-			default: // too many for the check that reads them
+			default: // dropped, because the check does not read them fast enough
 			}
 		}
 	}()

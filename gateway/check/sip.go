@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// sipPause is the time before an unanswered request is sent again by UDP; it doubles each time: T1 of RFC 3261, section 17.1.2.2.
+// sipPause is the time before an unanswered request is sent again by UDP, and doubles each time. It is T1 of RFC 3261, section
+// 17.1.2.2.
 const sipPause = 500 * time.Millisecond
 
 // checkSIP sends OPTIONS (RFC 3261, section 11.1) to a SIP listener, which uri names: sip:voice.example.com;transport=tcp.

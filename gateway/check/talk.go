@@ -20,7 +20,7 @@ import (
 )
 
 // checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first path. Then it drops the WebSocket,
-// resumes the conversation on a new one.
+// and resumes the conversation on a new one.
 func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
@@ -38,7 +38,7 @@ func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	c.checkResume(s)
 }
 
-// checkResume drops the connection without a close frame, and waits until the conversation goes on over another one.
+// checkResume drops the connection without a close frame, and waits until the conversation goes on over another connection.
 func (c *checkRun) checkResume(s *conversation) {
 	if !s.Setup().IsResumable {
 		c.fail("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
@@ -215,7 +215,7 @@ func turnClient(
 		}
 		conn = turn.NewSTUNConn(stream)
 	default:
-		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // finds the local address, whose family the relayed one will have
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // finds the local address: the relayed address will have its family
 		if err != nil {
 			return nil, nil, err
 		}
@@ -411,12 +411,12 @@ func (c *call) countPackets(track *webrtc.TrackRemote) {
 		if in.packets == 0 {
 			close(c.firstPacket)
 		} else {
-			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // else it is late
+			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // otherwise the packet is late
 				in.lost += int(gap) - 1
 			} else {
 				in.lost--
 			}
-			if moved := (transit - in.transit).Abs(); moved < time.Second { // a longer one is a pause between talkspurts
+			if moved := (transit - in.transit).Abs(); moved < time.Second { // a larger value is a pause between talkspurts
 				in.jitter += (moved - in.jitter) / 16
 			}
 		}

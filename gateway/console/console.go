@@ -1,5 +1,5 @@
 // Package console serves the operator of a gateway at its private address: a page that shows and controls conversations, metrics, health,
-// the drain and Go's profiler. Whoever reaches the address is accepted, but no page of another origin.
+// the drain and Go's profiler. Everyone who can reach the address is accepted, but pages of other origins may not send requests.
 package console
 
 import (
@@ -31,12 +31,12 @@ const ResponseTimeout = 2 * time.Minute
 // Options configures a Console.
 type Options struct {
 	Host        *bridge.Host
-	Admission   signaling.Options // as for the gateway's other endpoints; Origins has no effect
+	Admission   signaling.Options // the same as for the gateway's other endpoints; Origins has no effect
 	RequiresKey bool              // shows conversations only to a server key
 
 	IsReady     func() bool // reports whether new calls are taken
 	HasStore    bool        // several gateways share a Redis
-	IsStoreDown func() bool // reports that it does not answer
+	IsStoreDown func() bool // reports whether the Redis does not answer
 
 	Metrics    prometheus.Gatherer
 	CountToday func() (begun int, dollars float64) // since midnight (UTC), or since the start
@@ -74,7 +74,8 @@ func New(o Options) (*Console, error) {
 // Close ends the requests in progress.
 func (c *Console) Close(ctx context.Context) error { return c.server.Close(ctx) }
 
-// newPage returns the handler of the page and of its endpoints: those of signaling/backend, the status, and sound by a ticket.
+// newPage returns the handler of the page and of its endpoints: those of signaling/backend, the status, and the sound of conversations
+// for clients with a ticket.
 func (c *Console) newPage() (http.Handler, error) {
 	files, err := site()
 	if err != nil {
@@ -142,14 +143,14 @@ func (c *Console) serveReadiness(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// isForeignRequest reports whether a page of another origin sends a request that it may not send. It may link to pages, except to the
-// profiler's. It could not read any response, but could keep the profiler busy.
+// isForeignRequest reports whether a request comes from a page of another origin and must be rejected. Such a page may link to pages of
+// the console, except to the profiler's: it could not read the response, but could keep the profiler busy.
 func isForeignRequest(r *http.Request) bool {
 	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "none", "same-origin": // typed by a person, or a page of ours
+	case "none", "same-origin": // a URL that a person has typed, or one of our own pages
 		return false
-	case "": // not a browser, or a browser that reaches a remote host without TLS, where it does not send the header
+	case "": // not a browser, or one that reaches a remote host without TLS and therefore omits the header
 		return profiles && (namesOtherHost(r, "Origin") || namesOtherHost(r, "Referer"))
 	}
 	leads := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"

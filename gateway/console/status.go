@@ -13,7 +13,7 @@ type status struct {
 	Backend           string             `json:"backend"`              // what answers: gemini, vertex or emulator
 	Ready             bool               `json:"ready"`                // new calls are taken
 	RequiresKey       bool               `json:"keyed"`                // conversations are shown only with a server key
-	Redis             string             `json:"redis,omitempty"`      // well or down
+	Redis             string             `json:"redis,omitempty"`      // state of the shared Redis: well or down
 	Recordings        string             `json:"recordings,omitempty"` // their folder
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
 	Disks             []diskStatus       `json:"disks,omitempty"`      // of recordings, and of files of calls
@@ -23,7 +23,7 @@ type status struct {
 	Dollars           float64            `json:"dollars"`    // cost of Gemini
 	Refusals          map[string]float64 `json:"refusals"`   // by rule
 	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
-	RecordingFailures float64            `json:"unrecorded"` // recordings that the disk has refused
+	RecordingFailures float64            `json:"unrecorded"` // recordings that could not be written
 	Agents            []agentStatus      `json:"agents"`
 }
 
@@ -46,14 +46,14 @@ type agentStatus struct {
 	Problem string `json:"problem,omitempty"` // with file and line
 }
 
-// serveStatus serves GET /status: everything on the page but the conversations, without names of callers.
+// serveStatus serves GET /status: everything on the page except the conversations. It holds no names of callers.
 func (c *Console) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	families, err := c.Metrics.Gather()
 	if err != nil {
 		http.Error(w, "The metrics cannot be read: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	counted := map[string]map[string]float64{} // by metric, then by the last of its labels
+	counted := map[string]map[string]float64{} // by metric, then by the value of its last label
 	for _, family := range families {
 		counts := map[string]float64{}
 		for _, m := range family.GetMetric() {

@@ -34,7 +34,7 @@ type SessionEnd struct {
 	Transcript []transcriptEntry `json:"transcript"`
 }
 
-// transcriptEntry holds the words of one side in a turn, as far as they were heard.
+// transcriptEntry holds the words of one side in a turn, without those that were not played before an interruption.
 type transcriptEntry struct {
 	Role string    `json:"role"` // user or assistant
 	At   time.Time `json:"at"`
@@ -84,7 +84,7 @@ type callFileWriter struct {
 	log    *slog.Logger
 	failed func()
 	queue  chan endReport
-	stop   chan struct{} // closed when the rest of the queue is to be written
+	stop   chan struct{} // closed when the gateway stops, and the queued files must be written
 	done   chan struct{}
 }
 

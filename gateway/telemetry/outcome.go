@@ -27,7 +27,7 @@ const (
 	outcomeShutdownTimeout = 3 * time.Second
 	// maxParallelOutcomes bounds the outcomes written at once: a gateway that drains ends many conversations together.
 	maxParallelOutcomes = 50
-	// maxOutcomeTokens bounds an outcome in tokens, with what the model thinks about it.
+	// maxOutcomeTokens bounds an outcome, in tokens, including the model's thinking.
 	maxOutcomeTokens = 8192
 )
 
@@ -50,7 +50,7 @@ type endReporter struct {
 	receivers []func(endReport) // must not block
 	model     string
 	write     TextGenerator
-	spent     func(id string, o bridge.Observation) // counts the cost, or nil
+	spent     func(id string, o bridge.Observation) // receives the cost as an observation; may be nil
 	log       *slog.Logger
 
 	writing sync.WaitGroup

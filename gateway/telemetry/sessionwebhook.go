@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// webhookTimeout bounds one request to the operator's endpoint: a person waits for the first one.
+	// webhookTimeout bounds one request to the operator's endpoint. It is short, because a person waits while the endpoint admits the
+	// conversation.
 	webhookTimeout = 5 * time.Second
 	// webhookTries bounds the attempts to report the end of a conversation, and webhookPause is the time between them.
 	webhookTries = 4
@@ -67,7 +68,7 @@ type webhookSession struct {
 }
 
 // admitSession asks the endpoint whether a conversation may begin, and with which configuration. If the endpoint does not answer, the
-// conversation is rejected, because the operator wants to decide. It blocks for 5 s at most.
+// conversation is rejected, because the operator has reserved the decision. It blocks for 5 s at most.
 func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()

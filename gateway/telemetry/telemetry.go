@@ -28,19 +28,19 @@ type Options struct {
 
 	WebhookURL    string // the operator's endpoint; "": no session webhook
 	WebhookSecret string
-	Agents        *agents.Folder // from which the endpoint may choose
+	Agents        *agents.Folder // the agents that the endpoint may select
 
 	CallFolder      string // for call files; "": none
 	RecordingFolder string // "": no recordings
-	KeepDays        int    // age in days at which call files and recordings are deleted, or 0
+	KeepDays        int    // age in days at which call files and recordings are deleted; 0 keeps them
 
 	OutcomeModel string
-	Generate     TextGenerator // asks that model
+	Generate     TextGenerator // sends the requests to that model
 
 	Logger *slog.Logger
 }
 
-// Telemetry holds everything that observes conversations. What is not configured is nil.
+// Telemetry holds everything that observes conversations. Fields of parts that are not configured are nil.
 type Telemetry struct {
 	metrics   *metrics
 	traces    *tracing.Tracer

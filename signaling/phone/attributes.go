@@ -12,7 +12,7 @@ import (
 type Attributes map[string]string
 
 const (
-	// maxAttributes bounds the attributes of a call; the rest is dropped. Carriers add about a dozen headers of their own.
+	// maxAttributes bounds the attributes of a call; further ones are dropped. Carriers add about a dozen headers of their own.
 	maxAttributes = 32
 	// maxAttributeBytes bounds a value: User-to-User may have 128 octets in hex (RFC 7433, section 3.2).
 	maxAttributeBytes = 300
@@ -34,7 +34,7 @@ func (a *Attributes) Add(name, value string) {
 	(*a)[name] = tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(value, "")), " "), maxAttributeBytes)
 }
 
-// matching returns the attributes whose names match one of these patterns.
+// matching returns the attributes whose names match one of the patterns.
 func (a Attributes) matching(patterns []string) (known Attributes) {
 	for name, value := range a {
 		if bridge.MatchesAny(patterns, name) {

@@ -19,7 +19,7 @@ const (
 	defaultAttempts = 3
 	defaultSeconds  = 10
 	maxSeconds      = 60
-	// promptTime is extra time for the first key, because the agent asks for the number after the collection opens.
+	// promptTime is added to the timeout of the first key, because the agent asks for the number only after the collection opens.
 	promptTime = 20 * time.Second
 	// deliveryTimeout bounds the request to the operator's webhook.
 	deliveryTimeout = 10 * time.Second
@@ -28,7 +28,7 @@ const (
 // Collection describes a number that the caller enters by keys and that the model must not learn.
 type Collection struct {
 	Name     string `json:"name"` // as agents refer to it: "card number"
-	Min      int    `json:"min"`  // number of keys; default 1
+	Min      int    `json:"min"`  // minimum number of keys; default 1
 	Max      int    `json:"max"`
 	Check    string `json:"check"`    // luhn, iban:DE or date:ddmmyyyy; no check if empty
 	Attempts int    `json:"attempts"` // default 3
@@ -73,7 +73,7 @@ func (c *Collection) checkFields() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // keys have no letters for the country
+	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // a keypad lacks the country's letters
 		return fmt.Errorf("check: %q is none of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
@@ -123,8 +123,8 @@ func (l Collections) Close() {
 	}
 }
 
-// BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current caller. Names that
-// are not configured any more, because a file was changed, are left out.
+// BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current caller. Collections of
+// the agent that were removed from the configuration are left out.
 func (l Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return l.findCollection(name) == nil })
 	if len(available) == 0 {
@@ -226,7 +226,8 @@ func gaveUpResult(c *Collection) string {
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// postDigits sends the digits to the webhook. Of its response only "valid" is used, true if missing: the rest could contain the number.
+// postDigits sends the digits to the webhook. Only the field "valid" of its response is used; if it is missing, the number counts as valid.
+// Other fields are ignored, because they could contain the number.
 func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// keyGap is the pause that ends a number: longer than most people take between two keys, and short enough that the reply to a single
-	// key feels prompt.
+	// keyGap is the time without a key after which a number is complete. It is longer than most people take between two keys, and short
+	// enough that the reply to a single key feels prompt.
 	keyGap = 1200 * time.Millisecond
-	// secretTail is the time without a key after which keys reach the model as before, once a valid number was entered. After an
-	// invalid number that time is the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
+	// secretTail is the time without a key for which keys stay secret after a valid number was entered. After an invalid number they stay
+	// secret for the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 
 // MaxKeys bounds the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad routes the keys that a caller presses: to the model, or to the collection that is open.
+// Keypad routes the keys that a caller presses: to the model, or to the open collection, whose number the model must not learn.
 type Keypad struct {
 	log     *slog.Logger // set by Run
 	queue   chan byte
@@ -73,11 +73,11 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 		maxKeys = MaxKeys
 	}
 	var keys []byte
-	var filledAt time.Time           // when keys last reached maxKeys; zero: not recently
+	var filledAt time.Time           // when the number of keys last reached maxKeys; zero if not recently
 	var timeout <-chan time.Time     // ends the number or the secret; nil while neither is pending
 	var open *pendingEntry           // nil while no collection is open
 	var entryDone chan time.Duration // reports the end of the newest entry; nil once it has ended
-	var secretFor time.Duration      // how long keys stay secret after it
+	var secretFor time.Duration      // how long keys stay secret after the newest entry
 	if c := p.secret.Load(); c != nil {
 		secretFor = c.keyTimeout()
 		timeout = time.After(secretFor)

@@ -29,8 +29,8 @@ var (
 // twice at the same announcement, and gives up after three rounds. A nil *Menu allows everything.
 type Menu struct {
 	mu            sync.Mutex
-	hasSpeech     bool     // since the latest keys
-	words         []string // words of the speech since the latest keys
+	hasSpeech     bool     // the other side has spoken since the latest keys
+	words         []string // words of that speech
 	announcements []*announcement
 	current       *announcement // the announcement that keys are pressed for; nil until then
 }
@@ -39,7 +39,7 @@ type Menu struct {
 type announcement struct {
 	wordPairs map[string]bool // adjacent words
 	keys      []string        // pressed at this announcement
-	times     int             // how often keys were wanted for it
+	times     int             // how often the model wanted to press keys at it
 }
 
 // maxAnnouncementWords bounds the words of one announcement that are compared.

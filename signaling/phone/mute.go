@@ -11,14 +11,16 @@ import (
 var toneGroups = [2][4]float64{{697, 770, 852, 941}, {1209, 1336, 1477, 1633}}
 
 const (
-	keyBlock = 20 * time.Millisecond // half of the shortest tone that counts (ITU-T Q.24)
-	// minToneShare is the minimum share of a DTMF tone in the energy of a block: the other half may be speech or noise.
+	keyBlock = 20 * time.Millisecond // half of the shortest tone that must be recognized (ITU-T Q.24)
+	// minToneShare is the minimum share of a DTMF tone in the energy of a block. It is a half, because speech or noise may
+	// be as loud as the tone.
 	minToneShare = 0.5
-	// minGroupShare is the minimum share of either frequency: one may be 8 dB louder than the other (ITU-T Q.24).
+	// minGroupShare is the minimum share of each of the tone's two frequencies in that energy: one may be 8 dB louder than
+	// the other (ITU-T Q.24).
 	minGroupShare = 0.06
 )
 
-// SecretFilter is a sink that silences the tones of secret keys. While it does, audio is delayed by 20 to 40 ms.
+// SecretFilter is a sink that silences the tones of secret keys. While keys are secret, audio is delayed by 20 to 40 ms.
 type SecretFilter struct {
 	media.Sink
 	pad         *Keypad

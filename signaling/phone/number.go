@@ -11,8 +11,8 @@ import (
 	"voxgate/bridge"
 )
 
-// Number is a telephone number without parameters and visual separators, or a name or extension. It is empty if the number is unknown.
-// Create it with [ParseNumber], [ParseCaller] or [ParseFullNumber], so that equal numbers are spelled alike.
+// Number is a telephone number without parameters and visual separators. It may also be a name or an extension, and is empty if the number
+// is unknown. Create it with [ParseNumber], [ParseCaller] or [ParseFullNumber], so that equal numbers are spelled alike.
 type Number string
 
 const (
@@ -58,7 +58,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // the URI says that it is a phone number, even if it is short
+	isNumber := false // the URI marks it as a phone number, even if it is short
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":
@@ -103,8 +103,8 @@ func percentDecode(text string) string {
 	return text
 }
 
-// inContext completes a local number by its phone-context, if that is a number, too, and the result is long enough to be international: 911
-// stays 911 in the context of +1 (RFC 3966, section 5.1.5).
+// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). It does so only if the context is a number, too, and
+// the result is long enough to be international: 911 stays 911 in the context of +1.
 func inContext(number, context string) string {
 	prefix, ok := withoutSeparators(percentDecode(strings.Trim(context, `"`)), true)
 	if !ok || !strings.HasPrefix(prefix, "+") || !isDigits(number) {
@@ -116,8 +116,8 @@ func inContext(number, context string) string {
 	return number
 }
 
-// withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. If text is not a number, it returns it unchanged and
-// false. Short digits with separators count as a number only if isNumber is set.
+// withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. If text is not a number, it returns text unchanged,
+// and ok is false. Short digits with separators count as a number only if isNumber is set.
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
@@ -180,7 +180,7 @@ var unavailablePhrases = []string{
 // UNKNOWN and UNAVAILABLE (https://help.twilio.com/articles/223179988).
 var keypadPlaceholders = []string{"266696687", "7378742833", "2562533", "8656696", "86282452253"}
 
-// IsPlaceholder reports whether text stands for a hidden number or name. An empty text does.
+// IsPlaceholder reports whether text stands for a hidden number or name. It returns true for an empty text.
 func IsPlaceholder(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(percentDecode(text)))
 	if digits := strings.TrimPrefix(text, "+"); isDigits(digits) {
@@ -195,7 +195,7 @@ func IsPlaceholder(text string) bool {
 		len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return !isPlaceholderWord(w) })
 }
 
-// isPlaceholderWord also accepts compounds: "unknowncaller".
+// isPlaceholderWord reports whether a word is a placeholder, or a compound of one and fillers, such as "unknowncaller".
 func isPlaceholderWord(word string) bool {
 	for _, p := range placeholders {
 		rest, ok := strings.CutPrefix(word, p)
@@ -255,10 +255,10 @@ func (n Number) alternateSpelling() Number {
 	return Number(digits)
 }
 
-// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer
-// pattern over a shorter one, then the first agent by name. Not all networks send "+", so the other spelling of an
-// international number is tried, too. An exact match of that spelling wins over patterns with wildcards; its matches
-// with wildcards count only if the number as received matches nothing.
+// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer pattern over a
+// shorter one, then the first agent by name. Not all networks send "+", so the other spelling of an international number is tried, too. An
+// exact match of the other spelling also wins over patterns with wildcards. A match of the other spelling with a wildcard counts only if
+// the number as received matches nothing.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

@@ -25,7 +25,7 @@ func ConfigureSession(o *bridge.SessionRequest, a *agents.Agent, with Party) {
 	o.PromptSuffix = "This is a telephone call. " + with.promptData(with.Attributes.matching(a.Attributes))
 }
 
-// Limit is a number of a configuration file; 0 means Default.
+// Limit is a numeric setting of a configuration file for [CheckLimits]; 0 means Default.
 type Limit struct {
 	Name    string
 	Value   *int

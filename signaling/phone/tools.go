@@ -27,7 +27,8 @@ func EndCallTool(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeysTool returns the tool that presses keys. which ends its description with the accepted keys. menu is nil for incoming calls.
+// PressKeysTool returns the tool that presses keys. which is appended to its description, and names the accepted keys. menu is nil for
+// incoming calls.
 func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
 	if menu != nil {
 		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."

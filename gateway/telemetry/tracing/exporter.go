@@ -59,7 +59,7 @@ func newExporter() (*exporter, error) {
 		e.url = strings.TrimSuffix(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/") + "/v1/traces"
 	}
 	if u, err := url.Parse(e.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("the endpoint must be http://host/… or https://host/…") // its text may hold a token
+		return nil, errors.New("the endpoint must be http://host/… or https://host/…") // the URL is not shown, because it may hold a token
 	}
 	for pair := range strings.SplitSeq(setting("HEADERS"), ",") {
 		name, value, ok := strings.Cut(pair, "=")
@@ -97,7 +97,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) 
 	if e.zip {
 		var small bytes.Buffer
 		w := gzip.NewWriter(&small)
-		_, _ = w.Write(body) // into memory
+		_, _ = w.Write(body) // never fails: w writes to memory
 		_ = w.Close()
 		body = small.Bytes()
 	}
@@ -123,7 +123,7 @@ func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, e
 	r.Header = e.headers.Clone()
 	answer, err := e.client.Do(r)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return 0, wrapped.Err // without the URL
+		return 0, wrapped.Err // the wrapped error, because the outer one shows the URL
 	} else if err != nil {
 		return 0, err
 	}

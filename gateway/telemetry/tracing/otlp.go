@@ -48,7 +48,7 @@ func (m *message) attributes(field protowire.Number, list []attribute.KeyValue) 
 			value.varint(3, uint64(a.Value.AsInt64()))
 		case attribute.FLOAT64:
 			value.double(4, a.Value.AsFloat64())
-		default: // the tracer creates no lists; a list of a resource is sent as text
+		default: // the tracer creates no lists; a list among the attributes of the resource is sent as text
 			value.bytes(1, []byte(a.Value.String()))
 		}
 		pair.text(1, string(a.Key))

@@ -42,7 +42,7 @@ type Tracer struct {
 type conversation struct {
 	span  api.Span
 	calls []call // tool calls that ended, kept until the end of their turn
-	last  int    // number of the turn that ended last; its span is turn
+	last  int    // number of the turn that ended last, whose span is turn
 	turn  api.Span
 	step  string // the agent's current step
 }
@@ -75,7 +75,7 @@ func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	switch {
 	case about == nil:
 		return nil, fmt.Errorf("traces: %w", err)
-	case err != nil: // an invalid attribute must not disable the others, or the gateway
+	case err != nil: // an invalid attribute must not disable the valid ones, or the gateway
 		log.Warn("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read whole", "err", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "err", err) }))

@@ -71,7 +71,7 @@ type call struct {
 	isProbe      bool         // connection test of the provider, without a caller
 	voice        *voiceSender // nil until the call has begun
 	endOnce      sync.Once
-	disconnected chan struct{} // closed when the other side has gone: nothing more is read from it
+	disconnected chan struct{} // closed when the other side has disconnected; then its messages are no longer read
 
 	// The following fields are used by the goroutine that handles the provider's messages.
 	mic          media.Sink
@@ -112,7 +112,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	return err
 }
 
-// prepareCall reads until the start message and selects the agent. On errors, rule names the check that rejected the call.
+// prepareCall reads until the start message and selects the agent. If it fails, rule names the check that rejected the call.
 func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	m, err := c.awaitStart(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 	return message{}, fmt.Errorf("no start message among the first %d messages; last error: %w", maxPrelude, last)
 }
 
-// startVoice accepts the call. From then on, the voice can be sent.
+// startVoice accepts the call, and creates the sender of the model's voice.
 func (c *call) startVoice() {
 	c.voice = newVoiceSender(c.codec, c.format, c.Put, c.log)
 	c.voice.sendCommand(acceptCall)

@@ -22,7 +22,7 @@ import (
 type messageKind int
 
 const (
-	kindIgnored messageKind = iota // nothing of interest here
+	kindIgnored messageKind = iota // nothing in it is needed
 	kindStart
 	kindSound
 	kindDigit
@@ -40,7 +40,7 @@ type message struct {
 	kind  messageKind
 	start startInfo
 	sound []byte
-	chunk int    // number of the message among those with sound, from 1; 0 if not counted
+	chunk int    // number of the message among those with sound, from 1; 0 if the provider sends none
 	digit byte   // 0 to 9, *, #, A to D
 	mark  string // name of the mark; empty stands for the newest
 }
@@ -67,7 +67,7 @@ const (
 	sendKeepAlive // shows that we are there, even if the model says nothing
 )
 
-// dialect describes the message format of a provider. A path leads through the objects of a message: "start.callSid".
+// dialect describes the message format of a provider. A path names a field in nested objects of a message: "start.callSid".
 type dialect struct {
 	fullNumbers bool   // numbers are in international format, without "+"
 	probeCallID string // call ID of the provider's connection tests; empty if it has none
@@ -85,7 +85,7 @@ type dialect struct {
 	attributes                   string // path of an object or a string in the start message: see parseAttributes
 	encoding, rate               string
 	key, mark                    string // paths in other messages
-	format                       format // used if the start message names none
+	format                       format // used if the start message names no format
 	offersPath                   string // path of a list of formats in the start message: see [chooseOffer]
 	packing                      packing
 
@@ -103,8 +103,8 @@ type packing struct {
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. Only one goroutine calls parseMessage, for the first time
-// before any other method is called. Calls of encodeVoice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseMessage, and its first call must come before
+// calls of other methods. Calls of encodeVoice must not overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool

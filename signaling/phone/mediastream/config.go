@@ -35,9 +35,9 @@ type Provider struct {
 	Password   string   `json:"password"`   // for providers without signatures: by Basic or Bearer, or at the end of the URL
 	Access     bool     `json:"access"`     // accept server keys and session tokens instead of a password
 	Account    string   `json:"account"`    // our account ID at the provider
-	APIKey     string   `json:"apiKey"`     // of its REST API, which is not used if this is empty
+	APIKey     string   `json:"apiKey"`     // key for its REST API; without a key the API is not used
 	API        string   `json:"api"`        // base URL of its REST API, if not the usual one
-	Calls      int      `json:"calls"`      // concurrent calls; 0 means as many as in total, and as the gateway allows a key
+	Calls      int      `json:"calls"`      // concurrent calls; 0 means only the limits on all calls and on a key apply
 	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
 
 	profile *profile

@@ -12,7 +12,7 @@ import (
 
 // restAPI describes the calls that we make to a provider's REST API.
 type restAPI struct {
-	base     string // empty if each customer has another one
+	base     string // empty if each customer has a different one
 	bearer   bool   // the key is a bearer token, otherwise the password of the account
 	hangUp   func(p *Provider, call string) restRequest
 	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil if not supported. xmlURL serves the XML of the transfer

@@ -11,13 +11,14 @@ const (
 	maxGap     = 200 * time.Millisecond
 	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
 	maxJump = 100
-	// maxIrregular is the number of consecutive messages that may be late or follow a gap. After that, the counter is reset or ignored.
+	// maxIrregular is the number of consecutive messages that may be late or follow a gap. After that many, the count restarts or the counter
+	// is ignored.
 	maxIrregular = 3
 )
 
-// reorderBuffer reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be
-// taken for speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not count. If the
-// counter does not fit, counting restarts, or the counter is ignored.
+// reorderBuffer reorders sound by its message counter. It reports gaps so that silence can fill them: without the silence, the jump in the
+// signal could be taken for speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not
+// count. If the counter does not fit, counting restarts, or the counter is ignored.
 type reorderBuffer struct {
 	nextChunk       int // next expected number; 0 before the first message
 	pending         []message
@@ -37,7 +38,7 @@ func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	if o.nextChunk == 0 || m.chunk < o.nextChunk-maxJump || m.chunk > o.nextChunk+maxJump {
 		o.releasePending(m.chunk)
 	}
-	if m.chunk < o.nextChunk { // late, a duplicate, or the first of a new count
+	if m.chunk < o.nextChunk { // late, a duplicate, or the first message of a new count
 		if o.lateMessages = append(o.lateMessages, m); len(o.lateMessages) == maxIrregular {
 			o.resyncCounter()
 		}

@@ -1,7 +1,7 @@
 // Package mediastream serves phone calls that a provider or a phone system streams to us: over a WebSocket with audio in JSON (Twilio and
 // providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
 //
-// All of them use dialects of two formats, and each provider is an entry in the table profiles. A call must be authorized before a
+// All of them use dialects of these two formats. Each provider has an entry in the table profiles. A call must be authorized before a
 // conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the gateway.
 package mediastream
 
@@ -208,9 +208,10 @@ var (
 	errTooManyGuesses = errors.New("this address has tried too many wrong passwords; wait a minute")
 )
 
-// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. On errors, rule names the check that rejected it.
+// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If it may not, rule names the check that rejected the
+// request.
 func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // cannot be the name of a key
+	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // no name of a key has a blank
 	if s := p.signatureScheme(); s != nil {
 		if s.signsUpgrade {
 			if err := s.verifyRequest(p.Verify, r, nil, d.candidateURLs(d.socketURL(), r)...); err != nil {
@@ -233,8 +234,8 @@ func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule s
 	return t, rule, err
 }
 
-// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP
-// address for a while. On errors, rule names the check that failed.
+// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
+// If it fails, rule names the check.
 func (d *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {

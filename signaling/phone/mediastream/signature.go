@@ -27,7 +27,7 @@ import (
 type signatureScheme struct {
 	// verify checks the signature of a request. at is the URL that the provider used.
 	verify       func(secret, signature, at string, r *http.Request, body []byte) error
-	headers      []string // the first of these that the request has holds the signature
+	headers      []string // names of possible headers for the signature; the first one present counts
 	isPublicKey  bool     // secret is a public key
 	signsUpgrade bool     // WebSocket requests are signed too
 }

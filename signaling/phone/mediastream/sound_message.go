@@ -30,7 +30,8 @@ type samplesMessage struct {
 	Rate    int     `json:"sampleRate"`
 }
 
-// looseText accepts any JSON value, and is empty if it is not a string: a wrong type must not lose the sound of the message.
+// looseText accepts any JSON value, and is empty if the value is not a string, so that a field of the wrong type does not
+// prevent decoding the sound.
 type looseText string
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -23,7 +23,7 @@ type ticket struct {
 	expires  time.Time
 }
 
-// ticketLifetime is the time that a call may take from our answer to its connection, and a provider to fetch the XML of a transfer.
+// ticketLifetime is the time in which the provider must connect a call after our answer, or fetch the XML of a transfer.
 const ticketLifetime = 30 * time.Second
 
 // tickets holds the issued tickets that have not been used yet.
@@ -44,8 +44,8 @@ func (t *tickets) issue(one ticket) string {
 	return name
 }
 
-// redeem removes a ticket and returns it. It reports false if the ticket is unknown or expired, or belongs to another provider than p; in
-// the last case the ticket stays valid.
+// redeem removes a ticket and returns it. It returns false if the ticket is unknown or expired, or belongs to another provider than p.
+// Another provider's ticket stays valid.
 func (t *tickets) redeem(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -31,13 +31,13 @@ type voiceSender struct {
 	isPaused       bool                 // the provider accepts no sound for now
 	isEnded        bool                 // the call has ended
 	heldMessages   []signaling.Outgoing // messages waiting for the end of the pause
-	playoutEnd     time.Time            // when the sent sound should have been played; zero if none was sent, or it was cleared
+	playoutEnd     time.Time            // when all sent sound should have been played; zero if none was sent, or the provider has dropped it
 	silenceEnd     time.Time            // end of the silence sent so far
 	sentMarks      int                  // number of marks sent
 	playedMark     int                  // newest mark reported as played
-	turnPlayoutEnd time.Time            // due at the newest mark, if that ends a turn; otherwise zero
+	turnPlayoutEnd time.Time            // when the turn that the newest mark ends should have been played; zero if it ends none
 	roundTripTime  time.Duration        // round-trip time to the provider
-	playbackDelay  time.Duration        // extra playback delay, measured at the newest mark
+	playbackDelay  time.Duration        // delay of playback beyond the expected time, measured at the newest mark
 	markPlayed     chan struct{}        // closed and replaced when a mark is reported
 }
 
@@ -67,7 +67,7 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	pcm := f.PCM
 	if s.resampler != nil {
 		if f.Start {
-			s.resampler.PadStart() // clears what the resampler kept of the previous talkspurt
+			s.resampler.PadStart() // clears the rest of the previous talkspurt in the resampler
 		}
 		pcm = s.resampler.Resample(pcm)
 	}
@@ -85,8 +85,8 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// sendSilence sends 20 ms of silence while the model does not speak. It is called for each message of sound received. These may come in
-// bursts, but the silence is sent in real time.
+// sendSilence sends 20 ms of silence while the model does not speak. It is called for each message of sound received. Received messages may
+// come in bursts, but the silence is sent in real time.
 func (s *voiceSender) sendSilence() {
 	if !s.codec.packing.sendsSilence {
 		return
@@ -200,7 +200,7 @@ func (s *voiceSender) discardVoice() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pendingSound, s.heldMessages, s.isPaused, s.playoutEnd = s.pendingSound[:0], nil, false, time.Time{}
-	s.turnPlayoutEnd = time.Time{} // the sound before marks that are reported from now on was dropped, not played
+	s.turnPlayoutEnd = time.Time{} // marks reported from now on do not count: the sound before them was dropped
 	s.sendCommandLocked(clearVoice, "")
 }
 
@@ -264,9 +264,8 @@ func (s *voiceSender) remainingPlayout() time.Duration {
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the
-// report, but gives up when the sound should have ended and the time more has passed. It also returns when gone or
-// written is closed.
+// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the report, at most until the
+// time more after the sound should have ended. It also returns when gone or written is closed.
 func (s *voiceSender) waitUntilPlayed(more time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {

@@ -1,4 +1,5 @@
-// Package mediastreamtest holds the streams of telephony providers to the rules for all protocols. It is imported by tests only.
+// Package mediastreamtest provides clients that emulate telephony providers, so that the tests of package testkit can check the
+// rules for all protocols. It is imported by tests only.
 package mediastreamtest
 
 import (
@@ -21,7 +22,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Conformance holds the clients of a provider.
+// Conformance holds the clients that emulate a provider.
 var Conformance = testkit.Conformance{
 	Name:         "telephony",
 	Serve:        Serve,
@@ -40,10 +41,10 @@ const (
 		`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000"}}}`
 )
 
-// password is the provider's, where there are no keys.
+// password is the provider's password in gateways without server keys.
 var password = http.Header{"Authorization": {"Basic dm94Z2F0ZTpzaG93bg=="}} // voxgate:shown
 
-// Serve serves a provider that shows a password or, where there are keys, a token.
+// Serve serves a provider that authenticates with a password or, if the gateway has server keys, with a token.
 func Serve(t *testing.T) testkit.Option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "telephony.json")
@@ -116,7 +117,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return func() { testkit.DropConnection(c) }
 }
 
-// sendMalformed sends messages at the begin of a call and in one that goes on.
+// sendMalformed sends malformed messages at the start of a call and later in a call.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
 	bearer := http.Header{"Authorization": {"Bearer " + token}}
 	for _, bad := range testkit.SampleMalformed(4, startMessage) {
