@@ -68,8 +68,8 @@ func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 	WriteGoogleError(w, status, message, retry)
 }
 
-// HTTPError returns what a client gets of an error of the gateway: its message if it is a [bridge.Error], else no
-// details.
+// HTTPError returns what a client may learn of an error of the gateway: its message if it is a [bridge.Error],
+// otherwise no details.
 func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
 	status = access.HTTPStatus(e)
@@ -88,8 +88,8 @@ func HTTPError(err error) (status int, message string, retry time.Duration) {
 }
 
 // NormalizeGoogleJSON rewrites a message as Google's JavaScript and Go SDKs write it: names in camelCase, bytes in
-// standard base64. Google's SDK for Python and its curl examples use snake_case, and the SDK the URL-safe alphabet;
-// proto3 JSON allows both.
+// standard base64. Google's SDK for Python and its curl examples use snake_case names, and this SDK also uses the
+// URL-safe alphabet of base64. proto3 JSON allows all of these.
 func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw

@@ -169,8 +169,8 @@ func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) b
 	return true
 }
 
-// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A client without an
-// Origin is not a browser, so there is no user of another page to protect.
+// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A client that sends
+// no Origin is not a browser, so a foreign page cannot misuse it.
 func allowedOrigin(r *http.Request, origins []Origin) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {

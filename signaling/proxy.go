@@ -94,8 +94,8 @@ func OwnedID(host *bridge.Host, id string) string {
 	return id
 }
 
-// ProxyToOwner is [ProxyTo] to the gateway named by an ID of [OwnedID]. It also reports false if that is this gateway,
-// or is gone.
+// ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
+// false if the ID names this gateway, or one that is gone.
 func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {

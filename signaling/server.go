@@ -241,9 +241,9 @@ func loggerOf(ctx context.Context) *slog.Logger {
 	return e.server.options.Logger
 }
 
-// OutliveRequest returns a context for what continues after the request of ctx, such as a call. It ends with the
-// server, which waits until leave is called. leave is nil if the gateway is shutting down, or if ctx is not of a request
-// of a [Server].
+// OutliveRequest returns a context for what continues after the request of ctx, such as a call. The context ends when the
+// server is closed, and Close waits until leave is called. leave is nil if the gateway is shutting down, or if ctx is not of a
+// request of a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {

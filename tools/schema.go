@@ -470,7 +470,7 @@ func refSteps(ref string) (steps []string) {
 func (r *resolver) followRef(ref any, depth int, open []string) (any, error) {
 	text, _ := ref.(string)
 	path, ok := strings.CutPrefix(text, "#")
-	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // anchors are not followed either
+	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // another document, or an anchor, which is not supported
 		return nil, newRefError("refers to %q, which is not part of it", text)
 	}
 	if slices.Contains(open, text) {

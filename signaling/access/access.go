@@ -295,7 +295,8 @@ func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	return nil
 }
 
-// AuthorizeShortCall is Authorize for protocols with short calls, such as REST: they have a higher rate limit.
+// AuthorizeShortCall does what Authorize does, for protocols with short calls, such as REST, which have a higher rate
+// limit.
 func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
 	err := v.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {

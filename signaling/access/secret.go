@@ -15,7 +15,7 @@ const (
 	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
 	// secretShares is the number of equal shares of both limits. Each key gets one share, so that a key whose secrets
-	// live for 20 hours leaves room for the others.
+	// live for 20 hours leaves room for other keys.
 	secretShares = 4
 )
 

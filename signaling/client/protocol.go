@@ -47,7 +47,7 @@ func PackageVersion() string {
 
 func npmVersion(built *debug.BuildInfo) string {
 	number, ok := strings.CutPrefix(built.Main.Version, "v")
-	if !ok { // "(devel)"
+	if !ok { // a build without a version has "(devel)"
 		return ""
 	}
 	return number

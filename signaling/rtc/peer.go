@@ -95,9 +95,9 @@ type Peer struct {
 	offer      Offer       // the last answered offer
 	stopped    bool        // the client has stopped all sections: its next offer needs a new peer
 	tag        string      // mid of the section that carries the transport; "" without one, and before the first answer
-	index      int         // index of the section with the mid tag
+	index      int         // index of the section whose mid is tag
 	mids       []string    // sections accepted by the last answer, which share the transport
-	setup      string      // the client's a=setup in its first offer, which stays; "" before it
+	setup      string      // the client's a=setup in its first offer, which applies to all later ones; "" before the first
 	role       string      // our role in DTLS
 	chosen     *codec      // codec of the first offer with audio, which further offers must have; nil before that
 	codec      media.Codec // implementation of chosen
@@ -105,13 +105,13 @@ type Peer struct {
 	repeats    uint64      // answers that were made from earlier ones of Pion
 	output     *voice      // nil until the first offer that receives the voice
 	sender     *webrtc.RTPSender
-	voiceAt    string // mid of the section with the sender, or ""
+	voiceAt    string // mid of the section that carries the voice, or ""
 
 	// Used by Pion's goroutines as well.
 	gathered   chan struct{}              // holds one value once Pion has found all our candidates, perhaps those before a restart of ICE
 	maxMessage atomic.Int64               // bytes
 	microphone atomic.Pointer[microphone] // the newest, even if it has ended: Pion ends it at each offer
-	tracks     atomic.Int32               // number so far
+	tracks     atomic.Int32               // number of tracks so far
 	mayCome    atomic.Int32               // limit for tracks
 	rtt        atomic.Int64               // the newest round trip time, or 0
 

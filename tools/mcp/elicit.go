@@ -70,7 +70,7 @@ type form struct {
 type field struct {
 	property
 	name     string
-	id       string // of its input; not the name, which could be "action"
+	id       string // ID of the input on the canvas; not the name, which could be the reserved "action"
 	required bool
 	choices  []choice // nil: any value of the type
 	input    string   // what the user has entered so far

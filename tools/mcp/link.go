@@ -54,7 +54,7 @@ type link struct {
 	session   *mcp.ClientSession
 	process   *exec.Cmd // nil for streamable HTTP
 	stderr    *lines    // of the process
-	noiseLog  *lines    // of its stdout: what is not a message
+	noiseLog  *lines    // lines of its stdout that are not messages
 	startTime time.Time
 	endedCh   chan struct{} // closed when no call may start any more
 	closed    chan struct{} // closed when everything of the link has ended
@@ -67,7 +67,7 @@ type link struct {
 	unanswered int                        // number of calls in a row that were cancelled or timed out
 }
 
-// askingKey is the context key of a call's lock: a user gets one question at a time.
+// askingKey is the context key of a call's lock, which makes a user get one question at a time.
 type askingKey struct{}
 
 func newLink(s *Server) *link {
@@ -370,7 +370,7 @@ func httpClient(headers map[string]string, callOf func(token string) context.Con
 type headerTransport struct {
 	*http.Transport
 	headers map[string]string
-	callOf  func(token string) context.Context // nil: no such call
+	callOf  func(token string) context.Context // returns nil for an unknown token
 }
 
 func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {

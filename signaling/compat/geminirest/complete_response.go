@@ -128,7 +128,7 @@ func toInt(v any) int {
 			return int(n)
 		}
 	case string:
-		if v != "" { // and some send "7"
+		if v != "" { // some servers send the string "7"
 			return toInt(json.Number(v))
 		}
 	case int:

@@ -31,7 +31,7 @@ func (c *call) serveModels(ctx context.Context, r *http.Request) error {
 }
 
 // collectModels returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come
-// before its first page. A server whose list fails does not affect the others.
+// before its first page. If the list of one server fails, the other lists are returned all the same.
 func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {

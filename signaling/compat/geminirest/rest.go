@@ -50,7 +50,7 @@ var protocolName = bridge.RegisterProtocol("rest", bridge.InGrants)
 
 // Server serves Gemini's REST API.
 type Server struct {
-	Host    *bridge.Host // counts the calls; at shutdown it accepts no new ones and waits for the others
+	Host    *bridge.Host // counts the calls; at shutdown it accepts no new ones, and waits for those in progress
 	Logger  *slog.Logger
 	client  http.Client
 	google  *google

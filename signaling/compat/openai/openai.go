@@ -48,7 +48,7 @@ const (
 // Server serves the Realtime API.
 type Server struct {
 	Host        *bridge.Host
-	Agents      *agents.Folder // selected by "prompt"
+	Agents      *agents.Folder // a client selects one by the field "prompt" of its session
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
 	Secrets     *access.Secrets // keeps the client secrets
