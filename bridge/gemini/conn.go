@@ -19,7 +19,7 @@ import (
 // be called from any goroutine. The server's pings are answered while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
-	key    api.Secret // removed from the server's messages
+	key    api.Secret // key to remove from the server's messages
 	closed chan struct{}
 	close  func() error
 	trace  func(sent bool, frame []byte) // may be nil
@@ -32,12 +32,12 @@ type Conn struct {
 
 	// Owned by the receiver.
 	dec      *wire.Decoder
-	pending  []*wire.ServerMessage // received with or before setupComplete
+	pending  []*wire.ServerMessage // messages received with or before setupComplete
 	finalErr error                 // the first error that ended receiving
 
 	// Guarded by mu.
 	mu            sync.Mutex
-	followedDone  <-chan struct{} // reading ends when it is closed
+	followedDone  <-chan struct{} // Done channel of the followed context: reading ends when it is closed
 	stopFollowing func() bool     // nil while no context is followed
 }
 
@@ -55,7 +55,7 @@ func (c *Conn) Close() error { return c.close() }
 func (c *Conn) doClose() error {
 	close(c.closed)
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	// An error means that the peer is gone or does not read; then closing helps.
+	// The error is ignored: it means that the peer is gone or does not read, and the connection is closed below in any case.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
 	err := c.ws.Close()
 	c.followContext(context.Background())
@@ -75,15 +75,15 @@ func (c *Conn) isClosed() bool {
 	}
 }
 
-// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It has the timeout of
-// Send.
+// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It fails after the
+// same timeout as Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
 	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
 	return c.writeFrame(ctx, c.frame)
 }
 
 // Send sends one message. If the peer does not read, it fails after 2 s, or at ctx's deadline if that is earlier, and the
-// connection becomes unusable. Cancelling ctx during the call does not stop it, Close does.
+// connection becomes unusable. Cancelling ctx during the call does not stop the call, but Close does.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	frame, err := m.Encode()
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	return c.writeFrame(ctx, frame)
 }
 
-// LastSentIndex returns the index of the last message sent, as Vertex AI counts them for lastConsumedClientMessageIndex. Google
+// LastSentIndex returns the index of the last message sent, as Vertex AI counts messages for lastConsumedClientMessageIndex. Google
 // does not document where the count begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show 1, 2,
 // 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that the count restarts
 // on each connection. If the setup did not count, the newest 20 ms would be taken for unconsumed. Only the sender may call it.
@@ -130,7 +130,8 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 // Recv returns the next message. SetupComplete is never set, since Dial handles it. The Audio of a message is valid until the next
 // call. An audio-only message is reused: the next call overwrites its Audio and AudioRate. Everything else belongs to the caller.
 //
-// ctx is followed until a call has another one or the connection ends, so a reader should use one ctx for all calls.
+// The end of ctx is watched until a call passes another context or the connection ends. So a reader should use one ctx for all
+// calls.
 //
 // After a *wire.FrameError or a *wire.ServerError the connection continues. Every other error is final and is returned by each
 // further call: *wire.CloseError if the server closed the connection or it was lost, ctx's error if ctx ended (which makes the
@@ -155,7 +156,8 @@ func (c *Conn) sendSetup(ctx context.Context, frame []byte) error {
 	defer cancel()
 	defer c.followContext(context.Background())
 	if err := c.writeFrame(ctx, frame); err != nil {
-		// The server may have closed with a reason while we wrote, which is more informative than the broken pipe.
+		// The server may have closed the connection with a reason during the write. That reason is more informative than the error of the
+		// write.
 		if !isTimeout(err) {
 			if _, rerr := c.readMessage(ctx); rerr != nil {
 				return rerr
@@ -209,10 +211,11 @@ func (c *Conn) readMessage(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, err
 }
 
-// buffers hold messages while they are read and decoded. A connection that waits for a message, as most do, needs none.
+// buffers hold messages while they are read and decoded. A connection that waits for a message, as most connections do, holds no
+// buffer.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readFrame returns the next text or binary message, in one of buffers; the server uses both.
+// readFrame returns the next message in a buffer of buffers. It accepts text and binary messages, because the server sends both.
 func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	c.followContext(ctx)
 	_, r, err := c.ws.NextReader()
@@ -241,8 +244,8 @@ func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// followContext makes the end of ctx end the current and later reads, in place of the previous ctx. It stays in effect between
-// reads, because each start costs four allocations.
+// followContext makes the end of ctx end the current and later reads, in place of the previous ctx. This stays in effect between
+// reads, because starting it costs four allocations.
 func (c *Conn) followContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

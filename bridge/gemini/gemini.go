@@ -1,6 +1,6 @@
 // Package gemini implements the connection to Google's Gemini Live API, on the Gemini API or Vertex AI. Package wire has the
-// messages and classifies errors; package api has Google's URLs and our credentials; package liveconfig builds the setup of a
-// connection; package bridge runs the conversation.
+// messages and classifies errors; package api has Google's URLs and the gateway's credentials; package liveconfig builds the setup
+// of a connection; package bridge runs the conversation.
 //
 // Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown fields, and makes
 // 72 allocations to receive 20 ms of audio and 41 to send them, where Conn makes 1 and 4 (BenchmarkFrame).
@@ -16,31 +16,32 @@ const (
 	// good.
 	setupTimeout = 10 * time.Second
 
-	// writeTimeout bounds one write. With it, a connection that is cut while audio flows is detected after about 4 s (two seconds
-	// fill the socket's buffer), without it never.
+	// writeTimeout bounds one write. With this limit, a connection that is cut while audio flows is detected after about 4 s, because
+	// two seconds of audio fill the socket's buffer first. Without it, the loss would never be detected.
 	writeTimeout = 2 * time.Second
 
 	// closeTimeout bounds the close frame. A peer that reads takes it at once. A new connection of the same session is refused while
 	// the old one is open, so a peer that does not read must not delay the close.
 	closeTimeout = 500 * time.Millisecond
 
-	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Gemini has taken up to 30 s
-	// to answer WebSocket pings, so they cannot distinguish a dead connection from a slow server; acknowledgements can.
+	// userTimeout is the value of TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Acknowledgements
+	// tell a dead connection from a slow server. WebSocket pings cannot, because Gemini has taken up to 30 s to answer them.
 	userTimeout = 8 * time.Second
 
-	// readLimit is far above anything the API sends (the longest audio message seen is below 100 kB) and small enough to survive a
-	// faulty server.
+	// readLimit limits a received message, in bytes. It is far above anything the API sends (the longest audio message seen is below
+	// 100 kB) and small enough to survive a faulty server.
 	readLimit = 16 << 20
 
 	// maxCloseReason is the maximum length of the reason in a close frame, in bytes: RFC 6455 section 5.5.
 	maxCloseReason = 123
 
-	// maxSessionID bounds the logged session ID of the server, in bytes: it is a UUID.
+	// maxSessionID limits the server's session ID in logs, in bytes. A real ID is a UUID.
 	maxSessionID = 100
 
-	// keepBuffer is the size of the largest buffer that is kept for reuse.
+	// keepBuffer is the size, in bytes, of the largest buffer that is kept for reuse.
 	keepBuffer = 1 << 20
 
-	// writeBuffer holds 100 ms of 24 kHz audio in base64, so that an audio message is one frame and one write.
+	// writeBuffer is the size of the write buffer, in bytes. It is enough for 100 ms of 24 kHz audio in base64, so that an audio
+	// message is one frame and one write.
 	writeBuffer = 8 << 10
 )

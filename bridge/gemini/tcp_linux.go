@@ -7,7 +7,7 @@ import (
 )
 
 // tuneSocket sets TCP_USER_TIMEOUT, so that the kernel gives up on a peer that acknowledges nothing. It is applied before
-// connecting, and bounds that as well.
+// connecting, and so limits the time to connect as well.
 func tuneSocket(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if cerr := raw.Control(func(fd uintptr) {

@@ -4,5 +4,5 @@ package gemini
 
 import "syscall"
 
-// tuneSocket does nothing on this system: a dead connection is detected by the write deadline only, a few seconds later.
+// tuneSocket does nothing on this system. So only the write deadline detects a dead connection, a few seconds later.
 func tuneSocket(_, _ string, _ syscall.RawConn) error { return nil }

@@ -1,5 +1,5 @@
-// Package api covers Google's API around the Live connection: URLs of the Gemini API and Vertex AI, their model names, and our
-// credentials.
+// Package api covers Google's API around the Live connection: URLs of the Gemini API and Vertex AI, their model names, and the
+// gateway's credentials.
 package api
 
 import (
@@ -23,33 +23,33 @@ const (
 	// stableVersion supports all fields except the experimental ones: see LiveURL.
 	stableVersion = "v1beta"
 
-	// alphaVersion also supports the experimental fields. It is the only version on which all of Google's SDKs and pages agree for
-	// ephemeral tokens; the Go SDK refuses to use them on another.
+	// alphaVersion also supports the experimental fields. It is also used for ephemeral tokens, because it is the only version on
+	// which all of Google's SDKs and pages agree for them. The Go SDK refuses to use them with another version.
 	alphaVersion = "v1alpha"
 
-	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that supports the fields of
-	// alphaVersion: v1alpha returns 404 there (livekit/agents #4362).
+	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default. It also supports the fields of
+	// alphaVersion, which itself returns 404 on Vertex AI (livekit/agents #4362).
 	vertexVersion = "v1beta1"
 )
 
-// Errors about our credentials.
+// Errors about the gateway's credentials.
 var (
-	// ErrNoKey is in the error if Google requires a key and none is set.
+	// ErrNoKey is wrapped in the error if Google requires a key and none is set.
 	ErrNoKey = errors.New("no API key is set")
 
 	// ErrNoProject means that Vertex AI is configured without a project.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
-	// ErrToken means a REST call with an ephemeral token, which is valid for Live connections only:
+	// ErrToken rejects a REST call with an ephemeral token, which is valid for Live connections only:
 	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
 
-	// ErrCredentials is in the error if Google Cloud credentials were not found or not accepted.
+	// ErrCredentials is wrapped in the error if Google Cloud credentials were not found or not accepted.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client holds the address of the Gemini API and our credentials. The zero value is Google's server without a key. Its methods may
-// be called concurrently; its fields must not change meanwhile.
+// Client holds the address of the Gemini API and the gateway's credentials. The zero value is Google's server without a key. Its
+// methods may be called concurrently; its fields must not change meanwhile.
 type Client struct {
 	// APIKey is sent in the header x-goog-api-key unless it is empty. An ephemeral token, which begins with "auth_tokens/", is sent
 	// as a token and is valid for Live connections only. Vertex AI does not use it.
@@ -58,8 +58,8 @@ type Client struct {
 	// Vertex, if not nil, selects the models of Vertex AI instead of the Gemini API.
 	Vertex *Vertex
 
-	// BaseURL is "" for Google's server, else an http, https, ws or wss URL with an optional path prefix. Live connections use ws
-	// for http and wss for https, REST calls the reverse.
+	// BaseURL is "" for Google's server, or an http, https, ws or wss URL with an optional path prefix. Live connections replace http
+	// by ws and https by wss, and REST calls do the reverse.
 	BaseURL string
 
 	// NetDial opens TCP connections. Nil means a net.Dialer and the proxy from the environment.
@@ -73,8 +73,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. Its scheme becomes plain if it is http or ws, secure if it is https or
-// wss.
+// endpoint returns the base URL without a trailing slash. The scheme of the result is plain in place of http or ws, and secure in
+// place of https or wss.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
@@ -84,7 +84,7 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	default:
 		base = googleURL
 	}
-	// url.Parse puts the URL into its error, and it may contain a password.
+	// The error of url.Parse is not returned, because it contains the URL, which may have a password.
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil {
 		return nil, errors.New("gemini: the base URL cannot be parsed")

@@ -26,17 +26,17 @@ const (
 	// maxRefusal bounds an error response, in bytes.
 	maxRefusal = 64 << 10
 
-	// maxDescription is far above the kilobyte in which Google describes a model.
+	// maxDescription limits the description of a model, in bytes. It is far above the kilobyte that Google sends.
 	maxDescription = 64 << 10
 
 	// checkTimeout bounds Check: Google responds within a second, and an operator waits during startup.
 	checkTimeout = 10 * time.Second
 )
 
-// SDK returns Google's Go SDK for everything that is not on the audio path. It sends its requests by base, and never has our
-// credentials, which it would print in some errors: they are added to each request. The error of a refused request wraps a
-// [*wire.HandshakeError] without secrets. maxResponse bounds a response, or an event of a stream, in bytes. With an ephemeral token
-// SDK returns [ErrToken].
+// SDK returns Google's Go SDK for everything that is not on the audio path. It sends its requests through base. The SDK does not get
+// the gateway's credentials, which it would print in some errors; the transport adds them to each request. The error of a refused
+// request wraps a [*wire.HandshakeError] without secrets. maxResponse bounds a response, or an event of a stream, in bytes. With an
+// ephemeral token SDK returns [ErrToken].
 func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err
@@ -67,8 +67,9 @@ type sdkTransport struct {
 	maxResponse int
 }
 
-// RoundTrip implements [http.RoundTripper]. A response other than 200 is an error, because the SDK keeps neither its header nor
-// secrets out of its own errors. This includes redirects: another server would get our credentials.
+// RoundTrip implements [http.RoundTripper]. It returns an error for any response other than 200, because the SDK would drop its
+// header and print secrets in its own errors. Redirects are errors as well, because another server would get the gateway's
+// credentials.
 func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	header, secret, err := t.client.Credentials(r.Context())
 	if err != nil {
@@ -92,7 +93,7 @@ func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	t.client.HandleRefusal(secret, resp.StatusCode)
 	var answer struct{ Error struct{ Message string } }
-	_ = json.Unmarshal(body, &answer) // else the body is the message
+	_ = json.Unmarshal(body, &answer) // on failure, the body is the message
 	message := cmp.Or(answer.Error.Message, string(body))
 	return nil, &wire.HandshakeError{
 		Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(message), wire.MaxReason),
@@ -100,7 +101,7 @@ func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// limitedBody is a body that fails when it is too long, or an event of it.
+// limitedBody is a response body whose Read fails when the body, or an event in it, is too long.
 type limitedBody struct {
 	io.ReadCloser
 	limit    int // bytes
@@ -108,7 +109,8 @@ type limitedBody struct {
 	size     int // bytes read of the response, or of the event
 }
 
-// Read implements [io.Reader]. An end of an event that two reads share is missed, which does not matter: many events fit into limit.
+// Read implements [io.Reader]. It misses the end of an event that is split between two reads. That does not matter, because many
+// events fit into limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.size += n
@@ -144,7 +146,7 @@ func (c *Client) Check(ctx context.Context, model string) error {
 	model = strings.TrimPrefix(cmp.Or(model, DefaultModel), "models/")
 	_, err = sdk.Models.Get(ctx, model, nil)
 	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
-		err = refused // without what the SDK says about it
+		err = refused // drops the text that the SDK adds
 	}
 	if err != nil {
 		return fmt.Errorf("gemini: check model %q: %w", model, err)

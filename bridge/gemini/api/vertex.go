@@ -21,9 +21,10 @@ import (
 	"voxgate/tools"
 )
 
-// Vertex is a project and location of Vertex AI, and our identity there. It caches the token for all clients that share it, and
-// must not be copied. The cache of package auth does not serve: it cannot discard a revoked token, a caller who leaves waits for
-// the fetch, and after a failed one it does not try again before the token has expired.
+// Vertex is a project and location of Vertex AI, and the gateway's identity there. It caches the token for all clients that share
+// the Vertex, and must not be copied. The cache of package auth is not used for three reasons. It cannot discard a revoked token.
+// A caller whose context ends still waits for the fetch. After a failed fetch, it does not try again before the token has
+// expired.
 type Vertex struct {
 	// Project is the billed project. It is required.
 	Project string
@@ -31,8 +32,8 @@ type Vertex struct {
 	// Location is a region, "us", "eu" or "global". As in Google's SDKs, "" means "global".
 	Location string
 
-	// Fetch gets a new token. Nil uses Application Default Credentials, read again each time, so that a replaced key file takes
-	// effect.
+	// Fetch gets a new token. If it is nil, Application Default Credentials are used. They are read again each time, so that a
+	// replaced key file takes effect.
 	Fetch func(context.Context) (*auth.Token, error)
 
 	fetches singleflight.Group
@@ -160,7 +161,7 @@ func (v *Vertex) renew() (any, error) {
 // tokenTransport records the last exchange with the token server, since package auth reports it as text only.
 type tokenTransport struct {
 	*http.Transport
-	status  int   // of the response; 0 without one
+	status  int   // HTTP status of the response; 0 if there was none
 	failure error // nil if there was a response
 }
 
@@ -176,7 +177,7 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // fetch gets a token.
 func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	transport := &tokenTransport{Transport: tools.NewTransport()}
-	transport.DisableKeepAlives = true // the next token is fetched in an hour
+	transport.DisableKeepAlives = true // the connection would be idle, because the next token is fetched in an hour
 	get := v.Fetch
 	if get == nil {
 		get = defaultCredentials(&http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect})
@@ -191,7 +192,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		// Its text contains the whole response, which may contain anything.
+		// The text of the error is not used, because it contains the whole response, which may contain anything.
 		var answer struct {
 			Error       string
 			Description string `json:"error_description"`
@@ -221,7 +222,7 @@ func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token,
 	return func(ctx context.Context) (*auth.Token, error) {
 		found, err := credentials.DetectDefault(&credentials.DetectOptions{
 			Scopes: []string{cloudScope}, Client: client,
-			Logger: slog.New(slog.DiscardHandler), // an environment variable would have it log tokens
+			Logger: slog.New(slog.DiscardHandler), // the default logger would log tokens if an environment variable asks for it
 		})
 		if err != nil {
 			return nil, err

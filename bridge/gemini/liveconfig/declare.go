@@ -12,8 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// readTools rewrites a client's tools to the form of the Live API where the intention is clear, and adds those of the gateway.
-// Values of the wrong type are left for fit to report.
+// readTools rewrites a client's tools to the form of the Live API where the intention is clear, and adds the gateway's tools. It
+// leaves values of the wrong type as they are, because fit reports them later.
 func (p *parser) readTools(fields map[string]any) error {
 	list, ok := oneOrMore(fields["tools"])
 	if !ok && fields["tools"] != nil {
@@ -68,8 +68,8 @@ func oneOrMore(value any) ([]any, bool) {
 	return list, ok
 }
 
-// gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name: a page
-// must not take over a name of the operator.
+// gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name, so
+// that a web page cannot replace a tool of the operator.
 func (p *parser) gatewayTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
@@ -128,13 +128,13 @@ func (p *parser) declareOwn(t tools.Declaration, where Where) map[string]any {
 }
 
 const (
-	// maxFunctions is Google's limit per session (genai v1.77, types.go, Tool).
+	// maxFunctions is Google's limit for the functions of a session (genai v1.77, types.go, Tool).
 	maxFunctions = 512
 
 	// maxReason bounds the reason for a lost function, in bytes.
 	maxReason = 500
 
-	// maxParts bounds the schemas of a client's config: a hundred functions of MCP servers have 1,500.
+	// maxParts limits the nodes in the schemas of a client's config. A hundred functions of MCP servers have 1,500 nodes.
 	maxParts = 5_000
 )
 
@@ -147,7 +147,7 @@ type schemas struct {
 	parsed map[string]*tools.Schema
 }
 
-// maxKept is the size at which the cache is emptied: an MCP server may change its list again and again.
+// maxKept is the number of schemas at which the cache is emptied, because an MCP server may change its list again and again.
 const maxKept = 2_000
 
 func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
@@ -335,7 +335,7 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	value := f[name]
 	if value == nil {
-		value = f[name+"JsonSchema"] // the Live API ignores it
+		value = f[name+"JsonSchema"] // the variant, which the Live API ignores
 	}
 	delete(f, name)
 	delete(f, name+"JsonSchema")
@@ -386,13 +386,13 @@ func (p *parser) declareSchema(tree map[string]any, at string) (object map[strin
 	if object, places, err = p.fitSchema(translated, at); err == nil {
 		return object, places, nil
 	}
-	scratch := &parser{} // its warnings are duplicates
+	scratch := &parser{} // collects warnings that p has already, and is dropped with them
 	translated = scratch.objectSchema(atRoot(tree), at)
 	properties, _ := translated["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		one := map[string]any{"type": "OBJECT", "properties": map[string]any{name: properties[name]}}
 		if _, _, bad := scratch.fitSchema(one, at); bad == nil {
-			again := scratch.objectSchema(atRoot(tree), at) // with the marks of its places
+			again := scratch.objectSchema(atRoot(tree), at) // translated again, with the marks that takePlaces reads
 			properties[name] = get(again, "properties").(map[string]any)[name]
 			continue
 		}
@@ -414,7 +414,7 @@ func (p *parser) fitSchema(translated map[string]any, at string) (object map[str
 	}
 	object = whole.(map[string]any)
 	if emptyObject(object["properties"]) {
-		return object, nil, nil // it is not sent
+		return object, nil, nil // the schema is not sent
 	}
 	return object, places, checkSchema(object, at)
 }
@@ -448,11 +448,11 @@ func (p *parser) splitTools(setup map[string]any) {
 	}
 }
 
-// searchTool is the only tool besides functions that current Live models support. Maps, code execution, URL context and the rest
-// are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+// searchTool is the only tool besides functions that current Live models support. Maps, code execution, URL context and all
+// other tools are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
 const searchTool = "googleSearch"
 
-// filterTool removes what the model does not support from a fitted tool, and reports whether anything is left.
+// filterTool removes the fields that the model does not support from a fitted tool, and reports whether anything is left.
 func (p *parser) filterTool(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
 	if p.row.calls == callsNothing {

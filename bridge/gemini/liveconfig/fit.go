@@ -16,8 +16,8 @@ import (
 )
 
 // fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds. Capitalized kinds
-// are types or enumerations, [] are lists, maps have arbitrary names. A test compares it with the SDK, which would make up a tenth
-// of the program.
+// are types or enumerations, [] are lists, maps have arbitrary names. It replaces the SDK, which would make up a tenth of the
+// program; a test compares both.
 //
 //go:embed fields.txt
 var fieldsText string
@@ -47,7 +47,7 @@ var types = func() map[string]map[string]string {
 }()
 
 // fit returns the part of a JSON tree that a kind has fields for, in camelCase. Unknown fields are dropped with a warning, and
-// nulls silently; a value of the wrong type is a *FieldError. path names the tree in both.
+// nulls silently; a value of the wrong type is a *FieldError. path names the tree in the warnings and the error.
 //
 // The tree itself is sent, not a Go value, which would lose zeros (temperature 0 stays, candidateCount 0 goes) and round durations.
 func (w *warnings) fit(value any, kind, path string) (any, error) {
@@ -167,7 +167,7 @@ func wordOfNumber(number json.Number, words []string) string {
 	}
 }
 
-// enum returns a value as the API spells it, or nil if it is unspecified.
+// enum returns a value of an enumeration as the API spells it, or nil for the unspecified value.
 func enum(text string, words []string, wrong func(string) error) (any, error) {
 	word := strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
 	switch {
@@ -179,8 +179,8 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// openTypes are the types whose fields may be newer than this gateway: unknown ones are forwarded unchanged. In other types an
-// unknown name is more likely one of another API.
+// openTypes are the types that may have fields newer than this gateway, so that their unknown fields are forwarded unchanged. In
+// other types an unknown name more likely belongs to another API.
 var openTypes = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
@@ -195,10 +195,10 @@ const (
 	isUnknown = " was dropped: the Live API does not have it."
 )
 
-// WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about them, or none if there
-// are no such fields. It is for a server that closes the session for such fields.
+// WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about these fields. dropped is
+// nil if there are no such fields. It is for a server that closes the session for such fields.
 func (c Config) WithoutNewer() (pruned Config, dropped []string) {
-	tree, _ := tools.Decode(c.Effective()) // it was encoded
+	tree, _ := tools.Decode(c.Effective()) // cannot fail: Effective returns valid JSON
 	pruned = c
 	var ok bool
 	if pruned.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
@@ -215,7 +215,7 @@ func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	return pruned, dropped
 }
 
-// prune removes fields that a type and those below it do not have, and reports whether there were any.
+// prune removes unknown fields from a value of a type and from the values in it. It reports whether there were any.
 func prune(value any, kind string) (pruned bool) {
 	fields, ok := value.(map[string]any)
 	if !ok || types[kind] == nil {

@@ -10,7 +10,7 @@ import (
 type Function struct {
 	tools.Declaration
 
-	// Where tells where it runs.
+	// Where tells where the function runs.
 	Where Where
 
 	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
@@ -19,7 +19,7 @@ type Function struct {
 	// Schedules is set if the model supports scheduling in the response, and Continues if it supports interim responses.
 	Schedules, Continues bool
 
-	// WireName is the name declared to the model: Name, unless Google rejects that.
+	// WireName is the name declared to the model. It is Name, unless Google rejects that name.
 	WireName string
 
 	args   *tools.Schema
@@ -30,7 +30,7 @@ type Function struct {
 // that is not JSON stays.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
-// Check validates a call's arguments by the original declaration, not by the one that the model got.
+// Check validates a call's arguments by the original declaration, which may be stricter than the one that the model got.
 func (f Function) Check(args json.RawMessage) error {
 	if f.ValidatesItself {
 		return nil

@@ -19,11 +19,11 @@ var notLive = []string{
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
 // ranges are the limits of the numbers in a setup, by dotted name. Google closes the session for a number outside of them. Only the
-// limits of the pauses are our own: they bound our memory.
+// limits of the pauses are the gateway's own; they limit its memory.
 var ranges = []struct {
 	name     string
 	min, max float64
-	whole    bool // although a float in the SDK
+	whole    bool // must be an integer, although the SDK has a float
 }{
 	{name: "generationConfig.temperature", min: 0, max: 2},
 	{name: "generationConfig.topP", min: 0, max: 1},
@@ -78,7 +78,7 @@ const (
 	maxBudget     = 24576
 	dynamicBudget = -1
 
-	// defaultLevel is for models that require a level if the client names none: low, since callers wait for the answer.
+	// defaultLevel is sent to models that require a level if the client names none. It is low, since callers wait for the answer.
 	defaultLevel = "LOW"
 )
 
@@ -131,7 +131,7 @@ func (p *parser) fitThinking(generation map[string]any) {
 		config["thinkingLevel"] = level
 		p.warnf("%s.thinkingBudget %d was sent as thinkingLevel %s, which is what %s takes.", path, *budget, level, p.Model)
 	case thinksAnyhow:
-		if budget != nil && level != "" { // https://ai.google.dev/gemini-api/docs/gemini-3: both are an error
+		if budget != nil && level != "" { // Google accepts only one of them: https://ai.google.dev/gemini-api/docs/gemini-3
 			delete(config, "thinkingBudget")
 			p.warnf("%s.thinkingBudget was dropped: there is a thinkingLevel.", path)
 		}

@@ -12,8 +12,8 @@ import (
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
-// chooseModel reads the name of the model, and selects its row of the table. An invalid name, or one that this backend does not
-// have, is a *FieldError.
+// chooseModel reads the name of the model, and selects its row of the table. An invalid name, or a model that this backend does
+// not have, is a *FieldError.
 func (p *parser) chooseModel(fields map[string]any) error {
 	requested := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
@@ -31,7 +31,8 @@ func (p *parser) chooseModel(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name is that of a tuned model. With our credentials it could name a model of any project that trusts us.
+		// A full name belongs to a tuned model. It must be in the gateway's own project, because its credentials may also open other
+		// projects, which the client must not choose.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -78,8 +79,8 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// rowOf returns the row of a model on a backend and its name there, which differs if the model was shut down or has another name
-// there. The name is "" if the backend does not have the model.
+// rowOf returns the row of a model on a backend, and the name to use on that backend. The name differs if the model was shut
+// down, or if the backend has another name for it. The name is "" if the backend does not have the model.
 func rowOf(model string, on backend) (row, string) {
 	var other *row
 	for i := range models {
@@ -105,8 +106,8 @@ func rowOf(model string, on backend) (row, string) {
 	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model belongs to the Live API, judging by its name: those of the table, including retired ones, and
-// newer ones whose names say so.
+// IsLive reports whether a model belongs to the Live API, judging by its name. That is true for the models of the table,
+// including retired ones, and for newer models whose names show it.
 func IsLive(name string) bool {
 	name = shortName(name)
 	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })

@@ -10,8 +10,8 @@ import (
 // maxName bounds the name of a function as a client declares it, in bytes.
 const maxName = 1024
 
-// maxWireName and wireName are the limits for function names in every version of the API: some accept 64 characters and no dots or
-// colons, others 128 with them (https://ai.google.dev/api/caching#FunctionDeclaration).
+// maxWireName and wireName are the limits for function names in every version of the API: some accept 64 characters without dots
+// or colons, others accept 128 characters including them (https://ai.google.dev/api/caching#FunctionDeclaration).
 const maxWireName = 64
 
 var (
@@ -19,7 +19,8 @@ var (
 	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 )
 
-// newWireName returns the name of a function for the model: its own if Google accepts that, else a similar, unique one.
+// newWireName returns the name under which a function is declared to the model. That is its own name if Google accepts it, or else
+// a similar, unique one.
 func (l FunctionList) newWireName(name string) string {
 	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })

@@ -9,13 +9,15 @@ import (
 	"voxgate/tools"
 )
 
-// reader reads objects of our own. It keeps the first error, a *FieldError; invalid values count as absent.
+// reader reads the objects of a config that this gateway defines. It keeps the first error, a *FieldError;
+// invalid values count as absent.
 type reader struct {
 	*warnings
 	err error
 }
 
-// object reads an object strictly: fields that are not taken by the end are unknown.
+// object reads an object strictly: fields that nothing has taken in the end are unknown, and warnUnknown
+// reports them.
 func (r *reader) object(value any, path string) *object {
 	fields, ok := value.(map[string]any)
 	if !ok && r.err == nil {

@@ -47,12 +47,12 @@ type Options struct {
 
 // Silence makes the model speak when the user has said nothing for a while after an answer.
 type Silence struct {
-	After time.Duration // 0: disabled
+	After time.Duration // 0 means disabled
 	Say   string        // the instruction for the model to speak
-	Times int           // per silence, before the conversation ends (0: no limit)
+	Times int           // attempts per silence, before the conversation ends; 0 means no limit
 }
 
-// Waiting configures what the user hears during a slow tool call. The zero value is nothing.
+// Waiting configures what the user hears during a slow tool call. With the zero value the user hears nothing.
 type Waiting struct {
 	Sound bool   // a soft tone from time to time
 	Say   string // the instruction for the model to speak once, if it does not wait for the tool
@@ -207,7 +207,7 @@ func (p *parser) readVAD(o *object, fields map[string]any) {
 	}
 	if sensitivity := v.number("sensitivity", 0, 1); sensitivity != nil {
 		level := "LOW"
-		if *sensitivity >= 0.5 { // Google has two levels
+		if *sensitivity >= 0.5 { // Google has only two levels, LOW and HIGH
 			level = "HIGH"
 		}
 		set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, "sensitivity")

@@ -3,7 +3,7 @@ package liveconfig
 // parser builds a Config.
 type parser struct {
 	Config
-	warnings // so far
+	warnings // warnings so far
 	path     string
 	scope    Scope
 	backend  backend
@@ -67,7 +67,7 @@ func (p *parser) normalize(fields map[string]any) {
 		case !given, value == true:
 			fields[name] = map[string]any{}
 		case value == false:
-			fields[name] = nil // as absent for the API
+			fields[name] = nil // null counts as absent for the API
 		}
 	}
 	generation, _ := fields["generationConfig"].(map[string]any)

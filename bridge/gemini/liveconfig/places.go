@@ -8,7 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// textPlaces are the places in a function's arguments where the model writes JSON as text. It may be nil.
+// textPlaces are the places in a function's arguments where the model writes JSON as text. nil means that
+// there are none.
 type textPlaces struct {
 	isText     bool
 	properties map[string]*textPlaces
@@ -76,7 +77,7 @@ func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
 	}
 	tree, err := tools.Decode(args)
 	if err != nil {
-		return args // Check reports it
+		return args // left as it is, because Check reports the error
 	}
 	return tools.Encode(p.decodeValue(tree))
 }
@@ -105,7 +106,7 @@ func (p *textPlaces) decodeValue(value any) any {
 }
 
 // readText returns the object or list in a text, which models may put into a Markdown fence. A text that is
-// a number or a word is returned as it is, because the schema allows any value here.
+// a number or a word is returned as it is, because the schema allows any value at this place.
 func readText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {

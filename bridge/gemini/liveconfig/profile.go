@@ -33,8 +33,8 @@ type Profile struct {
 	// [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence after the last word that lets the model detect the end of speech. It is sent when the sound
-	// stops. 0 if audioStreamEnd is enough.
+	// EndSilence is the silence after the last word that lets the model detect the end of speech. It is sent when the sound stops. It
+	// is 0 if audioStreamEnd is enough.
 	EndSilence time.Duration
 
 	// AnswersAfterTurn means that the server drops the answer to a non-blocking function call if it arrives before the end of the
@@ -127,8 +127,8 @@ func (f Findings) apply(p *Profile) {
 
 // TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// A model that accepts no clientContent then gets images as video frames and after them the text as realtime text. It may answer an
-// incomplete turn, since realtime text has no such mark. Other kinds of parts are dropped.
+// A model that accepts no clientContent in an open session gets images as video frames, and after them the text as realtime text.
+// It may answer an incomplete turn, since realtime text cannot be marked as incomplete. Other kinds of parts are dropped.
 func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}
@@ -178,8 +178,8 @@ func imageBlob(data map[string]any) *wire.Blob {
 }
 
 // InPlace returns the message that changes an open session of c into one of next. It returns false if that requires a new
-// connection, and nil and true if no message is needed. In either case the caller continues with next, since our own settings, such
-// as Options.MaxDuration, may differ.
+// connection, and nil and true if no message is needed. In either case the caller continues with next, since settings that are not
+// sent to Google, such as Options.MaxDuration, may differ.
 //
 // A system instruction can be replaced but not removed: a contextUpdate changes only the fields it has
 // (https://ai.google.dev/api/live, LiveClientContextUpdate).

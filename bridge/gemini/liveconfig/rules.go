@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// checkSchema checks a schema to be sent against Google's rules, as documented and as observed in its errors. It is independent of
-// how the schema was built.
+// checkSchema checks a schema to be sent against Google's rules, as documented and as observed in its errors. It does not rely on
+// the code that has built the schema.
 func checkSchema(s map[string]any, at string) error {
 	bad := func(format string, args ...any) error {
 		return &FieldError{Field: at, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}

@@ -16,10 +16,10 @@ func emptyObject(v any) bool {
 }
 
 // translateSchema translates a JSON Schema without references to the OpenAPI subset of the API
-// (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for
-// const, anyOf for oneOf. Keywords without an equivalent are dropped with a warning, here or by fit: the model gets
-// less, and the arguments are validated against the original. An object of unknown properties, which Google accepts in
-// no form, becomes a string with JSON in it.
+// (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
+// for oneOf. Keywords without an equivalent are dropped with a warning, by this function or by fit. The model then gets fewer
+// constraints, and its arguments are validated against the original schema. An object of unknown properties becomes a string with
+// JSON in it, because Google does not accept such an object in any form.
 func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
 	s := p.objectSchema(in, at)
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
@@ -28,11 +28,11 @@ func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
 	return s
 }
 
-// objectSchema is like schema, but allows an object of unknown properties, such as the arguments of a function.
+// objectSchema is like translateSchema, but allows an object of unknown properties, such as the arguments of a function.
 func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
-		delete(s, name) // they do not constrain the model: no warning
+		delete(s, name) // dropped without a warning, because they do not constrain the model
 	}
 	p.merge(s, at)
 	if s["properties"] != nil {
@@ -64,7 +64,7 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	if s["type"] == nil && s["anyOf"] == nil {
 		s = p.inferType(in, s, at)
 	}
-	if s["type"] == "NULL" { // Google does not accept it alone
+	if s["type"] == "NULL" { // Google does not accept NULL as the only type
 		s["type"], s["nullable"] = "STRING", true
 	}
 	keepOwnKeywords(s)
@@ -134,8 +134,9 @@ const textMark = "\x00json"
 // maxSchemaText bounds a schema that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// textSchema declares what Google's Schema cannot express, as a string: Google rejects an object without properties with "should be
-// non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the original, s its translation.
+// textSchema declares a value that Google's Schema cannot express as a string. For example, Google rejects an object without
+// properties with "should be non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the
+// original schema, and s is its translation.
 func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]any {
 	about := what + " as text."
 	if own, ok := s["description"].(string); ok && own != "" {
@@ -166,7 +167,8 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops the keywords of other types, which do not constrain this one. Next to alternatives all are dropped.
+// keepOwnKeywords drops the keywords that apply to other types than that of s. They do not constrain its values. Next to
+// alternatives (anyOf), all such keywords are dropped.
 func keepOwnKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
@@ -180,7 +182,7 @@ func keepOwnKeywords(s map[string]any) {
 	properties, _ := s["properties"].(map[string]any)
 	if order, ok := s["propertyOrdering"].([]any); ok {
 		order = slices.DeleteFunc(slices.Clone(order), func(v any) bool { name, _ := v.(string); return properties[name] == nil })
-		if s["propertyOrdering"] = order; len(order) != len(properties) { // all or none
+		if s["propertyOrdering"] = order; len(order) != len(properties) { // Google wants all properties in the order, or none
 			delete(s, "propertyOrdering")
 		}
 	}
@@ -241,7 +243,7 @@ func (p *parser) alternatives(s map[string]any, at string) {
 	}
 }
 
-// mergeTexts merges the alternatives that are strings of any kind, such as a text and an object written as text.
+// mergeTexts merges all alternatives that are strings into one, such as a text and an object written as text.
 func mergeTexts(options []map[string]any) (merged []map[string]any) {
 	var text map[string]any
 	for _, o := range options {
@@ -296,8 +298,8 @@ func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	return s
 }
 
-// atRoot merges the alternatives of a function's arguments into one object with all their properties: a declaration is one object.
-// Required is what all of them require.
+// atRoot merges the alternatives of a function's arguments into one object with all their properties, because a declaration must
+// be one object. A property is required if all alternatives require it.
 func atRoot(tree map[string]any) map[string]any {
 	for _, name := range []string{"anyOf", "oneOf"} {
 		list, ok := tree[name].([]any)
@@ -364,8 +366,8 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// schemaEnum drops an enumeration whose values are not strings, and lists them in the description. From one of strings it removes
-// the empty ones.
+// schemaEnum drops an enumeration whose values are not all strings, and lists the values in the description. From an enumeration
+// of strings it removes empty strings.
 func (p *parser) schemaEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {
@@ -417,7 +419,7 @@ func (p *parser) schemaRequired(s map[string]any, at string) {
 	}
 }
 
-// schemaType converts a type to one word in capitals; several become alternatives.
+// schemaType converts a type to one word in capitals. Several types become alternatives.
 func (p *parser) schemaType(s map[string]any, at string) {
 	switch t := s["type"].(type) {
 	case string:

@@ -2,8 +2,8 @@
 // supports in the session. It opens no connections; package gemini does.
 //
 // If a model does not support a setup, the server closes the socket without a warning. So a table (table.go) lists what each model
-// supports, and the parser drops, adds and translates accordingly, with warnings for the client. The types of Google's Go SDK serve
-// as the list of all fields of a setup.
+// supports. The parser drops, adds and translates fields accordingly, with warnings for the client. The types of Google's Go SDK
+// serve as the list of all fields of a setup.
 package liveconfig
 
 import (
@@ -40,7 +40,7 @@ type Config struct {
 	// Functions are the declared functions: first the gateway's, then the client's in its order.
 	Functions FunctionList
 
-	// Options are our own session options, the `voxgate` object of the config. They are not sent to Google.
+	// Options are the gateway's own session options, the `voxgate` object of the config. They are not sent to Google.
 	Options Options
 
 	// Profile describes what the model supports.
@@ -53,9 +53,9 @@ type Config struct {
 
 // Loss describes a client's function that is not declared completely.
 type Loss struct {
-	Function string // its name
+	Function string // name of the function
 	Reason   string // for the client's developer
-	LeftOut  bool   // not declared at all
+	LeftOut  bool   // the function is not declared at all
 }
 
 // Scope is the context in which a config is parsed.
@@ -79,13 +79,14 @@ type Scope struct {
 	// Findings holds measured behaviour by model name.
 	Findings map[string]Findings
 
-	// MaxPreRoll is the maximum of prefixPaddingMs; 0: 10 s. Buffered audio takes 32 kB a second.
+	// MaxPreRoll is the maximum of prefixPaddingMs; 0 means 10 s. Buffered audio takes 32 kB a second.
 	MaxPreRoll time.Duration
 }
 
-// Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. path names
-// the config in errors, such as "initialConfig". The error is always a *FieldError. Names that the API does not have are dropped
-// with a warning, since the API would close the session for them. null means absent, and a missing config is an empty one.
+// Parse validates a client's config and translates it for its model. The connection must be dialled on the backend of the scope.
+// path names the config in errors, such as "initialConfig". The error is always a *FieldError. Names that the API does not have
+// are dropped with a warning, since the API would close the session for them. null means absent, and a missing config is an empty
+// one.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {

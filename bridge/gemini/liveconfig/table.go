@@ -48,7 +48,7 @@ const (
 )
 
 // row is a line of the table of models: the common properties of models whose names begin alike, on a backend. If a model does not
-// support a setup, the server closes the socket without a warning, so everything here is applied before dialling.
+// support a setup, the server closes the socket without a warning. So these properties are applied before dialling.
 type row struct {
 	Profile
 
@@ -58,7 +58,7 @@ type row struct {
 	// whole is the full name of a model, if prefix is only the beginning of one.
 	whole string
 
-	// twin is the same model's name on the other backend; without one it is rejected there.
+	// twin is the same model's name on the other backend. If it is empty, the other backend does not have the model.
 	twin string
 
 	// retired models are shut down; api.DefaultModel replaces them.
@@ -76,7 +76,7 @@ type row struct {
 	// oneAnswer models accept a response with willContinue and then abandon the call: its last response is never spoken.
 	oneAnswer bool
 
-	// translates is set for the one kind of model that supports translationConfig.
+	// translates is set for the models for translation, the only ones that support translationConfig.
 	translates bool
 
 	// unsupported lists fields of the setup that are removed, because these models refuse them.
@@ -88,8 +88,8 @@ type row struct {
 // and is assumed for models without a measurement, since additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
-// textModelRow is the row of all models that do not belong to the Live API. Each call is part of an answer, which waits for its
-// result.
+// textModelRow is the row of all models that do not belong to the Live API. Such a model calls functions within an answer, and waits for
+// their results before it goes on.
 var textModelRow = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: writes, calls: callsSync,
 }
@@ -103,14 +103,14 @@ var textModelRow = row{
 // Google's servers.
 //
 // ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). It is
-// assumed for the other models, for which no measurement exists: a model with better handles loses nothing by that.
+// assumed for the other models, for which no measurement exists, because the assumption does no harm to a model with better handles.
 //
 // AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
 // nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
 // turn before it calls (recorded).
 var models = []row{
-	// Vertex rejects behavior for it (livekit/agents #3801) and supports the moods in its single version (livekit/agents #4362). The
-	// second is its preview. It must precede the retired model whose name begins alike.
+	// Vertex AI rejects the field behavior for this model (livekit/agents #3801) and supports the moods in its single version
+	// (livekit/agents #4362). The second row is its preview. Both must precede the retired model whose name begins alike.
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -130,27 +130,27 @@ var models = []row{
 	{prefix: "gemini-2.5-flash-preview-native-audio-dialog", on: anywhere, retired: true},
 	{prefix: "gemini-2.5-flash-exp-native-audio-thinking-dialog", on: anywhere, retired: true},
 
-	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
+	// Calls block by default; v1alpha supports proactivity and affective dialog (js-genai #696).
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
 		twin:   "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
-	// Supports text output; otherwise like the row above.
+	// This model supports text output and is otherwise like the row above.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
 	},
-	// clientContent is for the history only and closes with 1007 later; no scheduling.
+	// This model accepts clientContent only as history; later it closes the session with 1007. It does not support scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes with 1007 `Thinking level must be specified for this model`, and so does scheduling. After a response
-	// with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
+	// A missing level closes the session with 1007 `Thinking level must be specified for this model`. Scheduling closes it with 1007, too.
+	// After a response with willContinue, the final response, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
@@ -159,7 +159,7 @@ var models = []row{
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
 	},
-	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
+	// proactiveAudio false is an error. Affective dialog closes the session with 1007 at the first message.
 	{
 		Profile: Profile{
 			Name: "3.8-live", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, EndSilence: endSilence,
@@ -168,7 +168,7 @@ var models = []row{
 		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
-	// Only Vertex has the avatar; contextUpdate is described in its start-manage-session.
+	// Only Vertex AI has the avatar. Its page start-manage-session describes contextUpdate.
 	{
 		Profile: Profile{
 			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,

@@ -11,8 +11,8 @@ import (
 
 // FieldError describes an invalid field of a client's config. Both parts are for the client.
 type FieldError struct {
-	Field   string // path from the name of the config, such as "initialConfig.generationConfig.topK"
-	Problem string // continues the field's name, such as "must be a number"
+	Field   string // path that begins with the name of the config, such as "initialConfig.generationConfig.topK"
+	Problem string // words that follow the field's name, such as "must be a number"
 }
 
 // Error implements error.

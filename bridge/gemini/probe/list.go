@@ -59,13 +59,13 @@ func valueAt(tree any, path string) any {
 	return tree
 }
 
-// features are fields of a setup whose support by each model is in the gateway's table: fields that our own code keeps in the setup
-// are assumed to be supported, and those that it removes to be refused.
+// features are fields of a setup whose support by each model is in the gateway's table. A field that package liveconfig keeps in
+// the setup of a model is assumed to be supported. A field that it removes is assumed to be refused.
 var features = []struct {
 	name, path string
 	value      any
 	alpha      bool
-	careful    string // prefix of model names for which the gateway does not send it, although Google may accept it
+	careful    string // prefix of the names of models for which the gateway omits the field, although Google may accept it
 }{
 	{name: "answers in text", path: "generationConfig.responseModalities", value: []any{"TEXT"}},
 	{name: "a voice", path: "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", value: "Kore"},
@@ -107,7 +107,7 @@ func probesOf(model string, o Options) []probe {
 			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
 		},
 	}}
-	if !plain.Profile.Seeds { // it translates, or transcribes
+	if !plain.Profile.Seeds { // the model translates or transcribes
 		list[0] = probe{model: model, name: "hears", maxVoice: 3, do: probeSpeech, assumed: []string{"answers"}}
 		return list
 	}
@@ -173,14 +173,14 @@ func assumption(model, path string, value any, o Options) (assumed []string, unk
 }
 
 func setupFields(c liveconfig.Config) (fields map[string]any) {
-	_ = json.Unmarshal(c.Effective(), &fields) // it was encoded
+	_ = json.Unmarshal(c.Effective(), &fields) // cannot fail: Effective returns valid JSON
 	return fields
 }
 
 func encode(v any) json.RawMessage {
 	encoded, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own value
+		panic(err) // does not happen: the value is made by this package
 	}
 	return encoded
 }
@@ -324,7 +324,7 @@ func probeStreamEnd(plain liveconfig.Config) probe {
 		t.noteAnswer()
 	}}
 	if plain.Profile.EndSilence > 0 {
-		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // nothing was recorded of the others
+		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // no recordings of other models exist
 	}
 	return p
 }
@@ -346,8 +346,8 @@ func (t *talk) noteAnswer() {
 	}
 }
 
-// probeMarks tests the effect of activityStart and activityEnd while the server detects speech. The extended-thinking model was
-// recorded to ignore them; the others are assumed to close the connection.
+// probeMarks tests the effect of activityStart and activityEnd while the server detects speech. In recordings the
+// extended-thinking model ignores them; other models are assumed to close the connection.
 func probeMarks(plain liveconfig.Config) probe {
 	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
@@ -380,7 +380,7 @@ func interruptionProbes() []probe {
 	}
 }
 
-// resumptionProbes returns the probes of what a later session knows of an earlier one.
+// resumptionProbes returns the probes of session resumption: what a resumed session knows of the conversation before.
 func resumptionProbes(plain liveconfig.Config) []probe {
 	return []probe{
 		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 0) }},
@@ -404,7 +404,7 @@ func hasVoice(h *modelOutput) bool { return h.voice > 0 }
 // picture returns a grey square.
 func picture() *wire.Blob {
 	var b bytes.Buffer
-	_ = jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 64)), nil) // into memory
+	_ = jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 64)), nil) // cannot fail: writes into memory
 	return &wire.Blob{MIMEType: "image/jpeg", Data: b.Bytes()}
 }
 
@@ -415,7 +415,8 @@ func speakTwice(t *talk) {
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
-	// A turn lasts as long as its answer is spoken, and longer on a busy machine. An end after the first turn is a second turn.
+	// The server ends a turn when its answer would have been spoken, or later on a busy machine. Another end after that of the
+	// first turn means a second turn.
 	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
 	turns := first.turns + t.listen(4*time.Second, func(*modelOutput) bool { return false }).turns
 	switch {
@@ -484,7 +485,7 @@ func remember(t *talk) bool {
 
 var resumedFacts = []string{"gives a handle", "resumes", "says plum"}
 
-// resume resumes a session on another connection, after a delay, and with another config if it is not nil.
+// resume resumes a session on another connection, after a delay. If config is not nil, it replaces the configuration.
 func resume(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
@@ -580,7 +581,7 @@ func waitForEnd(t *talk) {
 // callProbes returns the probes of function calls.
 func callProbes(plain liveconfig.Config, o Options) []probe {
 	if !slices.Contains(slices.Collect(maps.Keys(setupFields(with(plain, functions(lookupFunction("lookup", "")), o)))), "tools") {
-		return nil // it supports none
+		return nil // the model supports no function calls
 	}
 	f, _ := with(plain, functions(lookupFunction("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
 	list := []probe{

@@ -1,6 +1,6 @@
-// Package probe tests in short conversations whether a server of the Live API behaves as the gateway assumes: what each model
-// accepts and refuses, and how it answers. The conversations use the gateway's own code for Live connections, and the tables that
-// it uses in operation.
+// Package probe tests in short conversations whether a server of the Live API behaves as the gateway assumes. It tests what each
+// model accepts and refuses, and how it answers. The conversations use the gateway's own code for Live connections, and its own
+// table of models.
 package probe
 
 import (
@@ -48,7 +48,7 @@ type Result struct {
 	Dollars float64 `json:"dollars"`
 	Seconds float64 `json:"seconds"`
 
-	// Messages are those of both sides, if the verdict is Different.
+	// Messages are the messages of both sides, if the verdict is Different.
 	Messages []Message `json:"messages,omitempty"`
 }
 
@@ -60,11 +60,11 @@ type Options struct {
 	// Client has the server's address and the key.
 	Client *api.Client
 
-	// Models are the names of the models to probe. nil means the speaking ones of the gateway's table, and one or two
-	// for REST.
+	// Models are the names of the models to probe. nil means the speaking models of the gateway's table, and one or two models for
+	// REST calls.
 	Models []string
 
-	// Dollars limits the total cost of the conversations, by Prices. A probe that could exceed it is not run.
+	// Dollars limits the total cost of the conversations, calculated with Prices. A probe that could exceed the limit is not run.
 	Dollars float64
 	Prices  pricing.Table
 
@@ -86,17 +86,18 @@ type probe struct {
 	// config is the LiveConfig of a client, without the model. It is processed by the gateway's own code.
 	config map[string]any
 
-	// raw is merged into the resulting setup: fields that our own code would not send. A nil value removes a field.
+	// raw is merged into the resulting setup. It has fields that the gateway's own code would not send. A nil value removes a
+	// field.
 	raw   map[string]any
 	alpha bool
 
-	// maxVoice bounds the cost, in seconds of the model's voice.
+	// maxVoice is the most voice, in seconds, that the model should produce; it limits the cost.
 	maxVoice float64
 
 	do      func(*talk)
-	rest    func(*run) // in place of do: a call of the REST API
+	rest    func(*run) // replaces do in a probe that calls the REST API
 	assumed []string
-	unknown bool // nothing is assumed
+	unknown bool // the gateway assumes nothing about this
 }
 
 // run is a running probe.
@@ -127,7 +128,7 @@ func (r *run) addCost(t wire.Tokens) {
 	}
 }
 
-// Run runs the probes, and returns their results in a fixed order. It blocks until the last has ended, or ctx ends.
+// Run runs the probes, and returns their results in a fixed order. It blocks until the last probe has ended, or ctx is done.
 func Run(ctx context.Context, o Options) []Result {
 	lists := o.probes()
 	results := make([][]Result, len(lists))
@@ -177,7 +178,7 @@ func (o Options) probes() (lists [][]probe) {
 	return lists
 }
 
-// maxCost returns a generous upper bound of a probe's cost in dollars: the model's voice, 25 tokens a second
+// maxCost returns a generous upper bound of a probe's cost in dollars. It counts the model's voice at 25 tokens a second
 // (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
 func (p probe) maxCost(prices pricing.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
@@ -198,7 +199,7 @@ type budget struct {
 	remaining float64 // dollars not reserved; guarded by mu
 }
 
-// forEach calls do for 0 to n-1, Parallel at a time, and waits for all.
+// forEach calls do with the numbers from 0 to n-1, Parallel calls at a time, and waits for all calls.
 func (b *budget) forEach(n int, do func(int)) {
 	var work errgroup.Group
 	work.SetLimit(max(1, b.Parallel))

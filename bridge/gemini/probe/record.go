@@ -22,10 +22,10 @@ import (
 type Recording struct {
 	Client  *api.Client
 	Comment traces.Comment
-	Config  json.RawMessage // a LiveConfig (nil: the default model)
+	Config  json.RawMessage // a LiveConfig; nil means the default model
 
 	// Steps are the client's actions, in order: "text WORDS", "speech" (a sentence that asks to remember a word), "wait 5s", "end"
-	// (audioStreamEnd), "mute" and "unmute" of the microphone. Between them it sends silence in real time.
+	// (audioStreamEnd), "mute" and "unmute" (the microphone). Between steps, the client sends silence in real time.
 	Steps []string
 
 	To io.Writer

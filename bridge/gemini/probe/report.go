@@ -14,7 +14,8 @@ import (
 
 // Report is the outcome of a run, to be published and compared.
 type Report struct {
-	// Made is the time of the run, Version the gateway's, and Server "the Gemini API", "Vertex AI", or "another server".
+	// Made is the time of the run, and Version is the version of the gateway. Server is "the Gemini API", "Vertex AI", or "another
+	// server".
 	Made    time.Time `json:"made"`
 	Version string    `json:"version"`
 	Server  string    `json:"server"`
@@ -25,13 +26,13 @@ type Report struct {
 // Message is one message of a conversation, without sound, pictures, handles and session IDs.
 type Message struct {
 	At   float64         `json:"at"`   // seconds after the first
-	From string          `json:"from"` // "us" or "server"
+	From string          `json:"from"` // "us" (the probe) or "server"
 	JSON json.RawMessage `json:"json"`
 }
 
 const (
-	// maxMessages bounds the messages kept of a conversation. Audio comes in up to 50 messages a second, of which the first and the
-	// last few are enough.
+	// maxMessages limits the messages kept of a conversation. Audio comes in up to 50 messages a second, and the first and the last
+	// few of them are enough.
 	maxMessages = 120
 
 	// maxMessage bounds a message in bytes.
@@ -76,8 +77,8 @@ func (t *trace) messages() []Message {
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
-// redactMessage removes secrets and long content from a message. Conn has already removed the key from the server's messages. It
-// needs mu.
+// redactMessage removes secrets and long content from a message. Conn has already removed the key from the server's messages.
+// The caller must hold mu.
 func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	t.redact.Numbers = true
 	text := t.redact.RedactMessage(frame)
@@ -101,7 +102,7 @@ func (r Report) Clean() Report {
 	return r
 }
 
-// Difference describes a probe that found something else here than in the report.
+// Difference describes a probe whose facts differ between the report and the run compared with it.
 type Difference struct {
 	ID             string
 	Reported, Here []string

@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// Models for REST calls.
+// Names of the models that are probed with REST calls.
 const (
 	writer   = "gemini-3.8-flash"
 	embedder = "gemini-embedding-001"

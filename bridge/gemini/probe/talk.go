@@ -34,7 +34,7 @@ const (
 	answerTimeout = 15 * time.Second
 	slowTimeout   = 45 * time.Second
 
-	// quiet is how long the model must not speak to count as silent.
+	// quiet is the time without voice after which the model counts as silent.
 	quiet = 3 * time.Second
 )
 
@@ -50,7 +50,7 @@ type talk struct {
 	events       chan event
 	stop         context.CancelFunc
 	reader       sync.WaitGroup
-	handle       string // the newest
+	handle       string // the newest resumption handle
 	isOver       bool
 	mayBeRefused bool // the setup may still be refused
 }
@@ -66,8 +66,8 @@ type event struct {
 type modelOutput struct {
 	voice           time.Duration
 	rate            int    // Hz
-	text            string // by the model: transcript or text
-	question        string // as transcribed by the server
+	text            string // the model's words: transcript or text
+	question        string // the server's transcript of the speech
 	calls           []wire.FunctionCall
 	interrupted     int
 	generationCount int
@@ -119,7 +119,7 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 		}
 		e := event{err: err}
 		if err == nil {
-			copied := *m // the next message overwrites it
+			copied := *m // copied because the next message overwrites m
 			e.ServerMessage = &copied
 			if m.Content != nil {
 				content := *m.Content
@@ -230,7 +230,7 @@ func (t *talk) awaitCall() (wire.FunctionCall, bool) {
 	return h.calls[0], true
 }
 
-// send sends messages, and notes failures. listen finds out how the connection ended.
+// send sends messages, and records a failure. The reason why the connection ended comes from listen.
 func (t *talk) send(messages ...wire.ClientMessage) {
 	for _, m := range messages {
 		if t.conn == nil || t.isOver {
@@ -260,7 +260,7 @@ func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, 
 
 const frame = 20 * time.Millisecond
 
-// speak says the sentence, and then is silent for a while, both in real time.
+// speak sends the sentence of this package and then silence, both in real time.
 func (t *talk) speak(rate int, silence time.Duration) {
 	pcm := g711.MuLaw.Append(nil, speech)
 	if rate != speechRate {
@@ -285,7 +285,8 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	}
 }
 
-// repeat raises the rate of a sound by an integer factor. Distortion above 4 kHz does not matter for speech recognition.
+// repeat raises the sample rate of a sound by an integer factor, by repeating samples. The distortion that this causes above 4
+// kHz does not matter for speech recognition.
 func repeat(pcm []int16, times int) []int16 {
 	out := make([]int16, 0, len(pcm)*times)
 	for _, s := range pcm {
@@ -308,7 +309,8 @@ func (t *talk) checkWord(h modelOutput, word string) {
 	}
 }
 
-// addEnd adds the fact of how a connection was closed or refused. The reason is only a note, since Google changes its wording.
+// addEnd records how a connection was closed or refused, as a fact. The text of the reason becomes only a note, since Google
+// changes its wording.
 func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
@@ -331,7 +333,7 @@ func (t *talk) addEnd(how string, err error) {
 	t.addNote("%v", err)
 }
 
-// setUnavailable records a cause that lies in the key rather than in the API.
+// setUnavailable records that a failure has its cause in the key, such as a lack of quota, and not in the API.
 func (r *run) setUnavailable(cause wire.Cause) {
 	if cause == wire.Quota || cause == wire.Auth {
 		r.keyProblem = fmt.Sprint(cause)

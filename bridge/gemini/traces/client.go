@@ -29,7 +29,7 @@ type Client struct {
 
 // RealtimeInput is input without turns.
 type RealtimeInput struct {
-	Audio          []Blob // from audio and mediaChunks
+	Audio          []Blob // joined from the fields audio and mediaChunks
 	AudioStreamEnd bool
 	ActivityStart  bool
 	ActivityEnd    bool

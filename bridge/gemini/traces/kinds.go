@@ -91,7 +91,7 @@ func Kind(msg json.RawMessage) string {
 	}
 	if a := m.VoiceActivity; a != nil {
 		add(a.Type, true)
-		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // which 3.1 sends with it
+		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // version 3.1 sends it beside the real fields
 	}
 	if len(parts) == 0 {
 		return "{}"

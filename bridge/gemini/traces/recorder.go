@@ -22,7 +22,7 @@ type Recorder struct {
 	start time.Time
 	err   error
 
-	// Sent audio of many small messages becomes one line per stretch of speech or silence.
+	// The small messages of sent audio are joined to one line per stretch of speech or silence.
 	sound   Sound
 	soundAt float64
 	rate    int
@@ -87,7 +87,7 @@ func (r *Recorder) writeLine(line any) {
 	}
 }
 
-// addSound adds a message to the current sound if it holds nothing but audio, and reports whether it did.
+// addSound adds a message to the current sound if the message holds only audio, and reports whether it did.
 func (r *Recorder) addSound(frame []byte) bool {
 	var m struct {
 		RealtimeInput *struct{ Audio *Blob }

@@ -47,7 +47,7 @@ func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r.redactValue("", tree)) // decoded values can be encoded
+	_ = enc.Encode(r.redactValue("", tree)) // cannot fail: decoded values can be encoded
 	return bytes.TrimSpace(b.Bytes())
 }
 
@@ -64,7 +64,7 @@ func (r *Redactor) redactValue(name string, value any) any {
 		}
 	case string:
 		switch {
-		case name == "data" && len(v) > len("AAA="): // one sample, as Google begins turns with
+		case name == "data" && len(v) > len("AAA="): // longer than one sample, with which Google begins turns
 			return fmt.Sprintf("<%d chars>", len(v))
 		case slices.Contains(secretFields, name) && v != "":
 			return r.nameOf(name, v)

@@ -49,9 +49,9 @@ const (
 // Line is one line of a recording after the first.
 type Line struct {
 	Dir   string          `json:"dir"`
-	MS    *float64        `json:"ms,omitempty"` // since the start (nil: not recorded)
+	MS    *float64        `json:"ms,omitempty"` // milliseconds since the start; nil means not recorded
 	Msg   json.RawMessage `json:"msg,omitempty"`
-	Times int             `json:"times,omitempty"` // number of equal messages in a row (0: one)
+	Times int             `json:"times,omitempty"` // number of equal messages in a row; 0 means one
 	Note  string          `json:"note,omitempty"`
 
 	// Context of a close, in a file with lines of several connections.
@@ -77,7 +77,8 @@ type Trace struct {
 	Lines   []Line
 }
 
-// Variable is the environment variable with a recording for tests to read instead of the package's own; `make traces` sets it.
+// Variable is an environment variable with the name of a recording. Tests read that recording instead of the package's own; `make
+// traces` sets it.
 const Variable = "VOXGATE_TRACE"
 
 // ReadTests reads the recordings for a test: those of dir, the testdata of this package, or the file named by the environment
@@ -97,7 +98,7 @@ func ReadTests(dir string) ([]Trace, error) {
 			return nil, openErr
 		}
 		trace, readErr := Read(f)
-		_ = f.Close() // it was only read
+		_ = f.Close() // an error does not matter, because the file was only read
 		if readErr != nil {
 			return nil, fmt.Errorf("%s: %w", file, readErr)
 		}
@@ -194,7 +195,7 @@ const unknownLength = 40 * time.Millisecond
 
 // Sound is a placeholder for sound: base64 of Chars characters, or a Length of speech or silence.
 type Sound struct {
-	Chars  int // 0: see Length
+	Chars  int // 0 means that Length has the size
 	Length time.Duration
 	Silent bool
 }
@@ -227,7 +228,7 @@ func (s Sound) PCM(rate int) []int16 {
 		return pcm
 	}
 	for i := range pcm {
-		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // changes every 20 ms
+		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // pseudo-random; changes every 20 ms
 		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(i)/float64(rate)))
 	}
 	return pcm

@@ -21,7 +21,7 @@ type ContextUpdate struct {
 	Tools             json.RawMessage `json:"tools,omitempty"` // {"tools":[…]}
 }
 
-// ClientContent appends turns to the conversation. Current models stop speaking when they get it.
+// ClientContent appends turns to the conversation. Current models stop speaking when they receive this message.
 type ClientContent struct {
 	Turns        []Content `json:"turns,omitempty"`
 	TurnComplete bool      `json:"turnComplete,omitempty"` // true requests a response
@@ -33,8 +33,8 @@ type Content struct {
 	Parts json.RawMessage `json:"parts"`
 }
 
-// RealtimeInput is input without turns: the server detects the end of the user's speech. Set one field. Audio is written by
-// AppendAudio.
+// RealtimeInput is input without turns: the server detects the end of the user's speech. Only one field may be set. Audio is
+// written by AppendAudio.
 type RealtimeInput struct {
 	Text           string
 	Video          *Blob

@@ -10,12 +10,12 @@ import (
 // MaxReason bounds a peer's text in an error, in bytes: enough for Google's longest sentence, but not for an HTML page.
 const MaxReason = 300
 
-// HandshakeError is an HTTP error in place of the upgrade or of a REST response.
+// HandshakeError is an HTTP error that the server has returned in place of the WebSocket upgrade or of a REST response.
 type HandshakeError struct {
 	Status int    // HTTP status
-	Body   string // at most MaxReason bytes, one line, without the key
+	Body   string // one line of at most MaxReason bytes, without the key
 
-	Retry time.Duration // as read by RetryAfter
+	Retry time.Duration // delay requested by the server, as RetryAfter returns it; 0 means none
 }
 
 // Error implements error.
@@ -50,7 +50,7 @@ func (e *CloseError) Unwrap() error { return e.Err }
 type ServerError struct {
 	Code    int    // HTTP-like, 0 if absent
 	Status  string // such as "INVALID_ARGUMENT"
-	Message string // from a decoder as sent; from Conn without the key, at most MaxReason bytes
+	Message string // a Decoder returns it as sent; a Conn removes the key and limits it to MaxReason bytes
 
 	Retry time.Duration // delay requested by the server, or 0
 }

@@ -18,7 +18,7 @@ type Parts struct {
 
 var errParts = errors.New("the parts of a turn are an array")
 
-// ParseParts parses an array of Google's Part. Its only error is that raw is not an array: the content of a part is up to Google.
+// ParseParts parses an array of Google's Part. It fails only if raw is not an array, because Google checks the content of a part.
 func ParseParts(raw json.RawMessage) (p Parts, err error) {
 	if err := json.Unmarshal(raw, &p.list); err != nil || p.list == nil {
 		return Parts{}, errParts
@@ -28,7 +28,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 		var part struct {
 			Text        string
 			InlineData  *struct{ MIMEType string }
-			InlineSnake json.RawMessage `json:"inline_data"` // an alternative spelling in proto3 JSON
+			InlineSnake json.RawMessage `json:"inline_data"` // another spelling that proto3 JSON accepts
 		}
 		err := json.Unmarshal(raw, &part)
 		p.hasOther = p.hasOther || err != nil || part.InlineData != nil || part.InlineSnake != nil
@@ -52,7 +52,7 @@ func TextPart(text string) Parts {
 func textPart(text string) json.RawMessage {
 	raw, err := json.Marshal(map[string]string{"text": text})
 	if err != nil {
-		return json.RawMessage("{}") // a string always encodes
+		return json.RawMessage("{}") // does not happen: a string always encodes
 	}
 	return raw
 }

@@ -17,7 +17,7 @@ type Tokens struct {
 	ToolUse  int // in addition to Prompt
 	Thoughts int // in addition to Response
 
-	// PromptBy and ResponseBy are Prompt and Response by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
+	// PromptBy and ResponseBy divide Prompt and Response by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
 	PromptBy, ResponseBy map[string]int
 }
 
@@ -56,7 +56,7 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 		ToolUse: int(wire.ToolUsePromptTokenCount), Thoughts: int(wire.ThoughtsTokenCount),
 		PromptBy: by(wire.PromptTokensDetails),
 	}
-	// A message uses one of the two spellings.
+	// A message uses only one of the two spellings.
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
@@ -151,11 +151,11 @@ func add(a, b int) int {
 // 67). The prompt grows because every turn reads the whole context again, and that is what Google bills. So turns are added up.
 // Within a turn, a report replaces the previous one, since the server may send a growing count several times
 // (sierra-research/tau2-bench #454). It is unknown whether the generations before and after a tool call are counted separately. If
-// so, the second one has a smaller response: a count that falls has restarted, and is added. If it does not fall, the meter counts
-// too little rather than too much.
+// so, the second one has a smaller response: so a count that falls has restarted, and is added. If it does not fall, the meter
+// counts too little rather than too much.
 type TokenMeter struct {
-	previousTurns Tokens // the previous turns
-	finished      Tokens // finished counts of this turn
+	previousTurns Tokens // sum of the previous turns
+	finished      Tokens // sum of this turn's counts before the last restart
 	last          Tokens // the newest report of this turn
 }
 
@@ -170,8 +170,8 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
-// EndTurn starts the next turn. A report that comes with turnComplete belongs to the completed turn: Add it first. EndTurn also
-// ends a turn that continues on another connection: the old connection's count will not be continued.
+// EndTurn starts the next turn. A report that comes with turnComplete belongs to the completed turn, so it must be added before
+// EndTurn. EndTurn also ends a turn that continues on another connection: the old connection's count will not be continued.
 func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns the tokens of the conversation, including this turn.
