@@ -57,14 +57,16 @@ go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/b
 	TEST_ALL=1 $(GOTEST) -race -timeout=15m -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
 	$(GO) test -C lab -race -vet=off ./...
 
-# Browser tests that are not of a feature of the pages: bad networks, other browsers and published clients.
+# Browser tests that are not of a feature of the pages: bad networks, other browsers and published clients; and those with
+# variants, of which make test runs the first: forms of windows, colours, transports.
 OTHERS   := firefox firewall live memory network nodes realtime rest rtvi sdk
+VARIED   := canvas embed native operator page settings sight vox
 WEBTEST  := node --test --test-concurrency=4 --test-reporter=spec
 web-test: build test-deps web-deps
 	cd web && $(WEBTEST) $(filter-out $(OTHERS:%=test/%.test.mjs),$(patsubst web/%,%,$(wildcard web/test/*.test.mjs)))
 
 web-test-all: build test-deps web-deps
-	cd web && $(WEBTEST) $(OTHERS:%=test/%.test.mjs)
+	cd web && TEST_ALL=1 $(WEBTEST) $(OTHERS:%=test/%.test.mjs) $(VARIED:%=test/%.test.mjs)
 
 FIREFOX := client connection page canvas settings native sight embed origin voice gap race nodes
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test-all runs some of them

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before } from 'node:test';
-import { clock, openPage, shiftClock, silence, start, startGateway, test, tone } from './harness.mjs';
+import { clock, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -165,7 +165,7 @@ inShop('it says so when the library does not come, and may try again', async (pa
   page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/ERR_FAILED|Cross-Origin Request Blocked/.test(c)));
 });
 
-for (const colorScheme of ['light', 'dark']) {
+for (const colorScheme of variants(['light', 'dark'])) {
   inShop(`it has no barriers (${colorScheme})`, async (page) => {
     const barriers = async () => {
       const { violations } = await page.evaluate(() => axe.run());

@@ -223,6 +223,9 @@ function wav(sounds) {
 /** Which browser is tested: TEST_BROWSER=firefox, else Chromium. */
 export const inFirefox = process.env.TEST_BROWSER === 'firefox';
 
+/** The variants of a test: the first alone in make test, all of them in make test-all. */
+export const variants = (list) => process.env.TEST_ALL ? list : list.slice(0, 1);
+
 // A page costs a quarter of the time in the shell (0.2 against 0.85 s of CPU). It lacks what asks a person for permission, and
 // the flag that trusts an address without https: pages that need those have the whole browser.
 const chromiumBinary = process.env.CHROMIUM ?? '/usr/bin/chromium';

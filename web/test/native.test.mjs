@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import { describe } from 'node:test';
 import {
   jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway,
+  variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -57,7 +58,7 @@ const keepContacts = (contacts) => `localStorage.setItem('voxgate.contacts', '${
 
 // --- the model listens
 
-for (const transport of ['webrtc', 'websocket']) {
+for (const transport of variants(['webrtc', 'websocket'])) {
   test(`take a photo, show it on the canvas, send it to a contact (${transport})`, { timeout: 60_000 }, () => photoToAda(transport));
 }
 
@@ -448,7 +449,7 @@ describe('the address book', () => {
     assert.deepEqual([await page.locator('.contacts').isVisible(), await isOpen(page)], [false, true]);
   });
 
-  for (const [name, context] of [['phone', phone], ['dark', { ...phone, colorScheme: 'dark' }], ['desktop', {}]]) {
+  for (const [name, context] of variants([['phone', phone], ['dark', { ...phone, colorScheme: 'dark' }], ['desktop', {}]])) {
     play(`has no barriers (${name})`, async (page) => {
       await page.click('#contacts');
       await page.getByRole('button', { name: 'Ada Lovelace' }).click();

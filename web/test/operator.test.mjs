@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { WebSocket } from 'ws';
-import { gatewayBinary, openPage, start, startGateway, stop, test, type } from './harness.mjs';
+import { gatewayBinary, openPage, start, startGateway, stop, test, type, variants } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
@@ -67,7 +67,8 @@ async function hasNoBarriers(page) {
   assert.ok(wide <= 0, `${wide} px sideways`);
 }
 
-for (const [look, context] of Object.entries({ desktop: { viewport: { width: 1440, height: 900 } }, dark: { colorScheme: 'dark' }, phone: { viewport: { width: 390, height: 844 } } })) {
+const looks = { desktop: { viewport: { width: 1440, height: 900 } }, dark: { colorScheme: 'dark' }, phone: { viewport: { width: 390, height: 844 } } };
+for (const [look, context] of variants(Object.entries(looks))) {
   test(`the operator watches, steers and ends a conversation (${look})`, { timeout: 60_000 }, async () => {
     const person = await caller(gateway.url, { agent: 'desk' });
     const page = await openPage({ url: privateAddress(gateway), mic: 'none', context, browsers });

@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import {
   clock, gets, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
   withGateway,
+  variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -105,8 +106,8 @@ look('Esc interrupts an answer, and F6 goes from part to part', { init: playGate
   assert.ok(await page.evaluate(() => document.activeElement.matches('#text, main')), 'the focus is back');
 });
 
-for (const px of [24, 32]) {
-  for (const colorScheme of ['light', 'dark']) {
+for (const px of variants([32, 24])) {
+  for (const colorScheme of variants(['light', 'dark'])) {
     const large = { chromiumOnly: 'its flag', args: [`--blink-settings=defaultFontSize=${px}`], context: { viewport: { width: 390, height: 844 }, colorScheme } };
     look(`fits on a phone with letters of ${px} px (${colorScheme})`, large, async (page) => {
       const outside = () => page.evaluate(() => {
@@ -146,11 +147,11 @@ for (const px of [24, 32]) {
   }
 }
 
-for (const [name, context] of [
+for (const [name, context] of variants([
   ['desktop', {}],
   ['phone', phone],
   ['dark', { colorScheme: 'dark' }],
-]) {
+])) {
   look(`has no barriers (${name})`, { context }, async (page) => {
     const check = async (when) => {
       await page.evaluate(axe);

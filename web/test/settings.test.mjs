@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { detail, mayPaste, playGateway, says, saves, silence, start, stop, tone, type, withGateway } from './harness.mjs';
+import { detail, mayPaste, playGateway, says, saves, silence, start, stop, tone, type, withGateway, variants } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -210,7 +210,7 @@ play('the transcript can be saved', async (page) => {
   ]);
 });
 
-for (const transport of ['webrtc', 'websocket']) {
+for (const transport of variants(['webrtc', 'websocket'])) {
   inPage(`statistics of a conversation (${transport})`, { query: `?transport=${transport}` }, async (page) => {
     await mayPaste(page);
     await start(page);
@@ -241,7 +241,7 @@ for (const transport of ['webrtc', 'websocket']) {
   });
 }
 
-for (const [name, context] of Object.entries({ desktop: {}, phone, dark: { ...phone, colorScheme: 'dark' } })) {
+for (const [name, context] of variants(Object.entries({ desktop: {}, phone, dark: { ...phone, colorScheme: 'dark' } }))) {
   play(`the sheets have no barriers (${name})`, async (page) => {
     await start(page);
     await says(page, 'Listening');
@@ -346,7 +346,7 @@ play('what a conversation costs', async (page) => {
   assert.match(await page.textContent('.statistics dl'), /Cost\$ 0\.0151/);
 });
 
-for (const transport of ['webrtc', 'websocket']) {
+for (const transport of variants(['webrtc', 'websocket'])) {
   inPage(`a recording has both sides (${transport})`, { query: `?transport=${transport}`, sounds: [silence(1), tone(2)] }, async (page) => {
     await page.evaluate(() => localStorage.setItem('voxgate.settings', '{"record":true}'));
     await page.reload();

@@ -4,6 +4,7 @@ import { after, before, describe } from 'node:test';
 import {
   clock, gets, goesBy, hears, inFirefox, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, test, tone,
   type,
+  variants,
 } from './harness.mjs';
 
 const MOST = 768;
@@ -73,7 +74,7 @@ function inPage(name, options, run) {
   });
 }
 
-for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=websocket']]) {
+for (const [transport, query] of variants([['WebRTC', ''], ['WebSocket', '?transport=websocket']])) {
   describe(`over ${transport}`, () => {
     for (const what of ['camera', 'screen']) {
       inPage(`the model sees the ${what} while it is shown`, { query, sounds: [silence(60)] }, async (page) => {

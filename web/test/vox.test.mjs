@@ -14,6 +14,7 @@ import { build } from 'esbuild';
 import {
   clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, says, shiftClock, silence, speech, start, startGateway,
   status, test, tone, type,
+  variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -520,7 +521,7 @@ look('a phone on its side keeps the dock beside the conversation', { context: { 
 });
 
 const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
-for (const [name, [width, height]] of Object.entries(sizes)) {
+for (const [name, [width, height]] of variants(Object.entries(sizes))) {
   const context = { viewport: { width, height }, colorScheme: width === 740 ? 'dark' : 'light', ...(width < 1000 && { hasTouch: true, isMobile: true }) };
   look(`has no barriers (${name}, ${context.colorScheme})`, { context }, async (page) => {
     const check = async (when) => {
