@@ -31,7 +31,7 @@ const (
 
 	defaultMicrophoneRate = 16000
 
-	dialTimeout  = 15 * time.Second // for a connection until SETUP_COMPLETE
+	dialTimeout  = 15 * time.Second // limit on a dial, until SETUP_COMPLETE
 	writeTimeout = 5 * time.Second
 	idleTimeout  = 12 * time.Second // the gateway pings every 5 s
 	redialPause  = time.Second
@@ -42,9 +42,9 @@ const (
 // Options configure a conversation.
 type Options struct {
 	URL   string // of the gateway's WebSocket, such as wss://voice.example.com/ws
-	Agent string // of the operator; may be empty
+	Agent string // name of one of the operator's agents; may be empty
 
-	// Token returns an access token, for each connection. It may be nil if the gateway needs none.
+	// Token returns an access token. It is called for each connection, and may be nil if the gateway needs no token.
 	Token func(ctx context.Context) (string, error)
 
 	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
@@ -54,7 +54,7 @@ type Options struct {
 	TLS     *tls.Config                                                          // of a wss URL; may be nil
 	NetDial func(ctx context.Context, network, address string) (net.Conn, error) // opens the TCP connections; may be nil
 
-	// WebRTC carries the audio, if it is not nil: a *rtc.Audio of package voxgate/client/rtc.
+	// WebRTC carries the audio: a *rtc.Audio of package voxgate/client/rtc. If it is nil, the WebSocket carries it.
 	WebRTC PeerDialer
 
 	Tools          []Tool
@@ -83,8 +83,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// isFinal reports whether another attempt cannot help. A gateway that is busy may have room later, and one that stops, which has no
-// code, is replaced by another.
+// isFinal reports whether another attempt cannot help. A busy gateway may have capacity later. A gateway that stops sends an error
+// without a code, and another one replaces it.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.
@@ -104,15 +104,15 @@ type Conversation struct {
 	setup     Setup
 	err       error // why the conversation ended
 
-	// Of the reading goroutine.
+	// The following fields are used by the goroutine that reads.
 	resumeToken string
 	isResumed   bool // by the newest connection
 	lastEvent   int64
-	generation  int64 // of the voice; older audio was interrupted
+	generation  int64 // generation of the voice; audio of older generations was interrupted
 	peer        Peer  // of the newest connection; nil without WebRTC
 }
 
-// Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits Dial alone. Read
+// Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits only Dial, not the conversation. Read
 // [Conversation.Events] until it is closed.
 func Dial(ctx context.Context, o Options) (*Conversation, error) {
 	if o.MicrophoneRate == 0 {
@@ -132,7 +132,7 @@ func Dial(ctx context.Context, o Options) (*Conversation, error) {
 	return c, nil
 }
 
-// Events delivers what happens, in order. The channel is closed at the end of the conversation. If it is not read, the
+// Events delivers what happens, in order. The channel is closed at the end of the conversation. While the channel is not read, the
 // gateway's messages wait.
 func (c *Conversation) Events() <-chan Event { return c.events }
 
@@ -158,8 +158,8 @@ func (c *Conversation) Err() error {
 	return c.err
 }
 
-// SendAudio sends samples of the microphone, at best 20 to 100 ms. It blocks while the network takes nothing, for 5 s at most. While
-// the connection is lost it discards the samples.
+// SendAudio sends samples of the microphone, preferably 20 to 100 ms at a time. It blocks while the network accepts no data, for 5 s
+// at most. While the connection is lost it discards the samples.
 func (c *Conversation) SendAudio(pcm []int16) error {
 	data := make([]byte, 0, 2*len(pcm))
 	for _, s := range pcm {
@@ -231,7 +231,7 @@ func (c *Conversation) Close() error {
 	c.isClosing = true
 	c.mu.Unlock()
 	c.cancel()
-	for range c.events { // the reading goroutine may wait here
+	for range c.events { // the reading goroutine may be waiting to deliver one
 	}
 	<-c.done
 	return nil
@@ -270,7 +270,7 @@ func (c *Conversation) write(ws *websocket.Conn, kind string, payload any) error
 	return ws.WriteJSON(m)
 }
 
-// run reads until the conversation ends, over as many connections as it takes.
+// run reads until the conversation ends, and reconnects whenever a connection is lost.
 func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 	defer func() {
 		c.cancel()
@@ -356,7 +356,7 @@ func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
 	}
 }
 
-// connect dials and waits for SETUP_COMPLETE. backlog has the messages before it, for which events are due later.
+// connect dials and waits for SETUP_COMPLETE. backlog holds the messages that came before it; their events must be delivered later.
 func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog []message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -398,7 +398,7 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 		return nil, nil, err
 	}
 	backlog, err = c.awaitSetup(ws)
-	if err != nil && ctx.Err() != nil { // which has closed the connection
+	if err != nil && ctx.Err() != nil { // ctx has closed the connection
 		err = fmt.Errorf("connect: %w", context.Cause(ctx))
 	}
 	return ws, backlog, err
@@ -429,7 +429,7 @@ func (c *Conversation) dialWebSocket(ctx context.Context) (*websocket.Conn, erro
 	}
 	refused := &UpgradeError{Err: err}
 	if res != nil {
-		body, _ := io.ReadAll(res.Body) // the dialer has read at most 1 KiB of it
+		body, _ := io.ReadAll(res.Body) // the dialer keeps at most 1 KiB of the body
 		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
 		refused = &UpgradeError{Status: res.StatusCode, Body: strings.TrimSuffix(line, "\r")}
 	}
@@ -438,7 +438,7 @@ func (c *Conversation) dialWebSocket(ctx context.Context) (*websocket.Conn, erro
 
 // awaitSetup reads until SETUP_COMPLETE, and returns the messages before it.
 func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err error) {
-	var failure error // reported before the gateway gave up
+	var failure error // the last error that the gateway has reported
 	for {
 		var m message
 		if err := ws.ReadJSON(&m); err != nil {
@@ -461,7 +461,7 @@ func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err er
 	}
 }
 
-// config is the configuration with the declarations of the tools.
+// config returns the configuration with the declarations of the tools added.
 func (c *Conversation) config() map[string]any {
 	config := map[string]any{}
 	for name, value := range c.options.Config {

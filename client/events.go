@@ -49,14 +49,14 @@ type (
 	// ConnectionLost reports that the connection to the gateway is lost, and that the client dials again.
 	ConnectionLost struct{ Err error }
 
-	// Resumed reports that the conversation goes on over another connection. If IsNew, the gateway no longer had it, and a new
-	// conversation has begun.
+	// Resumed reports that the conversation goes on over another connection. If IsNew is true, the gateway no longer had the
+	// conversation, and a new one has begun.
 	Resumed struct{ IsNew bool }
 
-	// Connected is the first event of each connection. Servers are the STUN and TURN servers that the gateway names.
+	// Connected is the first event of each connection. Servers lists the STUN and TURN servers of the gateway.
 	Connected struct{ Servers []ICEServer }
 
-	// Raw is any other message of the protocol.
+	// Raw is a message of the protocol that has no event type of its own.
 	Raw struct {
 		Type    string
 		Payload json.RawMessage
@@ -87,7 +87,7 @@ func (c *Conversation) deliver(e Event) bool {
 	}
 }
 
-// read handles the messages of one connection until it ends. It returns an [endError] if the conversation ends with it.
+// read handles the messages of one connection until it ends. It returns an [endError] if the conversation has ended, too.
 func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
 	for _, m := range backlog {
 		if err := c.handle(m); err != nil {
@@ -248,7 +248,7 @@ func (c *Conversation) startCall(call functionCall) {
 			return
 		}
 		answer := map[string]any{"id": call.ID, "name": call.Name, "response": response}
-		_ = c.Send(ctx, "SEND_TOOL_RESPONSE", map[string]any{ // at the end of the conversation no answer is due
+		_ = c.Send(ctx, "SEND_TOOL_RESPONSE", map[string]any{ // fails only after the conversation has ended, when no answer is needed
 			"toolResponse": map[string]any{"functionResponses": []any{answer}},
 		})
 	})

@@ -13,7 +13,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// assistant holds the parts of a conversation that survive the client's connection: the project of its tools, and the account that pays.
+// assistant holds the parts of a conversation that remain when the client's connection is lost: the project of its tools, and the
+// account that pays.
 type assistant struct {
 	server  *Server
 	theme   string
@@ -61,7 +62,8 @@ func (a *assistant) sendAction(what desk.Action) {
 	}
 }
 
-// attachClient makes v the current client and sends it the whole project, because it is unknown what the previous socket has lost.
+// attachClient makes v the current client and sends it the whole project, because messages on the previous socket may have been
+// lost.
 func (a *assistant) attachClient(v *clientConn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +110,8 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// generateApp lets the model for apps answer a prompt. The account pays for it in addition to the conversation.
+// generateApp lets the model for apps answer a prompt. The cost is charged to the account, in addition to that of the
+// conversation.
 func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
 	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

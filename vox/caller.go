@@ -40,7 +40,7 @@ type caller struct {
 	isTextModel atomic.Bool // the model is a text model, without audio
 
 	assistant  atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
-	dismissals chan string               // IDs of calls with canvases that this client cannot show
+	dismissals chan string               // IDs of tool calls whose canvases this client cannot show
 
 	translator translator // used by Notify, whose calls do not overlap
 }
@@ -114,7 +114,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		}
 		if c.isMuted = *m.Muted; c.isMuted {
 			c.sampleReader.Reset()
-			mic.Flush() // otherwise the last 20 ms would begin the next utterance
+			mic.Flush() // otherwise the last 20 ms would be heard at the start of the next utterance
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:

@@ -24,7 +24,7 @@ const (
 	// idleTimeout limits the idle time of a socket between two conversations.
 	idleTimeout = 30 * time.Second
 
-	// errorRate (per second) and errorBurst (at once) limit the errors that a client receives about its own messages.
+	// errorRate (per second) and errorBurst (at once) limit the number of errors that a client receives about its own messages.
 	errorRate  = 5
 	errorBurst = 50
 )

@@ -39,7 +39,7 @@ Current project context: %s
 Current theme: %s`
 
 // buildInstruction returns the system instruction of a conversation. project is JSON from the client, an object or empty. It is quoted as
-// data, in a fence that its content cannot close.
+// data, and cannot contain the line that ends the quotation.
 func buildInstruction(theme string, project json.RawMessage) string {
 	context := "none"
 	if len(project) > 0 {

@@ -12,7 +12,7 @@ const (
 	maxPhrase = 200
 )
 
-// phraseSplitter splits streamed text where a reader expects a pause. Joined, the phrases are the text.
+// phraseSplitter splits streamed text where a reader expects a pause. It drops nothing: the phrases, joined, are the text.
 type phraseSplitter struct{ pending string }
 
 // addText adds a piece of text and returns the phrases that are now complete.

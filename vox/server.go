@@ -1,9 +1,10 @@
 // Package vox serves the VOX assistant: a conversation over one WebSocket, with audio in binary frames and JSON in text
 // frames. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
 //
-// A socket (clientConn) may have several conversations, one after the other. Each has a caller, which is a [bridge.Caller], and a Live
-// model or a text model; package bridge has a kind of connection for each. An assistant is the state that a conversation keeps when its
-// socket is lost. A translator converts events to messages, and parseMessage reads a client's messages; both are independent of the socket.
+// A socket (clientConn) may have several conversations, one after the other. Each conversation has a caller, which is a [bridge.Caller],
+// and a Live model or a text model. Package bridge implements the connections to both kinds of models. An assistant is the state that a
+// conversation keeps when its socket is lost. A translator converts events to messages, and parseMessage reads a client's messages; both
+// are independent of the socket.
 package vox
 
 import (
@@ -31,9 +32,9 @@ type Generate func(
 type Server struct {
 	Host *bridge.Host
 
-	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks
-	// until the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such
-	// requests any more.
+	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks until
+	// the answer has ended. The account pays for the tokens. The error wraps [bridge.ErrBudget] if the budget no longer suffices for such
+	// requests.
 	Generate Generate
 
 	// CheckModel returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
@@ -41,7 +42,7 @@ type Server struct {
 
 	AppModel  string          // model that writes apps; empty to disable them
 	Workspace *desk.Workspace // stores apps; nil to disable storage
-	MaxTokens int             // of apps per conversation: once they are used, no further app is started; 0 for no limit
+	MaxTokens int             // limit on the tokens for apps per conversation, checked before each app; 0 for no limit
 	Logger    *slog.Logger
 }
 

@@ -12,14 +12,14 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// translator converts the events of a conversation to messages for one client. It uses neither the conversation nor the socket. The zero
-// value is ready for a new conversation.
+// translator converts the events of a conversation to messages for one client. It has no access to the conversation or the socket. The
+// zero value is ready for a new conversation.
 type translator struct {
-	lastPhrase  turnProgress // of the newest phrase
+	lastPhrase  turnProgress // the turn of the newest phrase that was sent
 	userTurn    turnProgress // the user's newest turn and the part of it that was sent
 	voxTurn     turnProgress
-	splitter    phraseSplitter // heard text of vox's turn that was not sent yet
-	playingText string         // the newest text of vox's turn, whose voice is playing
+	splitter    phraseSplitter // text of vox's turn that was heard, but not sent yet
+	playingText string         // the newest piece of vox's turn, whose voice is playing
 
 	isTextModel   bool // the model is a text model: there is no playback
 	readySent     bool // ready was sent
@@ -51,7 +51,7 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	case bridge.StateChange:
 		return t.translateState(b)
 	case bridge.TurnComplete:
-		if t.isTextModel { // with a voice, the end of playback is reported instead
+		if t.isTextModel { // a model with a voice reports the end of playback instead
 			return []serverMessage{stateFrame{State: stateLive}}
 		}
 	case bridge.ErrorEvent:
@@ -82,8 +82,8 @@ func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	return t.transcriptMessages(roleUser, b.Turn, more)
 }
 
-// translateAssistantText handles a transcript of vox's speech. A piece arrives when its voice begins to play; it counts as heard when the
-// next one arrives.
+// translateAssistantText handles a transcript of vox's speech. A piece of text arrives when its voice begins to play. It counts as heard
+// when the next piece arrives.
 func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMessage {
 	if t.voxTurn.number != b.Turn {
 		t.voxTurn, t.splitter, t.playingText = turnProgress{number: b.Turn}, phraseSplitter{}, ""
@@ -91,7 +91,7 @@ func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMess
 	var whole []string
 	if b.Final {
 		more, ok := strings.CutPrefix(b.Text, t.voxTurn.sent)
-		if !ok { // less was heard than was sent
+		if !ok { // the user has heard less than was sent
 			return nil
 		}
 		t.splitter, t.playingText = phraseSplitter{}, ""

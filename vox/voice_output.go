@@ -13,15 +13,16 @@ const (
 	// voiceLead limits how far the voice is ahead of real time, as for the web client.
 	voiceLead = 200 * time.Millisecond
 
-	// frameDuration is the length of a frame to the client. It is long, because simple players use a buffer per frame and crackle between two.
+	// frameDuration is the length of a frame to the client. It is long, because simple players use one buffer per frame and crackle between
+	// two buffers.
 	frameDuration = 100 * time.Millisecond
 
-	// sendMargin determines when a partial frame is sent: that long before the client runs out of sound. In the middle of a talkspurt, frames
-	// are complete 120 ms before the client runs out.
+	// sendMargin is the time before the client runs out of sound at which an incomplete frame is sent. In the middle of a talkspurt that does
+	// not happen, because frames are complete 120 ms before the client runs out.
 	sendMargin = 60 * time.Millisecond
 
-	// startDelay is the wait after the first sound of a talkspurt for more to send with it. The playout passes on what the model has sent at
-	// once, up to the lead.
+	// startDelay is the wait after the first sound of a talkspurt, so that more sound can be sent in the same frame. The playout delivers at
+	// once what the model has sent, up to the lead.
 	startDelay = 5 * time.Millisecond
 )
 

@@ -1,5 +1,5 @@
-// Package rtc carries the audio of a conversation over WebRTC, with Pion: Opus packets with the least latency, which
-// survive lost packets and a change of the network.
+// Package rtc carries the audio of a conversation over WebRTC, with Pion. It sends Opus packets with the least latency,
+// and the audio survives lost packets and a change of the network.
 //
 //	audio, err := rtc.New(rtc.Options{OnPacket: play})
 //	conversation, err := client.Dial(ctx, client.Options{URL: url, WebRTC: audio})
@@ -26,23 +26,24 @@ const (
 	// lostAfter is the silence of the network after which ICE is restarted.
 	lostAfter = 2 * time.Second
 
-	// failedAfter limits the search of ICE for a path. Gateways keep a lost conversation for this time by default.
+	// failedAfter limits how long ICE searches for a path. By default, gateways keep a lost conversation for the same
+	// time.
 	failedAfter = time.Minute
 )
 
 // Options configure the audio.
 type Options struct {
-	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine. They come as the network
-	// delivers them: an application that plays them needs a jitter buffer.
+	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine. The packets come as the
+	// network delivers them, so an application that plays them needs a jitter buffer.
 	OnPacket func(*rtp.Packet)
 
 	// OnState receives the state of the WebRTC connection. It may be nil.
 	OnState func(webrtc.PeerConnectionState)
 
-	// Settings are Pion's, for example of the network interfaces. The timeouts of ICE are set here. It may be nil.
+	// Settings changes Pion's settings, for example the network interfaces. New overrides its ICE timeouts. It may be nil.
 	Settings *webrtc.SettingEngine
 
-	// RelayOnly uses TURN servers alone.
+	// RelayOnly makes ICE connect only by TURN servers.
 	RelayOnly bool
 }
 
@@ -101,7 +102,7 @@ type peer struct {
 
 	mu         sync.Mutex
 	pending    bool                      // an offer has no answer yet
-	candidates []webrtc.ICECandidateInit // that came before the answer
+	candidates []webrtc.ICECandidateInit // candidates that arrived before the answer
 }
 
 // SetServers implements [client.Peer].
@@ -122,7 +123,7 @@ func (p *peer) SetServers(servers []client.ICEServer) error {
 	pc.OnICECandidate(p.sendCandidate)
 	pc.OnICEConnectionStateChange(func(state webrtc.ICEConnectionState) {
 		if state == webrtc.ICEConnectionStateDisconnected {
-			_ = p.sendOffer(&webrtc.OfferOptions{ICERestart: true}) // if the socket is lost, too, another peer follows
+			_ = p.sendOffer(&webrtc.OfferOptions{ICERestart: true}) // if the socket is lost, too, the client opens another peer
 		}
 	})
 	if p.audio.options.OnState != nil {
@@ -153,13 +154,13 @@ func (p *peer) sendOffer(options *webrtc.OfferOptions) error {
 	return p.send("WEBRTC_OFFER", map[string]string{"sdp": offer.SDP})
 }
 
-// sendCandidate sends a candidate, or that there are no more (nil).
+// sendCandidate sends a candidate; nil means that there are no more.
 func (p *peer) sendCandidate(found *webrtc.ICECandidate) {
 	var candidate any = map[string]any{"candidate": nil}
 	if found != nil {
 		candidate = found.ToJSON()
 	}
-	_ = p.send("WEBRTC_ICE_CANDIDATE", candidate) // if the socket is lost, another peer follows
+	_ = p.send("WEBRTC_ICE_CANDIDATE", candidate) // if the socket is lost, the client opens another peer
 }
 
 var errNoOffer = errors.New("the gateway answers an offer that was not sent")

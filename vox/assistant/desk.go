@@ -23,9 +23,9 @@ const (
 	// maxText is the maximum length of an argument, in characters: far more than anyone speaks before a tool call.
 	maxText = 8000
 
-	// maxQuoted limits how much of the client's context goes into an integration prompt, and maxStatus into the project's status, in
-	// bytes. The client may send 64 KB, and a tool's result is limited to that ([tools.MaxResult]): the rest is for the names of all
-	// tools and app files.
+	// maxQuoted limits how much of the client's context is quoted in an integration prompt, in bytes. maxStatus limits how much of it is
+	// quoted in the project's status. The context may have 64 KB, but so may a whole tool result ([tools.MaxResult]), which must also hold
+	// the names of all tools and app files.
 	maxQuoted = 2000
 	maxStatus = 8 << 10
 )
@@ -46,7 +46,7 @@ type Action struct {
 	ToolName          string   `json:"tool_name,omitempty"`
 	IntegrationPrompt string   `json:"integration_prompt,omitempty"`
 	App               string   `json:"app,omitempty"`
-	Bytes             int      `json:"bytes,omitempty"` // written so far; 0 at the start
+	Bytes             int      `json:"bytes,omitempty"` // size of the app written so far; 0 at the start
 	URL               string   `json:"url,omitempty"`   // relative to the gateway's root
 	Files             []string `json:"files,omitempty"`
 
@@ -72,8 +72,8 @@ type Desk struct {
 	Act func(Action)
 
 	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted before the
-	// tool call that they cause: counted later, they would be taken for the answer to a later question. It is nil if unknown; then users
-	// cannot answer by voice.
+	// tool call that they cause. If they were counted later, they would be taken for the answer to a question that came after them. It is
+	// nil if unknown; then users cannot answer by voice.
 	InputCount func() int
 
 	// Generate calls a writing model and streams its text to piece, one piece after the other. It returns the error of
@@ -203,7 +203,7 @@ func property(name, description string, words ...string) string {
 	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, tools.Encode(description), maxText)
 }
 
-// recommendArguments holds the arguments of recommend_tools, and choice those of add_tool.
+// recommendArguments holds the arguments of recommend_tools. choice holds those of add_tool.
 type (
 	recommendArguments struct {
 		Summary string `json:"project_summary"`
@@ -223,7 +223,8 @@ func (d *Desk) recommend(ctx context.Context, a recommendArguments) (json.RawMes
 		"No tool of the registry fits that. Ask the person what the project needs."), nil
 }
 
-// maxCandidates bounds the entries among which the writing model chooses, and chooseTimeout the time for that: the user is waiting.
+// maxCandidates bounds the entries among which the writing model chooses. chooseTimeout bounds the time that it may take, because the
+// user is waiting.
 const (
 	maxCandidates = 30
 	chooseTimeout = 1500 * time.Millisecond

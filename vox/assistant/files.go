@@ -12,7 +12,7 @@ const (
 	// maxApp is the maximum size of an app, in bytes.
 	maxApp = 2 << 20
 
-	// maxFiles, maxDepth and maxPath bound an app's folder: number of files, depth, and length of a path in bytes.
+	// maxFiles bounds the files of an app. maxDepth bounds the depth of its folders. maxPath bounds the length of a path, in bytes.
 	maxFiles = 40
 	maxDepth = 4
 	maxPath  = 64
@@ -31,7 +31,7 @@ const (
 // parseApp parses a writing model's answer: files between markers, or a single HTML document, optionally in a Markdown fence. Text
 // around them is ignored. It returns an error if the answer is incomplete or cannot be kept.
 //
-// old are the files of the version to change: those that the answer does not contain stay unchanged.
+// old are the files of the version to change. Old files that the answer does not contain stay unchanged.
 func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
 	files, err := parseMarkedFiles(answer)
@@ -68,7 +68,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
 
-// mergeFiles returns files, plus the old ones that are not among them.
+// mergeFiles returns the new files, and the old ones whose paths no new file has.
 func mergeFiles(files, old []file) []file {
 	for _, o := range old {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
@@ -157,7 +157,7 @@ func parseDocument(answer string) ([]file, error) {
 	if begin == nil {
 		return nil, errors.New("the writing model has answered without an app")
 	}
-	ends := documentEnd.FindAllStringIndex(answer, -1) // the last one: a script may contain the tag in a string
+	ends := documentEnd.FindAllStringIndex(answer, -1) // only the last tag counts, because a script may contain the tag in a string
 	if len(ends) == 0 || ends[len(ends)-1][0] < begin[0] {
 		return nil, errors.New("the answer of the writing model broke off in its HTML document")
 	}

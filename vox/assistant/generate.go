@@ -94,7 +94,8 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	return d.writeVersion(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0, end)
 }
 
-// changeApp generates a new version of an app. The user is not asked: they have requested it, once for each version.
+// changeApp generates a new version of an app. The user is not asked for consent, because the model calls this only when the user has
+// requested a change. Each version needs a request of its own.
 func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
@@ -205,8 +206,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 }
 
 // writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and from is the number
-// of that version. A new app has no old files, and from is 0. end is called before the client learns of the version: it may want the
-// next one at once.
+// of that version. A new app has no old files, and from is 0. end is called before the client learns of the version, because the client
+// may request the next one at once.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {

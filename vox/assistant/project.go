@@ -13,13 +13,13 @@ import (
 	"voxgate/tools"
 )
 
-// maxWritten is the maximum number of app versions written in one conversation, and maxApps the maximum number of apps in a
-// project: each version is a long, costly answer of a writing model.
+// maxWritten is the maximum number of app versions written in one conversation. maxApps is the maximum number of apps in a project. They
+// are limited, because each version is a long, costly answer of a writing model.
 const (
 	maxWritten = 30
 	maxApps    = 10
 
-	// maxVersions is the maximum number of versions of an app: the project's file lists all of them.
+	// maxVersions is the maximum number of versions of an app. It bounds the project's file, which lists all versions.
 	maxVersions = 30
 )
 
@@ -30,7 +30,7 @@ const maxName = 40
 // a workspace outlives its conversation: each change reads, changes and writes its file, so that two conversations may share a project.
 type Project struct {
 	id        string
-	workspace *Workspace // nil: not kept after the conversation
+	workspace *Workspace // nil if the project is not kept after the conversation
 
 	changeMu sync.Mutex // serializes changes; it is held while writing to disk
 
@@ -38,13 +38,13 @@ type Project struct {
 	status        Status    // as of the last change
 	busy          bool      // an app is awaiting consent or being written
 	writtenCount  int       // versions written in this conversation
-	inputsAtStart int       // user inputs counted when the newest version was started
+	inputsAtStart int       // number of user inputs when the newest version was started
 	question      *question // nil: no question is open
 }
 
 // question is an open question to the user. If the user answers aloud or by typing, the model passes the answer on.
 type question struct {
-	inputCount int       // user inputs counted when asked
+	inputCount int       // number of user inputs when the question was asked
 	answer     chan bool // has room for one
 }
 
@@ -53,7 +53,7 @@ type App struct {
 	Name     string    `json:"name"`
 	Prompt   string    `json:"prompt"` // the request, cut to 200 bytes
 	URL      string    `json:"url"`    // of the displayed version, relative to the gateway's root
-	Files    []string  `json:"files"`  // of that version
+	Files    []string  `json:"files"`  // files of the displayed version
 	Version  int       `json:"version"`
 	Versions []Version `json:"versions"`       // oldest first; the first has number 1
 	Gone     bool      `json:"gone,omitempty"` // removed to make room for newer apps
@@ -65,7 +65,7 @@ type Version struct {
 	Files   []string `json:"files"`
 	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
 	From    int      `json:"from,omitempty"`    // the version it was made from (0: none)
-	Changes []Change `json:"changes,omitempty"` // since that version
+	Changes []Change `json:"changes,omitempty"` // changed lines since that version
 }
 
 // Change counts the changed lines of a file.
@@ -254,7 +254,8 @@ func (p *Project) end() {
 	p.busy, p.status.Writing = false, ""
 }
 
-// openQuestion records a question to the user. said is the number of user inputs counted so far. The caller must call settled.
+// openQuestion records a question to the user. said is the number of user inputs counted so far. The caller must call settled once the
+// question is closed.
 func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

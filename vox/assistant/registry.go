@@ -45,7 +45,7 @@ type need struct {
 	Need  string   `json:"need"`
 	Words []string `json:"words"` // indicate the need; dashes separate the words of a phrase
 	Tools []string `json:"tools"` // IDs
-	First bool     `json:"first"` // leaves little choice, like a language or a service: its tools go first
+	First bool     `json:"first"` // its tools go first, because the need leaves little choice, such as a language or a service
 }
 
 //go:embed needs.json

@@ -26,8 +26,8 @@ const (
 	bm25B  = 0.75
 )
 
-// A word in the name or the tags of an entry counts more than one in its description (BM25F, the same work, 3.6). The domain counts
-// least: all its entries share it.
+// The weights of a word by its place in an entry (BM25F, the same work, 3.6). The name and the tags count more than the description. The
+// domain counts least, because many entries share it.
 const (
 	nameWeight        = 3
 	tagWeight         = 2
@@ -117,9 +117,9 @@ func Search(query, domain string, most int) []Entry {
 }
 
 // recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the tools for the needs that the
-// summary indicates (needs.json): the best tool of each need, then the second best of each. Among these no role is repeated, unless there
-// is only one need. If no need is indicated, tools that match the words of the summary well are used. The project's own tools are left out.
-// The client's context is used if the summary indicates nothing.
+// summary indicates (needs.json): the best tool of each need, then the second best of each. Among these tools, no two have the same role,
+// unless there is only one need. If no need is indicated, tools that match the words of the summary well are used. The project's own tools
+// are left out. The client's context is used if the summary indicates nothing.
 func recommend(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
@@ -247,7 +247,7 @@ func needsIn(terms []string) (list []need) {
 	return list
 }
 
-// rankBy returns the entries with the highest scores above 0. Equal ones keep the registry's order.
+// rankBy returns the entries with the highest scores above 0. Entries with equal scores keep the registry's order.
 func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
 	type scored struct {
 		entry Entry

@@ -21,16 +21,17 @@ import (
 )
 
 const (
-	// maxWorkspace limits the apps of a workspace, in bytes. maxKept limits the number of its app versions, and the number
-	// of its projects. If a limit is exceeded, the oldest are removed.
+	// maxWorkspace limits the size of all apps of a workspace, in bytes. maxKept limits the number of its app versions, and also the
+	// number of its projects. If a limit is exceeded, the oldest apps or projects are removed.
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
 
-	// maxProject bounds a project's file, in bytes: more than ten apps need with thirty versions of forty files each.
+	// maxProject bounds a project's file, in bytes. It exceeds the size of a file with ten apps, each with thirty versions of forty
+	// files.
 	maxProject = 4 << 20
 
-	// unfinished is the name prefix of a folder that is being written. One older than maxUnfinished was left by a gateway that has
-	// died: no write takes that long.
+	// unfinished is the name prefix of a folder that is being written. No write takes longer than maxUnfinished, so an older folder
+	// was left by a gateway that has died.
 	unfinished    = "unfinished-"
 	maxUnfinished = time.Hour
 )
@@ -65,7 +66,7 @@ func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 func CheckWorkspace(dir string) error {
 	at := filepath.Clean(dir)
 	folder, err := os.Stat(at)
-	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be created, so check the folder above it
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // the folder would be created, so check the one above it
 		at = filepath.Dir(at)
 		folder, err = os.Stat(at)
 	}

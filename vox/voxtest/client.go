@@ -85,7 +85,7 @@ func Dial(t *testing.T, g *testkit.Gateway, header http.Header) *Client {
 			defer c.Ear.Unlock()
 			c.pcm = media.AppendSamples(c.pcm, raw)
 			c.Frames = append(c.Frames, len(raw))
-			return testkit.Message{Type: "sound"} // so that it can be waited for
+			return testkit.Message{Type: "sound"} // so that a test can wait for sound
 		}
 		m := testkit.Message{Payload: raw}
 		if err := json.Unmarshal(raw, &m); err != nil {
@@ -97,7 +97,7 @@ func Dial(t *testing.T, g *testkit.Gateway, header http.Header) *Client {
 	return c
 }
 
-// Fields are the fields of all types of messages.
+// Fields holds the fields of a message. Each message type uses some of them.
 type Fields struct {
 	Type, SessionID, Theme, Model, Mode, Resume string
 	Role, Text                                  string
@@ -123,7 +123,7 @@ func (c *Client) SendAudio(pcm []int16) {
 	}
 }
 
-// AwaitEvent waits for the next message of a type that fits.
+// AwaitEvent waits for the next message of this type for which fits returns true; a nil fits accepts all.
 func (c *Client) AwaitEvent(kind string, fits func(Fields) bool) Fields {
 	c.T.Helper()
 	var f Fields
@@ -161,7 +161,7 @@ func (c *Client) CallFunction(name, args string) Fields {
 	return c.AwaitEvent("tool_result", func(f Fields) bool { return f.ID == call.ID })
 }
 
-// ReceivedVoice returns the voice so far.
+// ReceivedVoice returns the voice received so far.
 func (c *Client) ReceivedVoice() []int16 {
 	c.Ear.Lock()
 	defer c.Ear.Unlock()

@@ -1,4 +1,5 @@
-// Package voxtest holds the VOX assistant to the rules for all protocols. It is imported by tests only.
+// Package voxtest provides clients of the VOX assistant, so that the tests of package testkit can check the rules for
+// all protocols. It is imported by tests only.
 package voxtest
 
 import (
@@ -11,7 +12,8 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// Conformance holds the clients of the VOX assistant. Its long prompt costs more than those of others.
+// Conformance holds the clients of the VOX assistant. Budgets are larger than those of other protocols, because the
+// assistant's prompt is long.
 var Conformance = testkit.Conformance{
 	Name:  "vox",
 	Serve: func(t *testing.T) testkit.Option { return Serve(t, nil, nil) },
@@ -27,7 +29,7 @@ var Conformance = testkit.Conformance{
 	Floods:       []testkit.Flood{{Name: "VOX: text and nonsense", Dial: flood}},
 }
 
-// talk begins a conversation with a Live model or with one that writes.
+// talk begins a conversation with a Live model or a text model.
 func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.Speaker {
 	c := Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
@@ -45,7 +47,7 @@ func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.S
 
 func talkTyped(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	s := talk(t, l, token, "gemini-2.5-flash")
-	long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // it comes back
+	long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // the emulator sends it back
 	s.Ask = func() { _ = s.Conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
 	return s
 }
@@ -69,7 +71,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return func() { testkit.DropConnection(c.Client) }
 }
 
-// sendMalformed sends frames in a conversation, which goes on.
+// sendMalformed sends malformed frames in a conversation, which must go on.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
 	c := Dial(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 	c.Send(`{"type":"start"}`)
