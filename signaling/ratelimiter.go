@@ -24,7 +24,7 @@ const (
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
 	byteRate = 4 << 20 // per second
-	// byteBurst, in bytes, is the size of the longest message, which is admitted at once.
+	// byteBurst, in bytes, admits the longest message of our client protocol at once.
 	byteBurst = 12 << 20
 
 	// workShare is the share of a processor's time that processing the messages of one connection may take. workBurst

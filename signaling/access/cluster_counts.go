@@ -16,7 +16,7 @@ const (
 	// every leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
-	// budgetTime is the lifetime of spending records: a day in any time zone.
+	// budgetTime is the lifetime of spending records. A budget is for a day (UTC), and the clocks of gateways may differ.
 	budgetTime = 48 * time.Hour
 	// maxReports limits the reports that are sent to the store at the same time.
 	maxReports = 16
