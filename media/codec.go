@@ -7,7 +7,8 @@ import "time"
 type Codec interface {
 	// ClockRate returns the rate of the RTP timestamps, in Hz.
 	ClockRate() int
-	// DecodedRate returns the best rate to decode to without resampling, in Hz: at most limit, if the codec supports such a rate.
+	// DecodedRate returns the best rate to decode to without resampling, in Hz. It is at most limit, if the codec supports such a
+	// rate.
 	DecodedRate(limit int) int
 	// NewDecoder returns a decoder to mono PCM at rate, in Hz. A rate that would need resampling is an error.
 	NewDecoder(rate int) (Decoder, error)
@@ -32,7 +33,7 @@ type Decoder interface {
 	// Decode writes the packet's sound to pcm, which must have room for MaxPacketDuration, and returns the number of samples.
 	Decode(packet []byte, pcm []int16) (int, error)
 	// Conceal fills pcm, a multiple of 2.5 ms, with an estimate of the sound that was lost between the last packet and the next
-	// one. next is the packet after the loss if it repeats the lost sound (see Codec.CopyDuration), else nil.
+	// one. next is the packet after the loss if it repeats the lost sound (see Codec.CopyDuration), or else nil.
 	Conceal(next []byte, pcm []int16) error
 }
 

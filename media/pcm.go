@@ -42,21 +42,22 @@ type Frame struct {
 // not block, call the playout, or keep f.PCM.
 type Output interface {
 	// Lead returns how far ahead of their PTS frames may be sent. 0 means one frame every 20 ms, as RTP needs it, and silence
-	// after each talkspurt. An output with a lead (a socket whose client buffers frames and must clear its buffer on
-	// interruption) gets frames early, without trailing silence and fades.
+	// after each talkspurt. An output with a lead is a socket whose client buffers frames and must clear its buffer on
+	// interruption. It receives frames early, without trailing silence and fades.
 	Lead() time.Duration
 	WriteFrame(f Frame) error
 }
 
-// DelayedOutput is an [Output] with a lead that knows how long after its PTS a frame is played, as far as measured: buffering
-// in the client in addition to network delay. PlaybackDelay must not block.
+// DelayedOutput is an [Output] with a lead that knows how long after its PTS a frame is played. The delay is measured, and
+// comes from the network and from buffering in the client. PlaybackDelay must not block.
 type DelayedOutput interface{ PlaybackDelay() time.Duration }
 
-// BackpressureOutput is an [Output] with [UnlimitedLead] that can be full: enough data waits for a slow client. Until there is
-// room, sound waits in the playout, where it can still be cut off. Full must not block.
+// BackpressureOutput is an [Output] with [UnlimitedLead] that can be full, when enough data waits for a slow client. Until the
+// output has room again, sound is kept in the playout, where it can still be cut off. Full must not block.
 type BackpressureOutput interface{ Full() bool }
 
-// UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length: its client paces itself.
+// UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length, because its client paces the
+// sound itself.
 const UnlimitedLead = time.Duration(math.MaxInt64)
 
 // Samples returns the number of samples in d at rate, in Hz, rounded down.
@@ -82,8 +83,8 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// FadeOut writes the mirror image of last, the sound played last, to the beginning of pcm while fading it, so that there is no
-// step. pcm and last must not overlap.
+// FadeOut writes the sound played last, backwards and fading out, to the beginning of pcm. Played backwards, it continues the
+// sound without a step. pcm and last must not overlap.
 func FadeOut(pcm, last []int16) {
 	n := len(last)
 	for i := range min(n, len(pcm)) {

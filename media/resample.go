@@ -10,8 +10,8 @@ import (
 )
 
 // Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates imply. It uses libsoxr,
-// which is better for clips: half the CPU time of a [Resampler], and a stop band from 0.53 of the lower rate on. Streams need a
-// Resampler.
+// which is better for whole clips: it takes half the CPU time of a [Resampler], and its stop band begins at 0.53 of the lower
+// rate. Streams need a Resampler.
 func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if from <= 0 || to <= 0 {
 		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", from, to)
@@ -24,7 +24,7 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
 	}
-	// A write whose length is not a multiple of the ratio silently loses input, so every write is one second long: whole at any
+	// A write whose length is not a multiple of the ratio silently loses input. So every write is one second long, which fits any
 	// ratio. The last one is padded with zeros, which are cut off below.
 	second := make([]byte, 0, 2*from)
 	for rest := pcm; len(rest) > 0 && err == nil; {
@@ -75,7 +75,7 @@ var sincCurve = sync.OnceValue(func() *[halfTaps*curveSteps + 2]float32 {
 //
 // With f the lower of both rates, everything up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB. From 0.6 f on
 // everything is attenuated by at least 78 dB (TestResamplerBands). So 24 to 8 kHz keeps the telephone band, up to 3.4 kHz, and
-// removes what is above 4.8 kHz. What lies between 4 and 4.8 kHz is attenuated and aliased to 3.2 to 4 kHz. The delay is half a
+// removes what is above 4.8 kHz. Sound between 4 and 4.8 kHz is attenuated and aliased to 3.2 to 4 kHz. The delay is half a
 // filter, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
 //
 // libsoxr, which [Resample] uses for whole clips, is unsuitable for a stream: it works in blocks. From 24 to 8 kHz its High
@@ -84,7 +84,7 @@ type Resampler struct {
 	from, to int // the ratio, in lowest terms
 	width    int // half the filter, in input samples
 	scale    float64
-	filters  [][]float32 // by phase; nil until used: a client may change its rate with every message
+	filters  [][]float32 // by phase; nil until used, because a client may change its rate with every message
 	in       []float32   // input still needed; in[0] is sample `first` of the stream
 	first    int
 	whole    int // position of the next output sample: whole + part/to input samples
@@ -162,7 +162,8 @@ func dotProduct(a, b []float32) float32 {
 	return one + two + (three + four)
 }
 
-// PadStart starts a new stream with as much silence as the resampler delays: then each input frame yields a whole output frame.
+// PadStart starts a new stream with as much silence as the resampler delays, so that each input frame yields a whole output
+// frame.
 func (r *Resampler) PadStart() {
 	r.in = append(r.in[:0], make([]float32, 2*r.width)...)
 	r.first, r.whole, r.part = -2*r.width, -r.width, 0

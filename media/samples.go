@@ -61,7 +61,7 @@ func roughness(data []byte) (sum int) {
 	return sum
 }
 
-// Reset drops half a sample: the stream starts again.
+// Reset drops half a sample that was kept, because the stream starts again.
 func (r *SampleReader) Reset() { r.hasHalf = false }
 
 // DecodeBase64 decodes base64 as clients send it: in either alphabet of RFC 4648, with or without padding, and with line

@@ -44,7 +44,7 @@ func (m *memory) Get(_ context.Context, name string) ([]byte, uint64, error) {
 	return bytes.Clone(e.value), e.generation, nil
 }
 
-// current returns the unexpired entry of a name, or the zero entry. It needs mu.
+// current returns the unexpired entry of a name, or the zero entry. The caller must hold mu.
 func (m *memory) current(name string) entry {
 	m.sweep()
 	if e := m.values[name]; time.Now().Before(e.expiry) {
@@ -53,7 +53,7 @@ func (m *memory) current(name string) entry {
 	return entry{}
 }
 
-// sweep deletes expired entries from time to time. It needs mu.
+// sweep deletes expired entries, at most once in sweepInterval. The caller must hold mu.
 func (m *memory) sweep() {
 	now := time.Now()
 	if now.Sub(m.lastSweep) < sweepInterval {
@@ -120,7 +120,7 @@ func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others Budg
 	return got, others, nil
 }
 
-// usageOfOthers returns the usage of all members but one, and of this one. It needs mu.
+// usageOfOthers returns the usage of all members except one, and the usage of that one. The caller must hold mu.
 func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
 	for other, u := range m.activeMembers(name) {
 		if other == member {
@@ -132,8 +132,8 @@ func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
 	return total, own
 }
 
-// setUsage records the usage of a member unless there is a newer one. A usage of 0 is kept, too: an older call may still arrive. It
-// needs mu.
+// setUsage records the usage of a member, unless a newer one was recorded before. A usage of 0 is kept, too, because an older call
+// may still arrive. The caller must hold mu.
 func (m *memory) setUsage(name, member string, u usage) {
 	if m.counts[name] == nil {
 		m.counts[name] = map[string]usage{}
@@ -143,7 +143,7 @@ func (m *memory) setUsage(name, member string, u usage) {
 	}
 }
 
-// activeMembers returns the unexpired members of a name. It needs mu.
+// activeMembers returns the unexpired members of a name. The caller must hold mu.
 func (m *memory) activeMembers(name string) map[string]usage {
 	members, now := m.counts[name], time.Now()
 	maps.DeleteFunc(members, func(_ string, u usage) bool { return !now.Before(u.expiry) })

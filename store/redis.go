@@ -24,8 +24,8 @@ const (
 	// MinSecret is the minimum length of the secret, in bytes.
 	MinSecret = 16
 
-	// After maxFailures in a row Redis is not called for retryDelay; then a single call tests whether it is back. Each failed call
-	// takes a Timeout.
+	// After maxFailures failed calls in a row, Redis is not called for retryDelay, because each failed call takes a Timeout. Then a
+	// single call tests whether Redis is back.
 	maxFailures = 3
 	retryDelay  = time.Second
 
@@ -37,7 +37,7 @@ const (
 // redisStore is a Store in Redis. It uses single commands and scripts of one slot, so it works with a Cluster.
 type redisStore struct {
 	client            redis.UniversalClient
-	nameKey, valueKey []byte // HMAC keys: of the names, and of the encryption keys of values
+	nameKey, valueKey []byte // HMAC keys: one hashes names, and one derives the encryption keys of values
 	log               *slog.Logger
 
 	mu       sync.Mutex
@@ -62,7 +62,7 @@ func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	redis.SetLogger(silentLogger{}) // it would write every error to stderr
+	redis.SetLogger(silentLogger{}) // go-redis would write every error to stderr
 	names, err := hkdf.Key(sha256.New, []byte(secret), nil, "voxgate store names", 32)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *redisStore) call(ctx context.Context, f func(context.Context) error) er
 	return err
 }
 
-// isCallAllowed reports whether to call Redis: always while it responds, else one call per retryDelay.
+// isCallAllowed reports whether to call Redis. That is always true while Redis responds, and otherwise for one call per retryDelay.
 func (s *redisStore) isCallAllowed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,8 +310,8 @@ func (s *redisStore) SetUsage(
 	return total, ok, err
 }
 
-// reserveScript is [Reservation.Grant] and the report of the result. Both keys have the same hash tag, so they are in one slot of a
-// Cluster.
+// reserveScript records a usage, and reserves more like [Reservation.Grant]. Both keys have the same hash tag, so they are in one
+// slot of a Redis Cluster.
 var reserveScript = redis.NewScript(countFunctions + `
 local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local others, _, newest = usageOfOthers(KEYS[1], member)

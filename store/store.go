@@ -1,6 +1,6 @@
-// Package store holds the state that several gateways share: the snapshots to resume conversations whose gateway has
-// died, how much of each limit is in use, and which gateways exist. [NewMemory] keeps it for one process, [OpenRedis]
-// for all that use the same Redis.
+// Package store holds the state that several gateways share: the snapshots to resume conversations whose gateway has died, how much
+// of each limit is in use, and which gateways exist. [NewMemory] keeps that state for one process, and [OpenRedis] for all gateways
+// that use the same Redis.
 //
 // Everything expires unless it is renewed in time, so the state of a dead gateway disappears. The gateway that runs a conversation
 // has its authoritative state. Calls wait for the store only if they must, and each store call ends within [Timeout].
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Timeout bounds each call. A Redis in the same region responds within a millisecond. One that takes longer than this counts as
-// down, since callers wait for it.
+// Timeout bounds each call. A Redis in the same region responds within a millisecond. A store that takes longer than Timeout counts
+// as down, since callers wait for it.
 const Timeout = 300 * time.Millisecond
 
 // ErrDown is the error of a call that was not made because the store is down.
@@ -25,21 +25,23 @@ type Store interface {
 	// Get reads a value and its generation. Generation 0 means that the value does not exist.
 	Get(ctx context.Context, name string) (value []byte, generation uint64, err error)
 
-	// CompareAndSwap writes a value and its generation, for ttl, if the current generation equals was or the value does not exist.
-	// now is the resulting generation: it differs from generation if another gateway has written. A nil value only renews the
-	// current value; if there is none, nothing is written and now is 0. With ttl 0 the value is deleted, and now is 0.
+	// CompareAndSwap writes a value and its generation, which expire after ttl. It does so only if the current generation equals was, or
+	// the value does not exist. now is the resulting generation: it differs from generation if another gateway has written. A nil value
+	// only renews the current value; if that does not exist, nothing is written and now is 0. With ttl 0 the value is deleted, and now
+	// is 0.
 	//
-	// A gateway that takes over a conversation writes a higher generation, once; the former owner notices when it writes again. This
-	// fences off one of two gateways that both believe they own it.
+	// A gateway that takes over a conversation writes a higher generation, once, and the former owner notices that at its next write. So
+	// of two gateways that both believe they own a conversation, only one can write.
 	CompareAndSwap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
 
-	// SetUsage records that a member uses n of the limit with this name, for ttl. total is the usage of all members. If total would
-	// exceed limit, nothing changes and ok is false; a negative limit means none. n = 0 releases the member's usage. Of two calls of
-	// a member the one with the higher order wins, in whatever sequence they arrive.
+	// SetUsage records that a member uses n of the limit with this name. The record expires after ttl. total is the usage of all
+	// members. If total would exceed limit, nothing changes and ok is false; a negative limit means no limit. n = 0 releases the
+	// member's usage. Of two calls of a member, the one with the higher order counts, whichever arrives first.
 	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
-	// Reserve records what a member has spent and reserved of a budget, and reserves more in the same step: got is as much of the wanted
-	// amount as the limit leaves. others is the usage of all other members. Of two calls of a member the one with the higher order wins.
+	// Reserve records how much of a budget a member has spent and reserved, and reserves more in the same step. got is the part of the
+	// wanted amount that the limit leaves. others is the usage of all other members. Of two calls of a member, the one with the higher
+	// order counts.
 	Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error)
 
 	// Members returns the usage of each member of this name.
@@ -57,12 +59,12 @@ type BudgetUsage struct{ Reserved, Spent int }
 
 // Reservation is the usage of a budget by one member, which reserves more of it.
 type Reservation struct {
-	Name, Period string // of the budget; what was spent counts in this period alone, such as a day
+	Name, Period string // name and period of the budget; spending counts only in this period, such as a day
 	Member       string
 	Order        uint64
 	Usage        BudgetUsage // Reserved includes Want
 	Want, Limit  int
-	TTL          time.Duration // of what is reserved
+	TTL          time.Duration // time after which the reservation expires
 	SpentTTL     time.Duration
 }
 

@@ -20,10 +20,10 @@ const (
 	// shortestPeriod and longestPeriod bound the pitch search: voices of 200 to 66 Hz (appendix I.2.2).
 	shortestPeriod = 5 * ms
 	longestPeriod  = 15 * ms
-	// matchLength is the length of the newest sound that is compared with earlier sound to find the pitch period. With the 20 ms of the
-	// appendix the SNR is 1.1 dB instead of 2.1: the next samples resemble the newest sound.
+	// matchLength is the length of the newest sound that is compared with earlier sound to find the pitch period. It is short because
+	// the next samples resemble the newest sound. With the 20 ms of the appendix the SNR is 1.1 dB instead of 2.1.
 	matchLength = 5 * ms
-	// fadeBegins and fadeEnds are when concealed sound starts to fade and when it is silent (appendix I.2.7).
+	// fadeBegins and fadeEnds are the times after which concealed sound starts to fade and is silent (appendix I.2.7).
 	fadeBegins = 10 * ms
 	fadeEnds   = 60 * ms
 	// crossfadeLength is the length of the crossfade from concealed sound to the next packet.
@@ -100,7 +100,7 @@ func (d *decoder) findCycle() {
 	}
 	d.cycle = append(d.cycle[:0], h[size-period:]...)
 	fade := period / 4
-	for i := range fade { // crossfade with what came before the period
+	for i := range fade { // crossfade with the sound before the period
 		at := period - fade + i
 		d.cycle[at] = int16((int(d.cycle[at])*(fade-1-i) + int(h[size-period-fade+i])*(i+1)) / fade)
 	}

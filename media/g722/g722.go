@@ -14,7 +14,7 @@ import (
 
 const (
 	rate  = 16000 // samples per second
-	clock = 8000  // of RTP, in Hz
+	clock = 8000  // rate of the RTP timestamps, in Hz
 	// bytesPerSecond is the encoded rate: a byte holds two samples.
 	bytesPerSecond = rate / 2
 	// fadeLength is the length of concealment after the last packet, in samples.
@@ -76,7 +76,7 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 }
 
 // decoder decodes one stream and conceals lost packets by repeating the last one with a fade. A loss leaves the predictor of G.722
-// unchanged, as appendix IV recommends; this costs a hundredth of the appendix's concealment.
+// unchanged, as appendix IV recommends. The repetition needs a hundredth of the CPU time of the concealment in that appendix.
 type decoder struct {
 	codec      *g722.Decoder
 	lastPacket []int16

@@ -7,7 +7,7 @@ import (
 // Codec is Opus over RTP: RFC 7587.
 type Codec struct{ Decoder DecoderChoice }
 
-// ClockRate implements [media.Codec]: RFC 7587, section 4.1, at any sampling rate.
+// ClockRate implements [media.Codec]. It is the same at any sampling rate: RFC 7587, section 4.1.
 func (Codec) ClockRate() int { return 48000 }
 
 // DecodedRate implements [media.Codec]. Opus decoders produce 48, 24, 16 or 12 kHz without a resampler.

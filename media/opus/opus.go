@@ -24,7 +24,7 @@ type DecoderChoice string
 // Libopus is the default on all paths, including clean ones and those with RED. It takes 16 to 32 us for 20 ms of real speech,
 // pion 26 to 78 us. Libopus allocates nothing, pion 17 times (7 KB) for each packet with a copy (FEC), which browsers send once
 // losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without, pion 10 dB and 6 dB: it has
-// no FEC and conceals losses with a fade only. Pion is for operators who want no C code to parse untrusted bytes. (`go test
+// no FEC and conceals losses with a fade only. Pion is for operators who do not want C code to parse untrusted bytes. (`go test
 // ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
 const (
 	LibOpus DecoderChoice = "libopus" // in C
@@ -44,7 +44,7 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 // half of the CPU time and the delay of a resampler.
 func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 	if choice == Pion {
-		// Always one channel: v0.1.0 decodes the right channel of a mono stream wrongly when the mode changes.
+		// The output always has one channel, because v0.1.0 decodes the right channel of a mono stream wrongly when the mode changes.
 		d, err := pion.NewDecoderWithOutput(rate, 1)
 		if err != nil {
 			return nil, fmt.Errorf("new pion/opus decoder at %d Hz: %w", rate, err)
@@ -121,7 +121,7 @@ const complexity = 5
 //
 // Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms; VOIP at
 // complexity 9 costs 240 us and looks ahead 6.5 ms. At 48 kb/s it is also closer to the source than VOIP at 32 kb/s (1.13 dB of
-// log-spectral distance, not 1.66 dB). Complexity 3 would cost 24 us and 0.1 dB: it has no pitch filter.
+// log-spectral distance, not 1.66 dB). Complexity 3 would take 24 us but be 0.1 dB worse, because it has no pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
 	return newEncoder(rate, libopus.LowDelay, 48000)
 }

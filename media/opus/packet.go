@@ -36,7 +36,7 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 // CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the copy. Its
 // flag (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the start of the first SILK frame.
 func (c Codec) CopyDuration(packet []byte) time.Duration {
-	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
+	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // packets with CELT only have no copy
 		return 0
 	}
 	frame := firstFrame(packet)

@@ -18,7 +18,8 @@ type keyFrame struct {
 	requests  int               // how often missing packets were requested
 }
 
-// maxRequests limits how often missing packets are requested: after that, the next key frame comes sooner.
+// maxRequests limits how often missing packets are requested. After that many requests, the next key frame comes sooner than a
+// retransmission.
 const maxRequests = 3
 
 // addPacket adds a packet. If the packet opens a key frame and isDue is true, it starts a new frame. hasGap reports whether an incomplete
@@ -93,7 +94,7 @@ func (f *keyFrame) assemble() []byte {
 	data := make([]byte, 0, f.size)
 	for i := range f.last + 1 {
 		part := f.parts[uint16(i)]
-		if part == nil { // then another part lies beyond the last packet
+		if part == nil { // there are enough parts, so one of them lies beyond the last packet
 			return nil
 		}
 		data = append(data, part...)

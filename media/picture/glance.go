@@ -8,16 +8,16 @@ const grid = 32
 
 // thumbnail is a picture reduced for comparison: the brightness of its cells.
 type thumbnail struct {
-	size  image.Point // of the picture
+	size  image.Point // size of the picture
 	cells [grid * grid]byte
 }
 
 // A cell has changed if it differs by more than cellChange of 255 levels, and a picture if at least changeCells have.
 //
 // Measured on drawn scenes at all qualities of the encoder, in 640x480: the worst noise (10 levels) and the coarsest key frames
-// (1 KB) change a cell by at most 7 levels, so none counts. A hand of 60x90 pixels that moves by its width changes 36 cells,
-// one of 36x54 15 to 17, a head that sways by 4 pixels 0 to 29. On a screen of 1080p a new slide changes 31, a line of small
-// print 6, a word 5, the pointer 2.
+// (1 KB) change a cell by at most 7 levels, so none counts. A hand of 60x90 pixels that moves by its width changes 36 cells, a
+// hand of 36x54 pixels 15 to 17 cells, and a head that sways by 4 pixels 0 to 29 cells. On a screen of 1080p a new slide
+// changes 31 cells, a line of small print 6, a word 5, and the pointer 2.
 const (
 	cellChange  = 12
 	changeCells = 4
@@ -31,7 +31,7 @@ func newThumbnail(m *image.YCbCr) thumbnail {
 	return g
 }
 
-// differsFrom reports whether the picture shows something else than the older one. A uniform change of brightness, as when a
+// differsFrom reports whether the picture shows something other than the older one. A uniform change of brightness, as when a
 // camera adjusts its exposure, does not count.
 func (g thumbnail) differsFrom(old thumbnail) bool {
 	return g.size != old.size || g.countChangedCells(old) >= changeCells

@@ -1,7 +1,7 @@
 // Package picture extracts still pictures for the model from a video track: at most one a second, scaled down.
 //
-// The model looks at one picture a second, so only key frames are decoded, and the sender is asked for one a second.
-// golang.org/x/image/vp8 decodes no other frames.
+// The model looks at one picture a second. So only key frames are decoded, and the sender is asked for one key frame a second.
+// golang.org/x/image/vp8 cannot decode other frames.
 package picture
 
 import (
@@ -26,8 +26,8 @@ const (
 	// gives 15, 53 and 16 KB. The text of the slide (12 pixels high) is legible at both.
 	quality = 75
 
-	// interval is the time between two pictures: the Live API accepts one a second. One picture may be early by slack: without it every other
-	// picture of a sender with clock jitter would be refused. On average the rate stays one a second.
+	// interval is the time between two pictures: the Live API accepts one a second. A picture may be early by slack, because otherwise every
+	// other picture of a sender with clock jitter would be refused. On average the rate stays one a second.
 	interval = time.Second
 	slack    = 250 * time.Millisecond
 
@@ -36,17 +36,19 @@ const (
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets bounds the cost of keeping tiny packets. Packets of the usual size reach maxBytes at 900.
+	// maxPackets limits the number of packets of a key frame, because keeping many tiny packets is costly. Packets of the usual size reach
+	// maxBytes at 900.
 	maxPackets = 2048
 
-	// minSide is the smallest picture: some senders fill a pause with 2x2 pixels.
+	// minSide is the smallest side of a picture, in pixels. Smaller ones are ignored, because some senders fill a pause with pictures of 2x2
+	// pixels.
 	minSide = 16
 )
 
 // Stats counts key frames.
 type Stats struct {
-	Shown      uint64 // became pictures
-	Changed    uint64 // of these, with visible changes
+	Shown      uint64 // key frames that became pictures
+	Changed    uint64 // pictures with visible changes
 	Incomplete uint64 // a packet was lost
 	Broken     uint64 // could not be decoded, or too large
 }
@@ -71,9 +73,9 @@ func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) 
 // Stats returns the counters.
 func (v *Extractor) Stats() Stats { return v.stats }
 
-// AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a
-// key frame lacks, as far as p reveals them, so that they can be requested again: each a few times. Without retransmission the
-// frame is lost, which at 5 % loss affects every other one.
+// AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a key frame
+// lacks, as far as p reveals them, so that they can be requested again. It returns each number a few times. Without retransmission the
+// frame is lost; at 5 % packet loss that happens to every other frame.
 func (v *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 	isDue := !now.Add(slack).Before(v.nextDue)
 	hasGap := v.frame.addPacket(p, isDue)
@@ -129,7 +131,7 @@ func decodeKeyFrame(data []byte) (*image.YCbCr, error) {
 	if min(width, height) < minSide || max(width, height) > maxSide || width*height > maxPixels {
 		return nil, fmt.Errorf("%dx%d is not served", width, height)
 	}
-	d := vp8.NewDecoder() // a used decoder returns pictures of the largest size it has seen
+	d := vp8.NewDecoder() // not reused, because a used decoder returns pictures of the largest size it has seen
 	d.Init(bytes.NewReader(data), len(data))
 	if _, err := d.DecodeFrameHeader(); err != nil {
 		return nil, fmt.Errorf("frame header: %w", err)

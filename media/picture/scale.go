@@ -51,8 +51,9 @@ func scaleDown(m *image.YCbCr) *image.YCbCr {
 
 // averageInto averages p into dst, which is not larger in either direction.
 //
-// Lengths are in a unit in which a pixel of p is dst.width wide, and a pixel of dst is p.width wide; so are heights. Then the rows of both
-// have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
+// The unit of widths is chosen so that a pixel of p is dst.width wide, and a pixel of dst is p.width wide. Heights are measured in the
+// same way. Then the rows of both have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just
+// fits 32 bits.
 func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {

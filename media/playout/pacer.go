@@ -1,4 +1,4 @@
-// Package playout paces the model's voice: it arrives in bursts and is sent in frames of 20 ms on the wall clock.
+// Package playout paces the model's voice, which arrives in bursts: it sends the voice in real time, in frames of 20 ms.
 package playout
 
 import (
@@ -16,12 +16,12 @@ const (
 	// trailFrames is the number of silent frames after a talkspurt. Measured in Chromium: if packets just stop, its jitter buffer
 	// extends the old voice by 65 ms; after five silent frames it falls silent at once.
 	trailFrames = 5
-	// maxQueue bounds the sound that waits. The model sends an answer faster than real time, but a single answer of more than two
-	// minutes is a fault.
+	// maxQueue limits the queued sound. The model sends an answer faster than real time, but a single answer of more than two minutes is a
+	// fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce bounds a frame for a [media.BackpressureOutput], since much sound may have waited for room.
+	// maxAtOnce limits the length of a frame for a [media.BackpressureOutput], since much sound may be queued until the output has room.
 	maxAtOnce = time.Second
-	// maxHeld bounds the sound that waits while no client is connected. A client that connects later needs the end, not the
+	// maxHeld limits the sound that is kept on hold, while no client is connected. A client that connects later needs the end of it, not the
 	// beginning.
 	maxHeld = 10 * time.Second
 )
@@ -37,7 +37,7 @@ var (
 type Tap interface {
 	// WriteModel adds a frame of the model's voice that is played from the given time on. It must not keep pcm.
 	WriteModel(pcm []int16, at time.Time)
-	// TruncateModel discards what was to be played after the given time.
+	// TruncateModel discards the voice that was to be played after the given time.
 	TruncateModel(at time.Time)
 }
 
@@ -50,9 +50,9 @@ type FlushResult struct {
 
 // Stats counts what a Pacer did since it was created.
 type Stats struct {
-	Frames        uint64        // sent with sound
-	SilenceFrames uint64        // sent in the trail of a talkspurt
-	Underruns     uint64        // sound that arrived late, during the trail
+	Frames        uint64        // frames sent with sound
+	SilenceFrames uint64        // silent frames sent at the end of a talkspurt
+	Underruns     uint64        // how often sound arrived late, after its talkspurt had run dry
 	Flushes       uint64        // calls of Flush
 	WriteErrors   uint64        // frames rejected by the output
 	Dropped       time.Duration // sound rejected by a full queue, or too old when it was on hold
@@ -61,23 +61,23 @@ type Stats struct {
 // Pacer paces the voice of one call: it accepts sound as fast as the model sends it and passes it to an output in frames of 20 ms
 // on the wall clock. Its methods may be called from any goroutine.
 //
-// An idle pacer sends its first frame at once, within WritePCM; the rest follows on the ticker.
+// An idle pacer sends its first frame at once, within WritePCM; the ticker sends the later ones.
 type Pacer struct {
 	shard *shard
 	rate  int
 	frame int       // samples per frame
-	epoch time.Time // PTS 0
+	epoch time.Time // the time of PTS 0
 
 	// OnCrash is called with a panic of the output in the ticker's goroutine, after which nothing more is played. It may be nil. It
 	// must be set before the first AttachOutput, and must not block.
 	OnCrash func(error)
-	Logger  *slog.Logger // for that panic (nil: the default logger)
+	Logger  *slog.Logger // logger for that panic; nil means the default logger
 
 	// markMu is held while callbacks of marks run, so that they run in order. It is locked before mu.
 	markMu sync.Mutex
 
 	mu            sync.Mutex
-	out           media.Output // nil: sound is discarded
+	out           media.Output // nil means that sound is discarded
 	lead          time.Duration
 	isHeld        bool
 	suspended     suspension
@@ -94,8 +94,8 @@ type Pacer struct {
 	inTalkspurt bool          // within a talkspurt or its trail
 	nextPTS     time.Duration // earliest PTS of the next frame
 	soundEnd    time.Duration // PTS at which the sound sent so far ends
-	delivered   time.Duration // sound that this output got since the last flush
-	trailLeft   int           // silent frames to come; 0 before the trail
+	delivered   time.Duration // duration of the sound that this output has received since the last flush
+	trailLeft   int           // silent frames still to send at the end of the talkspurt; 0 before that
 	ranDry      bool          // the queue ran empty: sound that arrives before the end of the trail is faded in
 	fadePending bool          // pcm is a fade-out that is still to be sent
 	lastQueued  time.Duration // when sound was last queued
@@ -103,12 +103,12 @@ type Pacer struct {
 	lastSample  int16         // last sample of the previous frame
 
 	generation       uint32
-	recalled         time.Duration // sound that a former output got early and has not played
-	gain, targetGain float64       // of the previous frame, and of the next: 1 is the original volume
+	recalled         time.Duration // sound that a former output received early and has not played
+	gain, targetGain float64       // volume of the previous frame, and of the next one: 1 is the original volume
 }
 
 type mark struct {
-	position int64 // samples queued before it
+	position int64 // number of samples queued before the mark
 	callback func(heard bool)
 	isPlayed bool
 }
@@ -119,8 +119,8 @@ func NewPacer(t *Ticker, rate int) *Pacer {
 	return &Pacer{shard: t.nextShard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, targetGain: 1}
 }
 
-// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. It first waits until the
-// callbacks of all marks reached so far have returned, including those that the ticker is calling.
+// WritePCM queues a copy of pcm. If two minutes of sound are queued already, it queues nothing and returns ErrFull. It first waits until
+// the callbacks of all marks reached so far have returned, including those that the ticker is calling.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
 	for p.isCallingMark || len(p.readyMarks) > 0 {
@@ -145,9 +145,9 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// AddMark calls f once: with true when all sound written before has been passed to the output, or at once if none is waiting; with false
-// when that sound was flushed or dropped. The callbacks of all marks are called one at a time, in order, by the ticker or within a method
-// of the pacer. f must not block or call the pacer; it may post to a channel that has room.
+// AddMark calls f once. It calls f with true when all sound written before has been passed to the output, or at once if no sound is
+// queued. It calls f with false if that sound was flushed or dropped. The callbacks of all marks are called one at a time, in order, by
+// the ticker or within a method of the pacer. f must not block or call the pacer; it may post to a channel that has room.
 func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -157,9 +157,8 @@ func (p *Pacer) AddMark(f func(heard bool)) {
 	}
 }
 
-// CallInOrder calls f after all sound written before has been sent to an output with an [media.UnlimitedLead]. If that sound was
-// dropped, given is false. For other outputs, which get sound when it is played, it calls f at once. The rules of AddMark apply to
-// f.
+// CallInOrder calls f after all sound written before has been sent to an output with an [media.UnlimitedLead]. If that sound was dropped,
+// given is false. Other outputs receive sound when it is played, so for them it calls f at once. The rules of AddMark apply to f.
 func (p *Pacer) CallInOrder(f func(given bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.UnlimitedLead
@@ -171,9 +170,9 @@ func (p *Pacer) CallInOrder(f func(given bool)) {
 	f(true)
 }
 
-// Flush drops all waiting sound. When it returns, the callbacks of its marks have been called with false, and none of the sound is written
-// any more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output with a
-// lead gets nothing: what it got early is void, and the next frame's PTS is the current time again.
+// Flush drops all queued sound. When it returns, the callbacks of its marks have been called with false, and none of the sound is written
+// any more. There is one exception: an output without lead receives a fade-out of 5 ms within 20 ms, and then the silent frames. An output
+// with a lead receives nothing: sound that it received early is void, and the next frame's PTS is the current time again.
 func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -218,16 +217,16 @@ func (p *Pacer) Duck(db float64) {
 	p.mu.Unlock()
 }
 
-// SetTap makes t receive what is played from now on. t may be nil.
+// SetTap makes t receive the sound that is played from now on. If t is nil, the sound goes to no tap.
 func (p *Pacer) SetTap(t Tap) {
 	p.mu.Lock()
 	p.tap = t
 	p.mu.Unlock()
 }
 
-// AttachOutput sends what is waiting and what follows to out, at the pacer's rate; its first frame opens a talkspurt. With nil, sound is
-// discarded and callbacks of marks are called with true at once, unless the pacer is on hold. After it returns, the former output gets no
-// more frames.
+// AttachOutput sends the queued and all later sound to out, at the pacer's rate; the first frame opens a talkspurt. With nil, sound is
+// discarded and callbacks of marks are called with true at once, unless the pacer is on hold. After it returns, the former output receives
+// no more frames.
 func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -235,7 +234,7 @@ func (p *Pacer) AttachOutput(out media.Output) {
 		return
 	}
 	p.recalled = 0
-	if out == nil && p.lead > 0 { // the client that had it ahead of its time is gone
+	if out == nil && p.lead > 0 { // the client that had received sound ahead of its time is gone
 		p.recalled = p.recallLead()
 	}
 	p.delivered = 0
@@ -276,7 +275,7 @@ func (p *Pacer) Generation() uint32 {
 	return p.generation
 }
 
-// QueuedDuration returns how much sound is waiting.
+// QueuedDuration returns the duration of the queued sound.
 func (p *Pacer) QueuedDuration() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,7 +289,7 @@ func (p *Pacer) Stats() Stats {
 	return p.stats
 }
 
-// Close drops all waiting sound and calls the callbacks of its marks with false. Nothing is written after it returns.
+// Close drops all queued sound and calls the callbacks of its marks with false. Nothing is written after it returns.
 func (p *Pacer) Close() {
 	p.mu.Lock()
 	p.isClosed = true
@@ -328,7 +327,7 @@ func (p *Pacer) callMarks() {
 
 // The following methods are called with mu held.
 
-// recallLead withdraws what an output with lead got ahead of its time, and returns how much sound that is.
+// recallLead withdraws the sound that an output with a lead received ahead of its time, and returns its duration.
 func (p *Pacer) recallLead() time.Duration {
 	now := time.Since(p.epoch)
 	playedUntil := p.soundEnd
@@ -346,7 +345,7 @@ func (p *Pacer) recallLead() time.Duration {
 	return sound
 }
 
-// resolveMarks moves the marks whose sound does not wait any more to readyMarks. Their callbacks will get heard.
+// resolveMarks moves the marks to readyMarks whose sound has left the queue. Their callbacks will be called with heard.
 func (p *Pacer) resolveMarks(heard bool) {
 	done := p.queuedTotal - int64(p.queue.len())
 	n := 0

@@ -7,14 +7,14 @@ const blockSize = 4800
 
 type block [blockSize]int16
 
-// blockPool holds unused blocks. All queues share it: most queues are empty most of the time.
+// blockPool holds unused blocks. All queues share it, because most queues are empty most of the time.
 var blockPool = sync.Pool{New: func() any { return new(block) }}
 
 // queue is a first-in-first-out queue of samples. It holds only as much memory as it needs.
 type queue struct {
 	blocks []*block // oldest first; all but the last are full
 	head   int      // index of the oldest sample in the first block
-	n      int      // samples
+	n      int      // number of samples in the queue
 }
 
 func (q *queue) len() int { return q.n }

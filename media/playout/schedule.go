@@ -7,11 +7,12 @@ import (
 	"voxgate/media"
 )
 
-// This file decides what a pacer sends, and when. Everything but onTick runs with Pacer.mu held; now is the time since its epoch.
+// This file decides what a pacer sends, and when. Except for onTick, the caller of each function must hold Pacer.mu, and now is the
+// time since the pacer's epoch.
 
 // onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) onTick(at time.Time) bool {
-	defer crash.Recover(p.Logger, "playout", p.OnCrash) // other pacers continue
+	defer crash.Recover(p.Logger, "playout", p.OnCrash) // a panic stops only this pacer
 	crash.RunTestHook("playout")
 	for goesOn, again := false, true; ; {
 		if goesOn, again = p.tickUpToMark(at); !again {
@@ -20,8 +21,8 @@ func (p *Pacer) onTick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does the work of one tick, but stops at a mark and calls its callback: sound behind a mark must not be sent before that.
-// again reports whether the same tick has more to do.
+// tickUpToMark does the work of one tick, but stops at a mark and calls its callback, because sound behind a mark must not be sent
+// before the call. again reports whether the same tick has more to do.
 func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -29,7 +30,7 @@ func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	return p.isTicking, p.isTicking && p.lead > 0 && len(p.readyMarks) > 0
 }
 
-// sendQueued starts sending new sound: at once if the pacer was idle, else on the ticker.
+// sendQueued starts sending new sound, at once if the pacer was idle, and otherwise on the ticker.
 func (p *Pacer) sendQueued() {
 	if p.out == nil || p.waitingSamples() == 0 {
 		return
@@ -77,7 +78,7 @@ func (p *Pacer) advance(now time.Duration) bool {
 	return p.inTalkspurt || waiting > 0
 }
 
-// sendAhead sends an output with a lead the sound that it may have by now. It stops at a mark whose callback must be called first; the
+// sendAhead sends the sound that an output with a lead may receive by now. It stops at a mark whose callback must be called first; the
 // ticker continues after it.
 func (p *Pacer) sendAhead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
@@ -98,14 +99,14 @@ func (p *Pacer) sendAhead(now time.Duration) {
 		case p.waitingSamples() >= p.frame:
 			p.sendFrame(now)
 		case now >= p.lastQueued+media.FrameDuration && p.nextPTS-now < p.lead/2:
-			p.sendPadded(now) // half of the lead has passed: what is still to come will be late
+			p.sendPadded(now) // half of the lead has passed, so sound that has not come yet will be late
 		default:
 			return
 		}
 	}
 }
 
-// samplesUntilMark returns how many samples wait before the next mark, or in all without a mark.
+// samplesUntilMark returns how many samples are queued before the next mark, or all queued samples if there are no marks.
 func (p *Pacer) samplesUntilMark() int {
 	n := p.queue.len()
 	if len(p.marks) > 0 {
@@ -116,11 +117,11 @@ func (p *Pacer) samplesUntilMark() int {
 	return n
 }
 
-// isVoiced reports whether the talkspurt has not reached its trail of silence.
+// isVoiced reports whether a talkspurt is in progress and has not reached the silent frames at its end.
 func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks does, too: without the marker and a
-// timestamp that follows the clock, the receiver would play everything later from here on.
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks does, too. Without the marker and a
+// timestamp that follows the clock, the receiver would play all later sound with a delay.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 
 // sendFrame sends one frame of sound.
@@ -163,7 +164,7 @@ func (p *Pacer) sendPadded(now time.Duration) {
 	p.resolveMarks(true)
 }
 
-// sendSilence sends a frame of the trail.
+// sendSilence sends one of the silent frames after a talkspurt.
 func (p *Pacer) sendSilence(now time.Duration) {
 	if p.trailLeft == 0 {
 		p.trailLeft = trailFrames

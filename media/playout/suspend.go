@@ -7,19 +7,21 @@ import (
 	"voxgate/media"
 )
 
-// suspendTime limits the search for a dip. It covers a syllable, and a person who interrupts does not notice the delay.
+// suspendTime limits the search for a quiet moment at which the voice can stop. It covers a syllable, and is too short
+// for an interrupting person to notice.
 const suspendTime = 200 * time.Millisecond
 
 // suspension is a stop of the voice that may be taken back. The zero value means that the voice is not suspended.
 type suspension struct {
 	isOn      bool
-	stopAfter int  // samples still to be sent until the dip
+	stopAfter int  // samples still to be sent before the voice stops
 	fadesIn   bool // the first frame after the suspension fades in
 }
 
-// Suspend stops the voice after its quietest frame within the next 200 ms: a person may be interrupting. Sound that
-// follows waits, and marks with it, until Continue goes on at exactly this place, or Flush drops it. What an output with
-// a lead has got already is played. An output with [media.UnlimitedLead] paces the voice itself and is not suspended.
+// Suspend stops the voice after its quietest frame within the next 200 ms, because a person may be interrupting. Later
+// sound and its marks are kept. Continue plays them from exactly this place, and Flush drops them. Sound that an output
+// with a lead has already received is played. An output with [media.UnlimitedLead] paces the voice itself and is not
+// suspended.
 func (p *Pacer) Suspend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +44,7 @@ func (p *Pacer) Continue() {
 
 // The following methods are called with mu held.
 
-// framesToDip returns how many of the next frames are sent: those up to the quietest one within suspendTime.
+// framesToDip returns how many more frames are sent: up to the quietest frame within suspendTime.
 func (p *Pacer) framesToDip() int {
 	quietest, level := -1, math.Inf(1)
 	frame := make([]int16, p.frame)

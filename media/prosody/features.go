@@ -75,7 +75,7 @@ func (a *analysis) addLevels(f []float32, end int) {
 	f[7] = a.meanOf(a.treble[:], end-30, end) - treble
 }
 
-// addVoicing adds how much of the end is voiced, and how long its last voiced part is.
+// addVoicing adds the voiced share of the end, and the length of its last voiced part.
 func (a *analysis) addVoicing(f []float32, end int) {
 	runs, voiced, length, lastLength, lastEnd := 0, 0, 0, 0, a.first
 	for i := a.first; i <= end; i++ {

@@ -1,11 +1,12 @@
 // Package prosody judges by the sound of a voice whether a person who pauses has finished: by pitch, loudness, and the lengthening of the
 // last syllable. It knows no words. Its model is a logistic regression, whose coefficients `lab turns train` makes from recordings.
 //
-// Measured by `make bench-turns` with voices in five languages that the model was not made from, told of an end after 0.3 s at a
-// probability of at least 0.8, after 0.7 s at one of at least 0.3, else after 1.6 s. Shares of inner pauses that end a turn, in mid-phrase,
-// after unfinished prompts, in a meeting: 15, 38 and 38 %, against 92, 92 and 46 % with a fixed silence of 500 ms. The end is told after
-// 0.69 s (median) and 1.60 s (95 %), against 0.49 and 0.51 s. Areas under the curve are 0.88, 0.73 and 0.45: on the 24 pauses of the
-// meeting, the only spontaneous speech, the model does not beat chance, and the longer silences alone help.
+// Measured by `make bench-turns` with voices in five languages that the model was not made from. A pause ended the turn after 0.3 s at a
+// probability of at least 0.8, after 0.7 s at one of at least 0.3, and otherwise after 1.6 s. The shares of inner pauses that ended a turn
+// were 15 % in mid-phrase, 38 % after unfinished prompts and 38 % in a meeting. With a fixed silence of 500 ms they were 92, 92 and 46 %.
+// The end was detected after 0.69 s (median) and 1.60 s (95 %), with the fixed silence after 0.49 and 0.51 s. Areas under the curve are
+// 0.88, 0.73 and 0.45: on the 24 pauses of the meeting, the only spontaneous speech, the model does not beat chance, and the longer
+// silences alone help.
 package prosody
 
 import (
@@ -19,7 +20,7 @@ const (
 	Rate = 16000
 
 	frameLength = Rate / 100 // 10 ms
-	maxFrames   = 400        // of 4 s
+	maxFrames   = 400        // frames in 4 s
 	// Pitch is searched from 60 to 400 Hz, at a fourth of the rate.
 	pitchStep = 4
 	pitchRate = Rate / pitchStep
@@ -32,9 +33,9 @@ const (
 	speechRange = 25
 )
 
-// Predict returns the probability that the person has finished speaking. pcm ends about 200 ms after the last sound of the voice; only its
-// last 4 s count. Ask once a pause: the model was made from pauses of this length. It takes about 0.6 ms and does not allocate. It may be
-// called concurrently.
+// Predict returns the probability that the person has finished speaking. pcm must end about 200 ms after the last sound of the voice, and
+// only its last 4 s count. It should be called once per pause, at that time, because the model was made from pauses of this length. It
+// takes about 0.6 ms and does not allocate. It may be called concurrently.
 func Predict(pcm []int16) float32 {
 	features := Features(pcm)
 	sum := float64(bias)
@@ -58,7 +59,7 @@ var analyses = sync.Pool{New: func() any { return new(analysis) }}
 type analysis struct {
 	frames   int
 	level    [maxFrames]float32 // dB
-	treble   [maxFrames]float32 // dB of the difference between samples, relative to level
+	treble   [maxFrames]float32 // level of the difference between samples, in dB relative to level
 	pitch    [maxFrames]float32 // semitones over 60 Hz, or 0 in a frame without a voice
 	clarity  [maxFrames]float32
 	sorted   [maxFrames]float32

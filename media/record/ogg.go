@@ -12,7 +12,7 @@ type oggWriter struct {
 	w        io.Writer
 	serial   uint32
 	sequence uint32
-	granule  int64 // of the last packet on the open page
+	granule  int64 // granule position of the last packet on the open page
 	lacing   []byte
 	body     []byte
 	page     []byte
@@ -29,7 +29,7 @@ const (
 func (p *oggWriter) writeHeaders(began time.Time) error {
 	head := append([]byte("OpusHead"), 1, 2) // version, channels
 	head = binary.LittleEndian.AppendUint16(head, preSkip)
-	head = binary.LittleEndian.AppendUint32(head, rate) // of the original, informational
+	head = binary.LittleEndian.AppendUint32(head, rate) // rate of the original sound, for information only
 	head = append(head, 0, 0, 0)                        // gain, and mapping family 0: mono or stereo
 	if err := p.addPacket(head, 0); err != nil {
 		return err

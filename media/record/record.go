@@ -1,7 +1,7 @@
 // Package record writes a conversation to an Ogg Opus file with two channels: the caller left, the model right.
 //
-// Both follow the wall clock, so the file shows overlapping speech and response times. It is written about a second late, so that
-// late sound can still be placed and unplayed sound withdrawn.
+// Both follow the wall clock, so the file shows overlapping speech and response times. It is written about a second late, so that late
+// sound can still be placed and unplayed sound can still be withdrawn.
 package record
 
 import (
@@ -23,38 +23,38 @@ import (
 )
 
 const (
-	// rate of the file's sound: the model's own. Players decode Opus at 48 kHz in any case.
+	// rate is the sample rate of the file's sound, in Hz: that of the model's voice. Players decode Opus at 48 kHz in any case.
 	rate = 24000
 
 	frameSamples = rate / 50 // 20 ms
 
-	// bitrate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence or noise
-	// of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 under 1 kHz), at 32 kb/s up to -31 dB, since
-	// libopus then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
+	// bitrate is the rate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence or
+	// noise of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 under 1 kHz), at 32 kb/s up to -31 dB, since libopus
+	// then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
 	bitrate = 48000
 
-	// complexity of the encoder, as for the voice itself: see NewEncoder in media/opus.
+	// complexity is the effort of the encoder, the same as for the voice: see NewEncoder in media/opus.
 	complexity = 5
 
-	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. Only that application never uses
+	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. Only that application of libopus never uses
 	// SILK, whose stereo prediction would mix each voice into the other channel.
 	preSkip = 120
 
-	// pageTime is the interval between pages. A crash loses as much, plus writeDelay.
+	// pageTime is the interval between pages. A crash loses this much sound, plus writeDelay.
 	pageTime = time.Second
 
-	// maxQueued bounds the chunks that wait to be encoded: more than two seconds of both sides, longer than a working disk delays a
-	// write.
+	// maxQueued limits the chunks that wait to be encoded. It is more than two seconds of both sides, which is longer than a working disk
+	// delays a write.
 	maxQueued = 256
 
-	// maxChunk bounds a chunk, in samples: a client may send seconds at once, and maxQueued of them may wait.
+	// maxChunk limits a chunk, in samples, because a client may send seconds of sound at once, and maxQueued chunks may wait.
 	maxChunk = 4800
 )
 
 // Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark may be called from several
 // goroutines; they never block and do not keep pcm.
 type Recording struct {
-	Path string // of the file, if it has one
+	Path string // path of the file, if the recording has one
 
 	queue    chan *chunk
 	closing  chan struct{}
@@ -63,13 +63,13 @@ type Recording struct {
 	failed   chan struct{} // closed with the first error
 	dropped  atomic.Int64  // chunks dropped because the queue was full
 
-	// Owned by run; err is read after done.
+	// These fields are owned by run. err may be read once done is closed.
 	start    time.Time
 	timeline timeline
 	encoder  *libopus.Encoder
 	ogg      oggWriter
 	out      io.WriteCloser
-	samples  int64 // samples in packets; the encoder is preSkip behind
+	samples  int64 // samples in packets; the sound in them is delayed by preSkip
 	mixed    [2 * frameSamples]int16
 	packet   [1275]byte // the largest possible packet (RFC 6716, section 3.4)
 	err      error
@@ -148,8 +148,8 @@ func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known: audio comes in bursts
-// and late, so the sound continues where the previous one ended, unless that is far from at.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known. Audio comes in bursts
+// and late, so the sound is placed where the previous sound ended, unless that is far from at.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)
@@ -159,7 +159,7 @@ func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 // WriteModel records a frame of the model's voice at 24 kHz that is played from the given time on.
 func (r *Recording) WriteModel(pcm []int16, at time.Time) { r.enqueueAudio(modelAudio, pcm, rate, at) }
 
-// TruncateModel discards what was to be played of the model after the given time.
+// TruncateModel discards the model's voice that was to be played after the given time.
 func (r *Recording) TruncateModel(at time.Time) { r.enqueue(truncation, nil, 0, at) }
 
 // AddMark puts a short tone on the model's side. It marks the start or end of a stretch that is not recorded.
@@ -191,7 +191,7 @@ func (r *Recording) enqueue(kind chunkKind, pcm []int16, rate int, at time.Time)
 // Failed is closed when a write to disk has failed. Recording has stopped then; Close returns the error.
 func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
-// Stop ends the recording now. Unlike Close it does not wait.
+// Stop ends the recording now. Unlike Close it does not block.
 func (r *Recording) Stop() {
 	r.stopOnce.Do(func() {
 		r.end = time.Now()
@@ -250,7 +250,7 @@ func (r *Recording) handleChunk(p *chunk) {
 	chunkPool.Put(p)
 }
 
-// encodeUntil encodes what lies before the given sample, in whole frames.
+// encodeUntil encodes the sound before the given sample, in whole frames.
 func (r *Recording) encodeUntil(until int64) {
 	for r.err == nil && r.timeline.start+frameSamples <= until {
 		r.encodeFrame()
@@ -294,7 +294,7 @@ func (r *Recording) finish() {
 	r.timeline.truncateModel(end) // nothing more is played
 	r.timeline.flushResampler()
 	end = max(end, r.timeline.left.end, r.timeline.start)
-	// At least one frame: the last page must not be empty.
+	// The loop writes at least one frame, because the last page must not be empty.
 	for r.err == nil && 48000/rate*r.samples < 48000/rate*end+preSkip {
 		r.encodeFrame()
 	}
@@ -309,7 +309,7 @@ func (r *Recording) finish() {
 
 // samplesBetween returns the number of samples between two times, rounded.
 func samplesBetween(from, to time.Time) int64 {
-	const unit = time.Second / rate // 41,666 ns and two thirds: only used for rounding
+	const unit = time.Second / rate // really 41,666 ns and two thirds, so it is used only for rounding
 	d := to.Sub(from) + unit/2
 	return int64(d/time.Second)*rate + int64(d%time.Second)*rate/int64(time.Second)
 }

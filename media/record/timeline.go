@@ -4,18 +4,18 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// writeDelay is the delay with which sound is written. It must exceed what a client gets ahead (200 ms), or an interruption
-	// could not withdraw it, and the delay of any network that is still usable for talking.
+	// writeDelay is the delay with which sound is written. It must exceed the 200 ms of sound that a client receives ahead of time, so that an
+	// interruption can withdraw it. It must also exceed the delay of any network that is still usable for talking.
 	writeDelay = rate
 
-	// maxDrift limits how far the caller's sound may be from its true place before it is moved there, and maxDriftInPause the same in a pause,
+	// maxDrift limits how far the caller's sound may be from its true place before it is moved there. maxDriftInPause is the limit in a pause,
 	// where moving is inaudible.
 	maxDrift        = rate / 10
 	maxDriftInPause = rate / 20
 
-	// maxEarly bounds how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and for
-	// wrong clocks. maxEarlyModel is the same for the model, as much as a playout keeps, since a client that paces the voice itself gets it as
-	// soon as it arrives.
+	// maxEarly limits how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and for
+	// wrong clocks. maxEarlyModel is that limit for the model's voice. It is as much as a playout keeps, since a client that paces the voice
+	// itself receives it as soon as it arrives.
 	maxEarly      = 10 * rate
 	maxEarlyModel = 120 * rate
 
@@ -35,14 +35,14 @@ type timeline struct {
 	silenceEnd   int64 // end of that silence
 }
 
-// channel is one side. Sample i of the timeline is pcm[i-start].
+// channel holds the sound of one side. Sample i of the timeline is pcm[i-start].
 type channel struct {
 	pcm []int16
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at a position, over what is there. It drops the part that is too late, and all of it if it ends more than early samples
-// ahead.
+// write puts sound at a position, in place of the sound that is there. It drops the part that is too late, and the whole sound if it ends
+// more than early samples ahead.
 func (c *channel) write(pcm []int16, at, start, early int64) {
 	c.end = at + int64(len(pcm))
 	if late := start - at; late > 0 {
@@ -73,11 +73,11 @@ func (t *timeline) truncateModel(at int64) {
 	c.end = min(c.end, at)
 }
 
-// addCaller puts sound at the end of the caller's earlier sound, or, if that is far from its true place, there.
+// addCaller puts sound at the end of the caller's earlier sound. If that is far from its true place, it puts the sound at its true place.
 //
-// Sound after a gap may follow a pause, or be late: the network delayed it, and more arrives at once. So it is placed by the clock.
-// If then more arrives than time has passed, all of it is moved back into the silence before it. Sound never arrives before it is
-// spoken, so moving it back only brings it nearer to its true place.
+// Sound after a gap may follow a pause, or be late because the network delayed it; then more sound arrives at once. So it is placed by the
+// clock. If more sound then arrives than time has passed, all of this sound is moved back into the silence before it. Sound never arrives
+// before it is spoken, so moving it back brings it nearer to its true place.
 func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if t.inputRate != from {
 		t.flushResampler()
@@ -100,7 +100,7 @@ func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 		t.silenceStart, t.silenceEnd = t.left.end, max(at, t.start)
 		t.left.end = t.silenceEnd
 	case off < -tolerance && pause:
-		return // the sender's clock is fast, and this is silence
+		return // the sender's clock is fast, and this sound is silence, so it is dropped
 	}
 	t.left.end = max(t.left.end, t.start) // too late for its place: append it
 	if t.resampler != nil {

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// jitterSlack is the minimum lateness before silence replaces a packet: 20 ms more than the longest concealed loss, since
-	// earlier silence would replace the concealment. The sink's only clock is what is written, so lateness costs it nothing, but
-	// silence within a word does.
+	// jitterSlack is the minimum lateness before silence replaces a packet. It is 20 ms more than the longest concealed loss, since earlier
+	// silence would replace the concealment. The sink measures time by the sound written, so lateness does it no harm, but silence within a
+	// word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack bounds the slack if packets come even later. If a sender stops sending in silence, all of it delays the end of each turn.
+	// maxSlack limits the lateness that is waited for, even if packets come later. If a sender stops sending in silence, this wait delays the
+	// end of each turn.
 	maxSlack = 240 * time.Millisecond
 	// endOfTurn is the part of a pause that always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
 	// detected by the silence after it, and a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the time after the last packet at which silence is inserted (endOfTurn), if the sink has got more sound
-	// than time has passed. It exceeds jitterSlack: otherwise each late packet would insert more.
+	// aheadWait is the time after the last packet at which silence is inserted (endOfTurn), if the sink has received more sound than time has
+	// passed. It must exceed jitterSlack, because otherwise each late packet would insert more silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64
@@ -27,7 +28,7 @@ const (
 	// pauseOverFloor is the maximum ratio of a pause's level to the room's noise floor: 6 dB. Frames of steady noise reach 3 dB over the
 	// quietest of them.
 	pauseOverFloor = 2
-	// minLoud is the amount of sound in a row that ends a pause. Less is a click, which is kept but is not a word.
+	// minLoud is the amount of sound in a row that ends a pause. Less sound is a click, which is kept but does not count as a word.
 	minLoud = 2 * media.FrameDuration
 	// minPause is the minimum length of a pause to be stretched: longer than the closure of a "p".
 	minPause = 200 * time.Millisecond
@@ -55,9 +56,9 @@ type clock struct {
 	ts              uint32        // the RTP timestamp after the last sound
 	soundEnd        time.Time     // when the sound written so far ends on the wall clock
 	insertedSilence time.Duration // silence inserted since the last packet with sound
-	pauseLength     time.Duration // how long the sink has had silence
-	loudLength      time.Duration // how long the sink has had sound, in a row
-	resumeSilence   time.Time     // when silence is written, within endOfTurn, even if the sink is ahead
+	pauseLength     time.Duration // how long the sink has received silence
+	loudLength      time.Duration // how long the sink has received sound, in a row
+	resumeSilence   time.Time     // when silence is written, within endOfTurn, even if the sink is ahead of the clock
 	floor           noiseFloor
 }
 
@@ -82,7 +83,7 @@ func (c *clock) slack() time.Duration {
 }
 
 // nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far ends. If the
-// sender's clock is slower than ours, a packet is due when the sender can have sent it; a later pause makes up for the delay.
+// sender's clock is slower than the gateway's, a packet is due only when the sender can have sent it; a later pause makes up for the delay.
 func (c *clock) nextSilence() time.Time {
 	if !c.isStarted {
 		return time.Time{}
@@ -106,8 +107,8 @@ func (c *clock) writeSilenceTick() error {
 	return c.writeSilence(media.FrameDuration)
 }
 
-// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves some of them out if the sink is ahead of the wall
-// clock, and repeats some if it is behind.
+// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves out some samples if the sink is ahead of the wall clock,
+// and repeats some if the sink is behind.
 func (c *clock) writePaced(n int, now time.Time) error {
 	d := media.Duration(n, c.rate)
 	if !c.isStarted {
@@ -200,9 +201,8 @@ func (c *clock) writeSound(pcm []int16) error {
 	return c.writePCM(pcm)
 }
 
-// writeSilence writes d of silence. To avoid a click, the last 5 ms of sound are first played backwards, which has no step, and
-// faded out. The decoder's concealment is not used here, since late sound is still to be decoded, and would be decoded worse after
-// that.
+// writeSilence writes d of silence. To avoid a click, the last 5 ms of sound are first played backwards, which has no step, and faded out.
+// The decoder's concealment is not used for this, because it would harm the decoding of late sound that is still to come.
 func (c *clock) writeSilence(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -238,8 +238,8 @@ func (c *clock) writePCM(pcm []int16) error {
 // noiseFloor tracks the noise level of a room.
 type noiseFloor float64
 
-// update adds the level of the next 20 ms and returns the noise level. It follows a lower level at once, and rises by two thirds in
-// a second. During speech it rises more slowly; the gaps of real speech bring it down again.
+// update adds the level of the next 20 ms and returns the noise level. It follows a lower level at once, and rises by two thirds in a
+// second. During speech it rises more slowly, and the gaps of real speech bring it down again.
 func (f *noiseFloor) update(level float64, speech bool) float64 {
 	floor := max(float64(*f), minFloor)
 	switch {

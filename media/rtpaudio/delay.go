@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// delayWindow is the window whose minimum delay counts as that of an idle path, as in NetEQ (relative_arrival_delay_tracker.cc,
-	// kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
+	// delayWindow is the length of a window. The minimum delay in it counts as the delay of an idle path, as in NetEQ
+	// (relative_arrival_delay_tracker.cc, kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
 	delayWindow = 2 * time.Second
-	// minPackets is the number of packets that a window must have before the window before it is dropped. After a pause without packets, one
+	// minPackets is the number of packets that a window must have before the previous window is dropped. After a pause without packets, one
 	// late packet must not make all following ones look early.
 	minPackets = 25
-	// delayJump is a longer delay than any queue on a path causes. It means that the sender was muted while its timestamps stood still, or
-	// that they have jumped.
+	// delayJump is a longer delay than any queue on a path causes. Such a delay means that the sender was muted while its timestamps stood
+	// still, or that the timestamps have jumped.
 	delayJump = 500 * time.Millisecond
-	// latenessStep and latenessSteps are the resolution of the histogram of lateness. Packets later than its 240 ms are not waited
-	// for anyway.
+	// latenessStep and latenessSteps are the resolution of the histogram of lateness. The histogram covers 240 ms, because the receiver does
+	// not wait for later packets anyway.
 	latenessStep  = 10 * time.Millisecond
 	latenessSteps = 24
-	// latenessShare is the share of packets that are to come in time. NetEQ uses 95 % for human ears, which need low delay. For a
-	// model lateness is cheap, and silence within a word is not.
+	// latenessShare is the share of packets that should come in time. NetEQ uses 95 % for human ears, which need a low delay. For a model a
+	// delay does little harm, but silence within a word does.
 	latenessShare = 0.97
-	// latenessMemory is the factor that each packet applies to the weight of all earlier ones, as in NetEQ's delay_manager.cc. A second of
-	// jitter is forgotten, below 3 %, after four seconds.
+	// latenessMemory is the factor that each packet applies to the weight of all earlier ones, as in NetEQ's delay_manager.cc. After four
+	// seconds, the weight of a second of jitter has fallen below 3 %.
 	latenessMemory = 0.983
 )
 
-// delayMeter measures how late packets arrive. It knows the sender's clock only from timestamps, and ours from arrivals, so it
-// assumes that the least delayed recent packet was not delayed at all. Since old packets are forgotten, it follows a clock that
-// runs too fast or too slow.
+// delayMeter measures how late packets arrive. It knows the sender's clock only from timestamps, and the gateway's only from arrivals. So
+// it assumes that the least delayed recent packet was not delayed at all. Since old packets are forgotten, it follows a clock that runs
+// too fast or too slow.
 type delayMeter struct {
 	clock       int // rate of the timestamps, in Hz
 	isStarted   bool
@@ -59,7 +59,7 @@ func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 			weights: m.weights, lateness: m.lateness, jitter: m.jitter,
 		}
 		if m.lateness == 0 {
-			m.weights[0] = 1 // or the second packet would define everything
+			m.weights[0] = 1 // so that the second packet does not decide alone
 		}
 	}
 	sent := m.elapsed + int64(int32(ts-m.ts))

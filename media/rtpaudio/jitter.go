@@ -2,8 +2,8 @@ package rtpaudio
 
 import "time"
 
-// maxHeldPackets limits how many packets can wait behind a gap in the sequence: more than arrive in the maximum wait of 200 ms, except
-// for packets of 2.5 ms. It is a power of two, since sequence numbers wrap around.
+// maxHeldPackets limits how many packets are held behind a gap in the sequence. It is more than arrive in the maximum wait of 200 ms,
+// except for packets of 2.5 ms. It is a power of two, since sequence numbers wrap around.
 const maxHeldPackets = 64
 
 // packet is one RTP packet with its sequence number. Without payload it holds no sound.
@@ -12,13 +12,13 @@ type packet struct {
 	ts      uint32
 	arrived time.Time
 	payload []byte
-	isCopy  bool // a copy that came in a later packet
+	isCopy  bool // the packet is a copy that came in a later packet
 	event   Event
 }
 
 // request describes a missing packet.
 type request struct {
-	since       time.Time // arrival of the first packet after it
+	since       time.Time // arrival of the first packet after the missing one
 	lastRequest time.Time // when it was last requested
 	count       int       // how often it was requested
 }
@@ -27,7 +27,7 @@ type request struct {
 type reorderer struct {
 	payloadUnits func(payload []byte) uint32 // duration of a payload in units of the RTP clock
 	next         uint16                      // the next sequence number to play
-	newest       uint16                      // the latest held
+	newest       uint16                      // the latest sequence number held
 	history      uint64                      // bit i: next-1-i has arrived
 	heldCount    int
 	slots        [maxHeldPackets]packet
@@ -40,12 +40,12 @@ func (r *reorderer) reset(seq uint16) {
 	r.next, r.history, r.heldCount, r.present = seq, 0, 0, 0
 }
 
-// hasArrived reports whether seq, at most 64 before next, has arrived.
+// hasArrived reports whether the packet with number seq, at most 64 before next, has arrived.
 func (r *reorderer) hasArrived(seq uint16) bool {
 	return r.history>>(r.next-1-seq)&1 != 0
 }
 
-// advance moves on to the sequence number after seq, which has arrived, and returns how many were skipped.
+// advance makes the number after seq, which has arrived, the next one to play. It returns how many packets were skipped.
 func (r *reorderer) advance(seq uint16) (lostPackets int) {
 	lostPackets = int(seq - r.next)
 	r.next = seq + 1
@@ -53,10 +53,10 @@ func (r *reorderer) advance(seq uint16) (lostPackets int) {
 	return lostPackets
 }
 
-// holds reports whether seq, less than maxHeldPackets after next, is held.
+// holds reports whether the packet with number seq, less than maxHeldPackets after next, is held.
 func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%maxHeldPackets)&1 != 0 }
 
-// holdPacket keeps a copy of p, less than maxHeldPackets after next, and returns false if it holds it already.
+// holdPacket keeps a copy of p, whose number is less than maxHeldPackets after next. It returns false if such a packet is held already.
 func (r *reorderer) holdPacket(p packet) bool {
 	i := p.seq % maxHeldPackets
 	if r.holds(p.seq) {
@@ -126,7 +126,7 @@ func (r *reorderer) lastSoundBefore(seq uint16) *packet {
 // identify the copied packets, since padding uses some of them, so each copy goes where its timestamp fits. ts is the timestamp of the next
 // sound to play.
 func (r *reorderer) adoptCopies(p packet, copies []redBlock, ts uint32) {
-	seq, end := p.seq-1, p.ts // the position before which to look, and the start of the sound after it
+	seq, end := p.seq-1, p.ts // number and timestamp of the position before which the next copy belongs
 	for i := len(copies) - 1; i >= 0; i-- {
 		c := packet{ts: p.ts - copies[i].offset, arrived: p.arrived, payload: copies[i].payload, isCopy: true}
 		for ; seq-r.next < maxHeldPackets && r.holds(seq); seq-- {

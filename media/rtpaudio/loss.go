@@ -3,16 +3,17 @@ package rtpaudio
 import "github.com/pion/rtcp"
 
 const (
-	// maxReported limits how many packets one report may cover: a minute's, although reports come every few seconds. More means that the
-	// sequence number belongs to another stream.
+	// maxReported limits how many packets one report may cover: those of a minute, although reports come every few seconds. More packets mean
+	// that the sequence number belongs to another stream.
 	maxReported = 3000
 	// lossInterval is the number of packets between two loss reports of a [Receiver]: two seconds of sound.
 	lossInterval = 100
 )
 
-// Reports evaluates a peer's reception reports for one of our streams (RFC 3550, section 6.4.1). The zero value is ready for use.
+// Reports evaluates a peer's reception reports for one stream that the gateway sends (RFC 3550, section 6.4.1). The zero value is ready for
+// use.
 type Reports struct {
-	lastSequence, totalLost uint32 // from the newest report
+	lastSequence, totalLost uint32 // values of the newest report
 	hasReport               bool
 }
 

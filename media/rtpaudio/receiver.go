@@ -1,7 +1,7 @@
 // Package rtpaudio receives and sends a call's audio over RTP, with any [media.Codec], with or without redundancy (RED, RFC 2198).
 //
-// A Receiver reads RTP packets, reorders, decodes and conceals them, and writes mono PCM to a sink. A Sender encodes the frames of
-// a playout.
+// A Receiver reads RTP packets, reorders and decodes them, conceals lost ones, and writes mono PCM to a sink. A Sender encodes the
+// frames of a playout.
 package rtpaudio
 
 import (
@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// maxConcealed limits how long lost sound is concealed before silence: after that Opus has only noise left, and appendix I of G.711
-	// nothing.
+	// maxConcealed limits how long lost sound is concealed before silence. After that time the concealment of Opus has only noise left,
+	// and the one of appendix I of G.711 nothing.
 	maxConcealed = 60 * time.Millisecond
-	// maxDropout and maxMisorder limit what counts as loss and as lateness: RFC 3550, appendix A.1. Beyond them the sender has
-	// restarted. The appendix requires two packets to confirm that; with SRTP the first is authenticated.
+	// maxDropout and maxMisorder limit the jumps of the sequence number that count as loss and as lateness: RFC 3550, appendix A.1.
+	// Beyond them the sender has restarted. The appendix requires two packets to confirm that. One packet is enough with SRTP, which
+	// authenticates it.
 	maxDropout  = 3000
 	maxMisorder = 100
-	// maxReadErrors in a row end Run: a UDP socket reports a few of them (ICMP) and goes on working.
+	// maxReadErrors is the number of read errors in a row that end Run. Fewer do not, because a UDP socket reports some errors (ICMP)
+	// and continues to work.
 	maxReadErrors = 50
 	// maxPacketSize bounds a received packet, in bytes: a bit more than fits in an Ethernet frame.
 	maxPacketSize = 2048
@@ -38,8 +40,8 @@ type Reader interface {
 
 // ReceiverStats counts the packets and repairs of a Receiver.
 type ReceiverStats struct {
-	Packets      uint64 // of the stream: all but malformed and foreign ones
-	Late         uint64 // dropped: already given up
+	Packets      uint64 // packets of the stream: all except malformed and foreign ones
+	Late         uint64 // came so late that they had been given up, and were dropped
 	Duplicate    uint64 // dropped
 	Reordered    uint64 // reordered in time
 	Lost         uint64 // given up
@@ -54,8 +56,8 @@ type ReceiverStats struct {
 	Concealed    time.Duration // sound concealed
 	Jitter       time.Duration // mean difference between the delays of consecutive packets
 	Silence      time.Duration // silence inserted for sound that was not sent, or not in time
-	Skipped      time.Duration // left out of pauses since the sink was ahead of the clock
-	Stretched    time.Duration // added to pauses since the sink was behind the clock
+	Skipped      time.Duration // sound left out of pauses since the sink was ahead of the clock
+	Stretched    time.Duration // sound added to pauses since the sink was behind the clock
 }
 
 // ReceiverOptions configures a Receiver.
@@ -64,8 +66,9 @@ type ReceiverOptions struct {
 	PayloadTypes []uint8 // payload types of the codec
 	REDTypes     []uint8 // payload types of the codec with RED: RFC 2198
 
-	// OnEvent is called with each packet of the EventTypes, which hold no sound, such as telephone-event (RFC 4733): once each, in
-	// sequence order, and in order with the sound around them. Run calls it; it must not block. If nil, such packets are ignored.
+	// OnEvent is called with each packet of the EventTypes, which hold no sound, such as telephone-event (RFC 4733). It gets each
+	// packet once, in sequence order, and in order with the sound around it. Run calls it; it must not block. If it is nil, such
+	// packets are ignored.
 	OnEvent    func(Event)
 	EventTypes []uint8
 
@@ -81,7 +84,7 @@ type ReceiverOptions struct {
 
 // Event is a packet without sound. Its payload is valid until the call returns.
 type Event struct {
-	SSRC      uint32 // of the stream, which has its own timestamps
+	SSRC      uint32 // SSRC of the stream, which has its own timestamps
 	Sequence  uint16
 	Timestamp uint32
 	Payload   []byte
@@ -92,7 +95,7 @@ type Receiver struct {
 	sink     media.Sink
 	options  ReceiverOptions
 	stats    ReceiverStats
-	reported struct{ lost, of uint64 } // as of the last OnLoss
+	reported struct{ lost, of uint64 } // counters at the last call of OnLoss
 }
 
 // NewReceiver returns a receiver that decodes to sink, whose rate the codec must be able to decode to.
@@ -110,10 +113,11 @@ func (r *Receiver) Stats() ReceiverStats { return r.stats }
 // for in the packets after it (RED), requested again (NACK), and waited for: 60 ms, and up to 200 ms if packets are that late or
 // can be retransmitted. Then it is restored from a copy (Opus FEC) or concealed.
 //
-// From the first packet on, the sink is the clock of the model. What was not sent (DTX, mute), is lost or later than usual (80 to
-// 240 ms) becomes silence in time, in steps of 20 ms. Speech that arrives after its time was filled with silence is still written,
-// since a model can wait but not recover a word. If the sink is then ahead of the wall clock, later pauses are shortened; if it is
-// behind, they are stretched. So it follows that clock for hours, although the sender has its own.
+// From the first packet on, the sound in the sink is the clock of the model. Sound that was not sent (DTX, mute), is lost, or is
+// later than usual (80 to 240 ms) is replaced by silence in time, in steps of 20 ms. Speech that arrives after its time was filled
+// with silence is still written, since a model can wait but not recover a word. If the sink is then ahead of the wall clock, later
+// pauses are shortened; if it is behind, they are stretched. So the sink follows the wall clock for hours, although the sender has
+// its own clock.
 func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	dec, err := r.options.Codec.NewDecoder(r.sink.Rate())
 	if err != nil {
@@ -144,7 +148,7 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 func (s *stream) run(ctx context.Context, src Reader) error {
 	var (
 		buf       = make([]byte, maxPacketSize)
-		deadline  time.Time // currently set; zero: none
+		deadline  time.Time // read deadline that is set; zero means none
 		notBefore time.Time // earliest next deadline
 		failures  int
 		now       time.Time
@@ -154,8 +158,8 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved when it is too late or has passed, and when it is about to pass for nothing. Moving it at every
-		// packet would allocate 50 times a second, and a wakeup costs two thread switches.
+		// The deadline is moved only when it is too late or has passed, or when it is about to pass without need. Moving it at every
+		// packet would allocate 50 times a second, and a needless wakeup costs two thread switches.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want
 			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read says so
@@ -174,7 +178,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case isTimeout(err) && now.Sub(deadline) > media.FrameDuration/2:
-			// This process was held up. Packets may be waiting, and they go before silence.
+			// This process was delayed. Packets may be waiting to be read, and they must be played before silence.
 			deadline, notBefore = time.Time{}, now.Add(time.Millisecond)
 			continue
 		case isTimeout(err):
@@ -218,7 +222,7 @@ func (s *stream) handleDatagram(b []byte, now time.Time) error {
 		return nil // its sequence number counts as lost
 	}
 	next := packet{seq: p.SequenceNumber, ts: p.Timestamp, arrived: now, payload: p.Payload}
-	if !isSound { // it has a sequence number of this stream (telephone-event, comfort noise), but no sound
+	if !isSound { // the packet has a sequence number of this stream (telephone-event, comfort noise), but no sound
 		s.stats.OtherPayload++
 		next.payload = nil
 		if s.options.OnEvent != nil && slices.Contains(s.options.EventTypes, p.PayloadType) {

@@ -20,18 +20,21 @@ const (
 	// senderRate is the rate of Gemini's voice. Opus encodes it directly; G.711 resamples.
 	senderRate = 24000
 
-	// lossyShare is the share of lost packets above which the codec is told to expect losses: below 3 % Opus at 48 kb/s without FEC
-	// sounds better than at 32 kb/s with it (opus.NewEncoder). healthyShare is the share below which it is told to expect none,
-	// after healthyReports in a row. Encoding with FEC costs four times the CPU, but switching every second would sound worse.
+	// lossyShare is the share of lost packets above which the codec is told to expect losses. Below 3 %, Opus at 48 kb/s without FEC
+	// sounds better than at 32 kb/s with FEC (opus.NewEncoder). If the share is below healthyShare in healthyReports reports in a
+	// row, the codec is told to expect no losses. Encoding with FEC costs four times the CPU, but switching every second would sound
+	// worse.
 	lossyShare     = 0.03
 	healthyShare   = 0.01
 	healthyReports = 3
-	// minReported is the minimum number of packets to judge: below one second's, a single loss would be more than 2 %.
+	// minReported is the minimum number of packets for a judgement, those of one second. With fewer packets, a single loss would be
+	// more than 2 %.
 	minReported = 50
 )
 
 // Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if the peer
-// supports them. Its frames are written by one goroutine at a time; SetPayloadTypes and ReportLoss may be called by others.
+// supports them. Its frames are written by one goroutine at a time; SetPayloadTypes and ReportLoss may be called by other
+// goroutines.
 type Sender struct {
 	w      Writer
 	base   uint32 // RTP timestamp of PTS 0, random: RFC 3550, section 5.1
@@ -43,7 +46,7 @@ type Sender struct {
 	encoder     media.Encoder
 	encoderLoss uint32 // loss that the encoder is set to, in percent
 
-	types        atomic.Uint32 // payload types: the codec's | RED<<8; RED 0: none
+	types        atomic.Uint32 // payload types: codec | RED<<8; RED is 0 if it is not used
 	expectedLoss atomic.Uint32 // loss to expect, in percent; 0 for a clean path
 
 	// Owned by the caller of ReportLoss.
@@ -68,9 +71,9 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss adds a peer's report (RFC 3550, section 6.4.1): of is the number of packets since the last one, and lost
-// how many of them it missed. Above 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s);
-// below 1 % for a few seconds of voice, to expect none. It must not be called concurrently.
+// ReportLoss adds a peer's report (RFC 3550, section 6.4.1): how many packets it missed, of how many since its last report. Above
+// 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s). Below 1 % for a few seconds of voice, the
+// codec is told to expect none. It must not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)
@@ -92,7 +95,7 @@ func (s *Sender) ReportLoss(lost, of int) {
 	}
 }
 
-// Lead returns 0: a browser's jitter buffer wants a packet every 20 ms.
+// Lead returns 0, because a browser's jitter buffer wants a packet every 20 ms.
 func (s *Sender) Lead() time.Duration { return 0 }
 
 // WriteFrame encodes and sends f. The RTP timestamp follows its PTS, so it advances through pauses in which nothing is sent. The
@@ -112,7 +115,7 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 		return fmt.Errorf("encode: %w", err)
 	}
 	s.packet.Marker = f.Start
-	s.packet.Timestamp = s.base + uint32(int64(f.PTS/time.Microsecond)*(s.clock/1000)/1000) // exact for 20 ms, for years
+	s.packet.Timestamp = s.base + uint32(int64(f.PTS/time.Microsecond)*(s.clock/1000)/1000) // exact for multiples of 20 ms, for years
 	s.packet.Payload = s.buf[:n]
 	types := s.types.Load()
 	s.packet.PayloadType = uint8(types)
@@ -121,6 +124,6 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 		s.packet.Payload = s.red.packPayload(s.packet.Payload, s.packet.Timestamp, uint8(types))
 	}
 	err = s.w.WriteRTP(&s.packet)
-	s.packet.SequenceNumber++ // also after an error: the receiver conceals the packet
+	s.packet.SequenceNumber++ // also after an error, so that the receiver conceals the packet
 	return err
 }

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is three packets: reordered packets are
-	// mostly one or two ahead, and concealment covers as much. It adds delay only if packets are missing.
+	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is the length of three packets, because reordered
+	// packets are mostly one or two ahead, and concealment covers three. It adds delay only if packets are missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait limits the wait for a packet that was requested again, or that may come that late on this path. A person would hear the gap
-	// and the rush after it; a model waits and gets the word.
+	// maxGapWait limits the wait for a packet that was requested again, or that may come so late on this path. A person would hear the gap and
+	// the faster sound after it, but a model waits and gets the whole word.
 	maxGapWait = 200 * time.Millisecond
 	// maxRequests limits how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
 	maxRequests = 3
-	// requestSlack is the time after the round trip at which a retransmission counts as lost: the sender's processing
-	// time and some jitter.
+	// requestSlack is added to the round-trip time before a retransmission counts as lost. It covers the sender's processing time and some
+	// jitter.
 	requestSlack = 10 * time.Millisecond
 	// unknownRTT replaces an unknown round-trip time, so that missing packets are requested once.
 	unknownRTT = gapWait
 )
 
-// stream is the state of one Run: the sequence of packets, and the clock that their sound is played by.
+// stream is the state of one call of Run: the sequence of packets, and the clock that paces their sound.
 type stream struct {
 	clock
 	dec      media.Decoder
@@ -36,7 +36,7 @@ type stream struct {
 	ssrc     uint32
 
 	wait          time.Duration // how long to wait for missing packets
-	rtt           time.Duration // 0: unknown
+	rtt           time.Duration // round-trip time; 0 means unknown
 	nextRequestAt time.Time     // when to request a missing packet; zero for never
 	requests      []uint16
 }
@@ -63,7 +63,7 @@ func (s *stream) tick(now time.Time) error {
 	return nil
 }
 
-// handleTimeout does the next thing that is due: silence, a request, or playing what is held in spite of a gap.
+// handleTimeout does the next thing that is due. It writes silence, requests a missing packet, or plays held packets in spite of a gap.
 func (s *stream) handleTimeout(now time.Time) error {
 	switch {
 	case s.reorder.heldCount == 0:
@@ -98,7 +98,7 @@ func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 			s.stats.Late++
 		}
 		return nil
-	case ahead >= maxHeldPackets: // that much is lost, not reordered, and the buffer is full
+	case ahead >= maxHeldPackets: // packets so far ahead mean a loss and not reordering, and the buffer is full
 		if err := s.playAll(now); err != nil {
 			return err
 		}
@@ -273,9 +273,9 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	return s.writePaced(n, now)
 }
 
-// fillGap fills the gap before the packet next. Lost sound is restored from next if that holds a copy, else concealed for a while. The rest
-// becomes silence, like a gap in which nothing was sent. Silence that the clock has already written is subtracted, and none is written
-// beyond the arrival of next or the time at which it was due, whichever is earlier.
+// fillGap fills the gap before the packet next. Lost sound is restored from next if that packet holds a copy, and is otherwise concealed
+// for up to maxConcealed. Longer gaps become silence, like a gap in which nothing was sent. Silence that the clock has already written is
+// subtracted, and none is written beyond the arrival of next or the time at which it was due, whichever is earlier.
 func (s *stream) fillGap(gap time.Duration, lost bool, next *packet, now time.Time) error {
 	var restored time.Duration
 	if lost {
@@ -284,7 +284,7 @@ func (s *stream) fillGap(gap time.Duration, lost bool, next *packet, now time.Ti
 		}
 	}
 	gap -= restored + s.insertedSilence
-	if lost && s.insertedSilence == 0 { // only right after sound: a voice out of silence is not concealment
+	if lost && s.insertedSilence == 0 { // conceal only right after sound, because a voice that starts out of silence would be wrong
 		madeUp := min(gap, maxConcealed)
 		if err := s.conceal(nil, madeUp); err != nil {
 			return err

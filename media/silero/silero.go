@@ -1,6 +1,6 @@
 // Package silero runs the voice activity detector of the Silero Team (https://github.com/snakers4/silero-vad, version 6.2, MIT licence):
-// a small neural network that tells speech from other sounds, such as coughs, music and typing. It is slower to react than package vad
-// and costs more, but is less often wrong.
+// a small neural network that tells speech from other sounds, such as coughs, music and typing. It reacts more slowly than package vad
+// and costs more time, but is less often wrong.
 package silero
 
 import (
@@ -17,24 +17,24 @@ const (
 	// FrameLength is the length of a frame in samples: 32 ms.
 	FrameLength = 512
 
-	contextLength = 64  // samples of the frame before that belong to the input of the network
-	window        = 256 // samples of the Fourier transform
+	contextLength = 64  // samples of the previous frame that belong to the input of the network
+	window        = 256 // samples in one Fourier transform
 	hop           = window / 2
 	bins          = window/2 + 1
-	steps         = 4 // transforms of a frame
+	steps         = 4 // Fourier transforms per frame
 	hidden        = 128
 )
 
-// weightData is written by weights.py.
+// weightData holds the weights of the network; weights.py writes the file.
 //
 //go:embed weights.bin
 var weightData []byte
 
 // network holds the weights. Matrices are stored by rows: one row for each output.
 type network struct {
-	basis                                       []float32 // of the Fourier transform: real rows, then imaginary rows
+	basis                                       []float32 // matrix of the Fourier transform: real rows, then imaginary rows
 	layers                                      [4]layer
-	inputWeights, stateWeights                  []float32 // of the LSTM: gates input, forget, cell, output
+	inputWeights, stateWeights                  []float32 // weights of the LSTM, in the order of its gates: input, forget, cell, output
 	inputBias, stateBias, outWeights, outBiases []float32
 }
 
@@ -127,7 +127,7 @@ func (d *Detector) transform() {
 	}
 }
 
-// convolve writes the output for a number of rows, and returns the number of rows of the output.
+// convolve writes the output of the layer for a number of input rows, and returns the number of output rows.
 func (l *layer) convolve(out, in []float32, rows int) int {
 	short := (rows-1)/l.stride + 1
 	for step := range short {
@@ -169,7 +169,7 @@ func (d *Detector) decode(in []float32) float32 {
 func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
 func tanh(x float32) float32    { return float32(math.Tanh(float64(x))) }
 
-// dot returns the scalar product of two vectors of equal length, a multiple of 4. Four sums let the processor overlap
+// dot returns the scalar product of two vectors of equal length, a multiple of 4. It keeps four sums, so that the processor can overlap
 // the additions.
 func dot(a, b []float32) float32 {
 	var s0, s1, s2, s3 float32

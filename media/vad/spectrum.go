@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	analysedRate = 8000 // in Hz. Higher rates are reduced, to less than twice this: the voice has its power below 4 kHz
+	analysedRate = 8000 // in Hz. Higher rates are reduced to less than twice this, because a voice has its power below 4 kHz
 	fftSize      = 256  // samples: 30 ms at 8 kHz, 20 ms at 12 kHz
 	bins         = fftSize / 2
 	bands        = 13
@@ -111,7 +111,7 @@ func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 // runFFT runs a radix-2 FFT, decimated in time, on the samples loaded in bit-reversed order.
 func (s *spectrum) runFFT() {
 	for half := 1; half < bins; half *= 2 {
-		step := bins / half // in the table of a circle of 256
+		step := bins / half // step in the table, which divides the circle into 256 parts
 		for k := range half {
 			c, d := fftTables.cos[k*step], fftTables.sin[k*step]
 			for i := k; i < bins; i += 2 * half {

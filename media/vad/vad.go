@@ -17,13 +17,13 @@ const (
 	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
-	// bandsOver is the share of the bands in which speech exceeds the noise floor by OverFloor. Fewer bands suffice if they exceed it by more.
-	// All values without another source were found with the corpus of TestCorpus.
+	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Fewer bands suffice if they exceed the
+	// floor by more. All values without another source were found with the corpus of TestCorpus.
 	bandsOver = 0.2
 	// lowShare is the share of the required evidence that the bands below 450 Hz can contribute at most, so that hum alone is not speech.
 	lowShare = 0.9
-	// noiseFlat is the spectral flatness from which on a frame is noise: that of steady noise is 0.47 to 0.66 in 90 % of all frames
-	// (0.56, exp of minus Euler's constant, in the mean), a click's is near 1, and that of speech 0 to 0.25 in 75 %.
+	// noiseFlat is the spectral flatness from which on a frame is noise. Steady noise has a flatness of 0.47 to 0.66 in 90 % of all frames
+	// (0.56, exp of minus Euler's constant, in the mean). A click has nearly 1, and speech 0 to 0.25 in 75 % of its frames.
 	noiseFlat = 0.42
 	// longestHiss is the maximum duration of noise within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
@@ -33,11 +33,11 @@ const (
 	// steadyChange is the maximum change of a steady sound: the difference of the bands from their mean, in nepers of power. Noise differs by
 	// 0.53 to 0.67, speech by at least 1.3.
 	steadyChange = 0.75
-	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer: that of a
-	// loud hum is 0.002 with noise 33 dB below it.
+	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer. For comparison, a
+	// loud hum with noise 33 dB below it has a flatness of 0.002.
 	pureTone = 0.001
 	// dcRate is the rate at which a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
-	// that must be DC to take it over at once.
+	// that must be DC for its offset to be taken over at once.
 	dcRate  = 0.02
 	dcShare = 0.9
 	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less may be a changing noise,
@@ -50,7 +50,7 @@ const (
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
-	floorUp         = 1.02 // 16 s for 70 dB
+	floorUp         = 1.02 // per frame: takes 16 s for 70 dB
 	floorUpNoise    = 2    // known noise is learnt at once
 	floorUpBabble   = 1.05 // within speech, where the power is below that of speech
 	floorUpSpeech   = 1.01 // within speech; its gaps bring the floor down again
@@ -86,8 +86,8 @@ const (
 // Voices in the background count as speech, unless they are far below the caller's. A DC offset does not. It costs 2.0 us for 20 ms
 // at 16 kHz, and next to nothing in silence.
 type Detector struct {
-	// Onset is the amount of speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is how much
-	// silence ends one. Both are counted in whole frames.
+	// Onset is the amount of speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is the amount of
+	// silence that ends a talkspurt. Both are counted in whole frames.
 	Onset, Hangover time.Duration
 
 	// OverFloor is the minimum ratio of the level of speech to that of the noise floor; 0 means 3 (9.5 dB).
@@ -106,8 +106,8 @@ type Detector struct {
 	isSpeaking bool
 }
 
-// ProcessFrame analyses the next 10 to 40 ms, of which it uses at most 30, at 8 kHz or more, and reports whether speech
-// is in progress.
+// ProcessFrame analyses the next frame and reports whether speech is in progress. The frame has 10 to 40 ms, of which at most 30 ms are
+// used, at a rate of 8 kHz or more.
 func (v *Detector) ProcessFrame(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
 	if v.classifyFrame(frame, rate, d) {
@@ -138,7 +138,7 @@ func (v *Detector) SilenceDuration() time.Duration { return v.quiet }
 // classifyFrame reports whether a frame is speech, and learns the noise from it.
 func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool {
 	level := v.levelWithoutDC(frame)
-	if level < leastSpeech { // nearly all frames of a quiet room, without the cost of a spectrum
+	if level < leastSpeech { // decides nearly all frames of a quiet room, without the cost of a spectrum
 		v.hiss, v.steady = 0, 0
 		for i := range v.floor { // no bin can have more power than the whole frame
 			v.floor[i] = min(v.floor[i], float32(level*level)*bins)
@@ -174,8 +174,8 @@ func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool 
 	return speech
 }
 
-// levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset: slowly, or
-// a rumble would count as DC, but at once when there is nothing else.
+// levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset. It does so slowly,
+// because otherwise a rumble would count as DC, but at once if the frame has hardly anything except DC.
 func (v *Detector) levelWithoutDC(frame []int16) float64 {
 	if len(frame) == 0 {
 		return 0

@@ -10,7 +10,7 @@ package libopus
 #cgo nocallback opus_decode
 #include <opus.h>
 
-// opus_encoder_ctl is variadic, which cgo cannot call. All requests here take one number.
+// opus_encoder_ctl is variadic, and cgo cannot call variadic functions. All requests that Voxgate uses take one number.
 static int set_encoder_option(OpusEncoder *encoder, int request, opus_int32 value) {
 	return opus_encoder_ctl(encoder, request, value);
 }
@@ -112,7 +112,7 @@ func (e *Encoder) SetComplexity(complexity int) error {
 	return e.set(C.OPUS_SET_COMPLEXITY_REQUEST, complexity)
 }
 
-// SetInBandFEC makes packets carry a copy of the previous one, if a loss is expected.
+// SetInBandFEC makes each packet carry a copy of the previous one, if a loss is expected.
 func (e *Encoder) SetInBandFEC(on bool) error { return e.set(C.OPUS_SET_INBAND_FEC_REQUEST, toInt(on)) }
 
 // SetPacketLoss sets the expected loss in percent.
