@@ -28,22 +28,22 @@ type Setup struct {
 	// its single version.
 	Alpha bool
 
-	// Resumable requests handles: without it the server sends none, and the session ends with its first connection.
+	// Resumable requests handles. Without it the server sends none, and the session ends with its first connection.
 	Resumable bool
 
 	// Handle is the newest handle of the session from an earlier connection, or "" for a new session.
 	Handle string
 
-	// History is the conversation so far for a new session, oldest first; a resumed session knows it. The model does not respond to
-	// it. Roles alternate between "user" and "model".
+	// History is the conversation so far, oldest first. Only a new session needs it, because a resumed session knows the conversation.
+	// The model does not respond to it. Roles alternate between "user" and "model".
 	History []wire.Content
 
 	// AnnounceHistory is set if the setup must announce History, as for models that accept no clientContent later. Other models get
 	// it as an incomplete turn, as LiveKit and pydantic-ai send it.
 	AnnounceHistory bool
 
-	// IsTextModel is set if the model is not a Live model. Dial does not support it. Such a connection calls OnLateTokens, before its
-	// Close returns, with the tokens that it could not report by a message.
+	// IsTextModel is set if the model is not a Live model. Dial does not support such a model. The connection to a text model calls
+	// OnLateTokens, before its Close returns, with the tokens that it could not report in a message.
 	IsTextModel  bool
 	OnLateTokens func(wire.Tokens)
 
@@ -76,7 +76,7 @@ func (s Setup) encode(client *api.Client) ([]byte, error) {
 		if s.Handle != "" {
 			resumption["handle"] = s.Handle
 		}
-		if client.Vertex != nil { // the Gemini API rejects the field
+		if client.Vertex != nil { // only on Vertex AI, because the Gemini API rejects the field
 			resumption["transparent"] = true
 		}
 		setup["sessionResumption"] = resumption
@@ -95,7 +95,7 @@ func (s Setup) encode(client *api.Client) ([]byte, error) {
 
 // Dial opens a Live connection, sends the setup and waits until the server has accepted it. Then it sends a new session its
 // history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
-// *wire.CloseError if the setup was. The connection outlives ctx.
+// *wire.CloseError if the setup was refused. The connection outlives ctx.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	u, err := client.LiveURL(s.Alpha)
 	if err != nil {
@@ -195,8 +195,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer respects only its context's deadline. So it gets a context without one, and the end of our context
-	// closes the connection under it.
+	// Once connected, the dialer respects only the deadline of its context, not its end. So it gets a context without a deadline, and
+	// the end of ctx closes the network connection.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	var bounded *handshakeConn
@@ -212,7 +212,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 
 	ws, resp, err := dialer.DialContext(context.WithoutCancel(ctx), u.String(), header)
 	if stop != nil && !stop() && err == nil {
-		_ = ws.Close() // cancelled at the last moment
+		_ = ws.Close() // ctx was cancelled at the last moment
 		err = contextError(ctx)
 	}
 	switch {

@@ -11,20 +11,20 @@ const (
 	maxDelayFrames = int(500 * time.Millisecond / FrameLength)
 
 	echoWindow     = 60 // frames that are compared
-	minEchoFrames  = 15 // the least of them, at the beginning of an answer
+	minEchoFrames  = 15 // the fewest frames that are compared, at the beginning of an answer
 	echoRing       = 128
 	delayDrift     = 2
 	certainMatches = 15
 
-	// echoCorrelation is the least correlation of an echo's envelope with what was played. In TestEchoOfSpeech it finds 98 % of
+	// echoCorrelation is the least correlation of an echo's envelope with that of the played sound. In TestEchoOfSpeech it finds 98 % of
 	// an echo's frames, and 3 % of another voice's.
 	echoCorrelation = 0.8
 	// echoFloor is the lowest level that counts: below it there is only noise.
 	echoFloor = -60.0
 )
 
-// Echo recognizes what was played in what the microphone picks up: the loudspeaker of a device without echo cancellation. It compares
-// the levels of both sides, so it needs no audio, and distortion does not matter. The zero value is ready.
+// Echo detects whether the microphone picks up the played sound, as with the loudspeaker of a device without echo cancellation. It
+// compares the levels of both sides, so it needs no audio, and distortion does not matter. The zero value is ready.
 //
 // Two sides that begin to speak within half a second of each other look alike at first. So an answer's begin counts only when the
 // delay of the echo is known from before.
@@ -33,7 +33,7 @@ type Echo struct {
 	frames         int
 	from           int  // first frame of the answer
 	silence        int  // frames since an answer sounded
-	delay, matches int  // the delay found last, and how often in a row
+	delay, matches int  // the delay found last, and how often it was found in a row
 	isKnown        bool // the delay is certain
 }
 
@@ -92,7 +92,7 @@ func (e *Echo) correlate(n, delay int) float64 {
 	}
 	count := float64(n)
 	varX, varY := xx-x*x/count, yy-y*y/count
-	if least := 9 * count; varX < least || varY < least { // a deviation of 3 dB
+	if least := 9 * count; varX < least || varY < least { // the standard deviation is below 3 dB
 		return 0
 	}
 	return (xy - x*y/count) / math.Sqrt(varX*varY)

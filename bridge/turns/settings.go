@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// By names the side that decides when a turn begins and ends.
+// By selects which side decides when a turn begins and ends.
 type By string
 
 // Sides that decide. The empty string means ByModel.
@@ -19,7 +19,7 @@ const (
 	ByClient  By = "client"
 )
 
-// Interrupt selects what over an answer interrupts it.
+// Interrupt selects which sounds of the person interrupt an answer.
 type Interrupt string
 
 // What interrupts an answer. The empty string means InterruptSpeech.
@@ -67,8 +67,8 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// UnmarshalJSON changes the settings that raw has; null and absent fields stay. The error is a [*FieldError], or one of the JSON's
-// syntax. After an error the settings are as before.
+// UnmarshalJSON changes the settings that raw has; null and absent fields stay. The error is a [*FieldError], or a syntax error of the
+// JSON. After an error the settings are as before.
 func (s *Settings) UnmarshalJSON(raw []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
@@ -130,7 +130,7 @@ const (
 // Patience holds the lengths of quiet that end a turn, by how finished it sounds. The zero value is Normal.
 type Patience struct {
 	word  string        // quick, patient, or empty
-	most  time.Duration // 0 means the word's
+	most  time.Duration // longest quiet; 0 means that of word
 	fixed time.Duration // 0 means that the judge is asked
 }
 
@@ -141,7 +141,7 @@ var (
 	Patient = Patience{word: "patient"}
 )
 
-// AtMost returns Normal with another longest quiet, from 200 ms to 10 s; other values become the nearest.
+// AtMost returns Normal with another longest quiet, from 200 ms to 10 s; a value outside becomes the nearest limit.
 func AtMost(quiet time.Duration) Patience { return Patience{most: min(max(quiet, minMost), maxMost)} }
 
 // FixedSilence returns the patience of clients that set a silence (server_vad): this much quiet ends a turn, whatever it sounds like,

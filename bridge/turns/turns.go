@@ -30,20 +30,20 @@ const DuckDecibels = 12
 // MaxBack is the largest Action.Back.
 const MaxBack = 10 * time.Second
 
-// These were measured with 775 recordings of people (read prompts, a meeting, coughs, noises).
+// These values were measured with 775 recordings of people (read prompts, a meeting, coughs, noises).
 const (
 	leadIn      = 300 * time.Millisecond // words begin softly
 	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
-	bridgeTime  = 120 * time.Millisecond // gaps in a burst: a plosive, or a doubt of the detector
+	bridgeTime  = 120 * time.Millisecond // longest gap within a burst: a plosive, or a mistake of the detector
 	startTime   = 200 * time.Millisecond // voice that begins a turn
-	retractTime = 100 * time.Millisecond // voice that takes an end back
+	retractTime = 100 * time.Millisecond // voice that retracts the end of a turn
 	pauseTime   = 200 * time.Millisecond // quiet after which the judge is asked
 	holdTime    = 250 * time.Millisecond // speech that holds an answer
 	cutTime     = 700 * time.Millisecond // speech that cuts it off: 2 % of bursts last so long
 	secondTime  = 2 * time.Second        // time within which a second burst cuts an answer off
-	goOnTime    = 400 * time.Millisecond // quiet after which a held answer goes on
+	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
-	levelRange  = 12.0 // decibels below the person's usual level: less is another voice
+	levelRange  = 12.0 // decibels below the person's usual level; a quieter voice is another person's
 
 	// earTime limits the second detector at the beginning of a voice outside of an answer. While it does not agree, it is asked
 	// again every earPeriod, because speech may follow a noise without a gap.
@@ -53,21 +53,22 @@ const (
 	earLeadIn = 96 * time.Millisecond
 	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
 	earTimeout = 200 * time.Millisecond
-	// startAgreement is the least part of a burst that the second detector must call speech; it needs up to 100 ms to notice.
+	// startAgreement is the length of the part of a burst that the second detector must call speech. It is less than startTime, because it
+	// needs up to 100 ms to react.
 	startAgreement = 100 * time.Millisecond
 
-	// judgeDeadline limits the time of a verdict.
+	// judgeDeadline limits the wait for the judge's verdict on a pause.
 	judgeDeadline = 250 * time.Millisecond
 
-	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a turn, and takes back none.
+	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a new turn, and does not retract the end of the last one.
 	maxAwaited = 5 * time.Second
-	// patientTime is the time within which a second retraction makes the machine more patient. It stays so until there was none for
-	// as long.
+	// patientTime is the time within which a second retraction makes the machine more patient. It stays more patient until no retraction has
+	// happened for patientTime.
 	patientTime = time.Minute
 
 	// The usual level needs minLevelFrames of voice (0.5 s), and is averaged over levelFrames (4 s).
 	minLevelFrames, levelFrames = 25, 200
-	// maxOnset limits the audio from before the second detector agrees, if a noise went before.
+	// maxOnset limits the audio from before the second detector's agreement that belongs to a turn, if a noise came first.
 	maxOnset = 2 * time.Second
 )
 
@@ -99,22 +100,22 @@ type Kind uint8
 const (
 	Start      Kind = iota + 1 // send activityStart, then the audio from Back ago on
 	End                        // send activityEnd
-	Retract                    // as Start, and drop the answer that nothing was heard of
+	Retract                    // do as for Start, and drop the answer, of which nothing was played
 	AskEar                     // run the second detector, with the audio from Back ago on
-	ReleaseEar                 // stop it
-	AskJudge                   // ask once whether the turn is finished: RecordVerdict with this Pause
+	ReleaseEar                 // stop the second detector
+	AskJudge                   // ask once whether the turn is finished; RecordVerdict gets the answer, with this Pause
 	Duck                       // lower the answer by DuckDecibels
 	Unduck                     // restore its volume
 	Hold                       // stop the playout at the next dip; the model is told nothing
-	GoOn                       // continue it from there, with a fade
+	GoOn                       // continue the playout from there, with a fade-in
 	Cut                        // drop the rest of the answer; a Start follows
 )
 
 // Action is an order to the caller.
 type Action struct {
 	Kind  Kind
-	Back  time.Duration // of Start, Retract and AskEar: how far back from the frame's end audio is to be sent
-	Pause uint32        // of AskJudge: the number of the pause
+	Back  time.Duration // for Start, Retract and AskEar: how far before the frame's end the audio to send begins
+	Pause uint32        // for AskJudge: number of the pause
 }
 
 // State is a state of the machine.
@@ -168,7 +169,7 @@ type Machine struct {
 	hasHeldBurst     bool
 	answers          int           // answers that have begun to sound
 	shieldedFrom     time.Duration // onset of speech over a shielded answer
-	isShielded       bool          // there was some
+	isShielded       bool          // speech over a shielded answer has occurred
 	lastRetraction   time.Duration
 	hasRetracted     bool
 	isMorePatient    bool
@@ -196,8 +197,9 @@ func (m *Machine) Open() (back time.Duration, isOpen bool) {
 	return m.at - m.openFrom, true
 }
 
-// RecordVerdict takes the probability that a turn is finished, as an answer to AskJudge with this number. A later verdict replaces an
-// earlier one: prosody's comes first. isFinal means that no better one follows. Verdicts about earlier pauses are ignored.
+// RecordVerdict records the probability that a turn is finished, as an answer to AskJudge with this number of a pause. A later verdict
+// replaces an earlier one; the verdict of prosody comes first. isFinal means that this is the last verdict. Verdicts about earlier pauses
+// are ignored.
 func (m *Machine) RecordVerdict(pause uint32, finished float64, isFinal bool) {
 	if m.state == Pause && pause == m.pause && !m.isFinal {
 		m.finished, m.hasVerdict, m.isFinal = finished, true, isFinal
@@ -246,7 +248,7 @@ func (m *Machine) trackBurst(f Frame, isLoud bool) {
 		if !b.isAlive || from-b.voicedTo > bridgeTime {
 			*b = burst{onset: from, voicedTo: from, isAlive: true}
 		}
-		if from > b.voicedTo { // frames were left out
+		if from > b.voicedTo { // true if frames were left out
 			b.run = 0
 		}
 		b.voicedTo, b.run = f.At, b.run+FrameLength
@@ -281,7 +283,7 @@ func (m *Machine) trackBurst(f Frame, isLoud bool) {
 	}
 }
 
-// voice returns the length of the current burst; 0 if it is over or a click.
+// voice returns the length of the current burst. It is 0 if the burst has ended, or is only a click.
 func (m *Machine) voice() time.Duration {
 	if b := &m.burst; b.isAlive && b.isVoice {
 		return b.voicedTo - b.onset
@@ -289,7 +291,8 @@ func (m *Machine) voice() time.Duration {
 	return 0
 }
 
-// speech returns the length of what both detectors call speech, loud enough to be the person's; 0 if it is over.
+// speech returns the length of the sound that both detectors call speech, and that is loud enough to come from the person. It is 0 if
+// that speech has ended.
 func (m *Machine) speech() time.Duration {
 	if b := &m.burst; m.voice() > 0 && b.hasSpeech && m.at-b.speechTo <= bridgeTime {
 		return b.speechTo - b.speechFrom
@@ -327,7 +330,7 @@ func (m *Machine) followAnswer(f Frame) {
 	}
 }
 
-// releasePlayout ends what still holds or ducks the answer.
+// releasePlayout ends the hold and the ducking of the answer, if there are any.
 func (m *Machine) releasePlayout() {
 	if m.isHeld {
 		m.isHeld = false
@@ -343,7 +346,7 @@ func (m *Machine) unduck() {
 	}
 }
 
-// open begins an activity with the voice since onset, and the lead-in; never with audio that the model has already.
+// open begins an activity with the voice since onset and the lead-in before it. It leaves out audio that the model has already received.
 func (m *Machine) open(kind Kind, onset time.Duration) {
 	m.openFrom = max(onset-leadIn, m.openTo, m.at-MaxBack)
 	m.isOpen, m.state = true, Talking
@@ -378,7 +381,7 @@ func (m *Machine) stepOpen(f Frame) {
 			m.act(Action{Kind: AskJudge, Pause: m.pause})
 		}
 	}
-	// A sound that may be a voice in 60 ms delays the end.
+	// A sound that may turn out to be a voice within 60 ms delays the end.
 	if isMaybeVoice := m.burst.isAlive && m.burst.run > 0; isMaybeVoice {
 		return
 	}
@@ -395,11 +398,11 @@ func (m *Machine) endAfter(isMuted bool) time.Duration {
 	}
 	steps := m.settings.Patience.steps(m.isMorePatient)
 	switch {
-	case isMuted: // nothing more can come
+	case isMuted: // no more speech can come
 		return steps.first
 	case m.settings.Patience.fixed > 0:
 		return steps.first
-	case !m.isFinal && m.at-m.pauseAskedAt < judgeDeadline: // the longest, whatever the verdict will be
+	case !m.isFinal && m.at-m.pauseAskedAt < judgeDeadline: // the longest wait that any verdict could demand
 		return steps.third
 	case !m.hasVerdict:
 		return steps.second
@@ -413,8 +416,8 @@ func (m *Machine) learnLevel(level float64) {
 	m.level += (level - m.level) / float64(m.levelCount)
 }
 
-// stepWaiting takes an end back when the person goes on before the answer's first sound. The answer is held from the first voice on, so
-// that it does not begin before the second detector has answered.
+// stepWaiting retracts the end of a turn when the person continues before the answer's first sound. The answer is held from the first
+// voice on, so that it does not begin before the second detector has answered.
 func (m *Machine) stepWaiting(f Frame) {
 	voice := m.voice()
 	switch {
@@ -492,7 +495,7 @@ func (m *Machine) duck() {
 	}
 }
 
-// cut ends the answer, and begins a turn with all that was said since from.
+// cut ends the answer, and begins a turn with everything that was said since the given time.
 func (m *Machine) cut(from time.Duration) {
 	m.act(Action{Kind: Cut})
 	m.isHeld = false
@@ -501,7 +504,7 @@ func (m *Machine) cut(from time.Duration) {
 	m.open(Start, from)
 }
 
-// updateEar asks the second detector where its verdict counts: over an answer, and at the beginning of other voices.
+// updateEar runs the second detector where its verdict counts: over an answer, and at the beginning of other voices.
 func (m *Machine) updateEar() {
 	isWanted := false
 	if m.burst.isAlive {

@@ -17,7 +17,7 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	isGuided bool // called by the guide, which comments on its result
+	isGuided bool // the guide has made this call and comments on its result
 }
 
 // isBlocked reports whether the model waits for a result and says nothing before.
@@ -48,7 +48,7 @@ func (s *session) sendCalls(calls []*call) error {
 		return err
 	}
 	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
-		if err := s.giveHandleAfterChange(); err != nil { // a session resumed from here includes the call
+		if err := s.giveHandleAfterChange(); err != nil { // a session resumed with that handle includes the call
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 	return s.conn.send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
 }
 
-// handleToolResponse handles results. Those of unknown calls are ignored, as by Google.
+// handleToolResponse handles results. It ignores results of unknown calls, as Google does.
 func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 	if err := s.reachMoment(OnToolResponse); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	}
 	s.remember("tool", string(r.Response))
 	if r.WillContinue && c.blocking {
-		return nil // the model waits for the last result
+		return nil // the model waits for the final result of the call
 	}
 	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
 	if r.Scheduling == "SILENT" && !c.blocking {

@@ -40,7 +40,7 @@ const NoVoice = "none"
 
 // Options configures New. The zero value is valid.
 type Options struct {
-	Logger *slog.Logger // nil: no log
+	Logger *slog.Logger // nil means that nothing is logged
 
 	// Espeak is the program that speaks typed text. "" searches for espeak-ng; NoVoice disables it.
 	Espeak string
@@ -95,7 +95,7 @@ func New(o Options) *Emulator {
 	return e
 }
 
-// Close ends all sessions and waits for them. New ones are refused.
+// Close ends all sessions and waits for them. New sessions are refused from then on.
 func (e *Emulator) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -129,7 +129,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveREST(w, r, path)
 }
 
-// upgrader accepts every origin, like Google; there is nothing to protect here.
+// upgrader accepts every origin, like Google, because the emulator has nothing to protect.
 var upgrader = websocket.Upgrader{
 	ReadBufferSize:  8 << 10,
 	WriteBufferSize: 8 << 10,
@@ -137,7 +137,7 @@ var upgrader = websocket.Upgrader{
 }
 
 func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.Endpoint) {
-	// The session is ended by the emulator: the request's context ends with the upgrade.
+	// The session has a context of its own, because the request's context ends with the upgrade. The emulator ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s := newSession(e, to)

@@ -8,7 +8,7 @@ type Event struct {
 	Connection int // connection number, counted from 1 by handshakes
 	At         time.Time
 
-	Resumed bool    // Opened: a resumed session
+	Resumed bool    // Opened: the session is a resumed one
 	History []Turn  // Opened: the initial history. Appended: the added turns
 	PCM     []int16 // Heard, Closed: the user's speech at Rate Hz. It may be kept
 	Rate    int
@@ -23,7 +23,7 @@ type Event struct {
 	Text string
 }
 
-// What is the kind of an Event.
+// What names the kind of an Event.
 type What string
 
 // The kinds of events.
@@ -32,7 +32,7 @@ const (
 	Opened   What = "opened"   // setupComplete is about to be sent
 	Heard    What = "heard"    // the user has spoken a turn
 	Typed    What = "typed"    // text that requests an answer
-	Appended What = "appended" // turns that request none, including initial history
+	Appended What = "appended" // turns that do not request an answer, including initial history
 	Said     What = "said"     // the model's turn was sent completely; Text is its transcript
 	Called   What = "called"   // toolCall
 	Answered What = "answered" // a response in a toolResponse

@@ -22,7 +22,8 @@ func (e *Emulator) useFault(i int) bool {
 	return true
 }
 
-// applyHandshakeFaults applies faults to the upgrade. It returns an error response, or whether to drop the connection instead.
+// applyHandshakeFaults applies faults to the upgrade. It returns an error response to send. If drop is set, the connection
+// must be dropped without a response.
 func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(end <-chan time.Time) {
 		select {

@@ -17,9 +17,10 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// This is the REST part, an echo: https://ai.google.dev/api/generate-content and https://ai.google.dev/api/embeddings.
+// This file has the REST part of the emulator, an echo: https://ai.google.dev/api/generate-content and
+// https://ai.google.dev/api/embeddings.
 
-// Requests and responses are bounded: on a gateway without a key, the emulator serves anyone.
+// Requests and responses are limited, because on a gateway without a key the emulator serves anyone.
 const (
 	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
 	maxValues  = 100_000  // in a request's JSON: 20 MB can hold ten million, and a decoded value takes about 100 bytes
@@ -27,7 +28,8 @@ const (
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
-// largeRequests limits the requests above 1 MB that are read at once: each takes five times its length. The others wait.
+// largeRequests limits how many requests above 1 MB are read at the same time, because each takes five times its length in memory.
+// Further ones wait.
 var largeRequests = make(chan struct{}, 2)
 
 // request is the part of a request that the emulator uses.
@@ -123,7 +125,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 			err = tools.ReadJSON(named, q)
 		}
 	}
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // its text names our types
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // the error's own text would name types of this package
 		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
@@ -244,7 +246,7 @@ func stream(w http.ResponseWriter, model string, part live.Object, asked int, ss
 		if i == len(pieces)-1 {
 			finish = "STOP"
 		}
-		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // made of maps, strings and numbers
+		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // cannot fail: made of maps, strings and numbers
 		fmt.Fprintf(w, "%s%s", before, line)
 		before = between
 		_ = http.NewResponseController(w).Flush()

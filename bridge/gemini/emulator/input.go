@@ -107,8 +107,8 @@ func (s *session) answerText(text string) error {
 	return s.answerCommand(text)
 }
 
-// continueDelay is the delay before a model continues an answer that an empty turn has interrupted: 76 ms after the end of the turn
-// were recorded.
+// continueDelay is the delay before a model continues an answer that an empty turn has interrupted. In a recording it was 76 ms
+// after the end of the turn.
 const continueDelay = 80 * time.Millisecond
 
 // handleRealtime handles input without turns.
@@ -158,9 +158,9 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is how long after a call audio may still arrive if the model ignores audio until the result: it may have been in
-// flight, and is dropped. Later audio closes the session. Google's own tolerance is unknown; clients that mute the microphone when
-// the call arrives do survive.
+// hearingLag is the time after a call in which audio is dropped without harm, for models that ignore audio until the result. Such
+// audio may have been in flight when the call was sent. Later audio closes the session. Google's own tolerance is unknown, but
+// sessions of clients that mute the microphone when the call arrives do survive.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.
@@ -176,7 +176,7 @@ func (s *session) handleAudio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	// With 3.1, 57 handles in 49 s were recorded, hardly any of them during speech of the user or the model.
+	// With version 3.1, 57 handles in 49 s were recorded, hardly any of them during speech of the user or the model.
 	every := s.setup.HandleInterval
 	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
@@ -234,7 +234,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
-	if s.setup.OneTranscript { // it precedes the report of the end
+	if s.setup.OneTranscript { // the transcript precedes the report of the end
 		if err := s.transcribe(words, heard); err != nil {
 			return err
 		}
@@ -265,7 +265,8 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends the transcript: the scenario's words, one after the other or in one message, or the length of the speech.
+// transcribe sends the transcript of the speech. That is the scenario's words, one after the other or in one message, or else the
+// length of the speech.
 func (s *session) transcribe(words, heard string) error {
 	if !s.setup.InputTranscript || words == "" && heard == "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxNesting and maxInstance bound an instance of a schema from an untrusted client.
+	// maxNesting limits the depth, and maxInstance the number of values, of an instance of a schema from an untrusted client.
 	maxNesting  = 64
 	maxInstance = 2000
 )
@@ -41,7 +41,7 @@ func buildSmallestValue(schema json.RawMessage) string {
 // build returns the smallest value of a schema.
 func (i *instance) build(schema map[string]any, depth int) any {
 	if i.values++; depth > maxNesting || i.values > maxInstance {
-		i.values = maxInstance + 1 // give up
+		i.values = maxInstance + 1 // more than allowed, so that building ends
 		return nil
 	}
 	if reference, ok := schema["$ref"].(string); ok {
@@ -87,7 +87,7 @@ func (i *instance) build(schema map[string]any, depth int) any {
 	return nil
 }
 
-// object returns the required properties, or all if none is required.
+// object returns a value with the required properties, or with all properties if none is required.
 func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	object := map[string]any{}

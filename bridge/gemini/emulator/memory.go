@@ -27,8 +27,8 @@ const (
 	closeGrace = 200 * time.Millisecond
 )
 
-// conversation is a session in Google's sense: it outlives its connections as long as a handle exists. The type session is one
-// connection of it.
+// conversation is a session in Google's sense: it outlives its connections as long as a handle exists. The type session stands
+// for one connection of a conversation.
 type conversation struct {
 	// Guarded by the memory's mu.
 	conn     *session      // current connection, or nil
@@ -57,9 +57,9 @@ type memory struct {
 }
 
 const (
-	// maxHandles bounds the memory of a long-running emulator.
+	// maxHandles limits the number of handles, and so the memory of a long-running emulator.
 	maxHandles = 4096
-	// maxOfConversation bounds the handles of one conversation: each has its own history.
+	// maxOfConversation limits the handles of one conversation, because each handle has its own copy of the history.
 	maxOfConversation = 128
 )
 
@@ -90,14 +90,14 @@ func (m *memory) save(s savedSession, isLong bool) string {
 	m.order = append(m.order, handle)
 	if c := s.conversation; c != nil {
 		if c.handles = append(c.handles, handle); len(c.handles) > maxOfConversation {
-			delete(m.handles, c.handles[0]) // order keeps its name, which is small
+			delete(m.handles, c.handles[0]) // the name stays in order, where it takes little memory
 			c.handles = c.handles[1:]
 		}
 	}
 	return handle
 }
 
-// find returns the state of a handle, unless it has expired.
+// find returns the session state that a handle restores, unless the handle has expired.
 func (m *memory) find(handle string) (savedSession, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	case !ok:
 		return live.NewClosing(live.ClosePolicy, "BidiGenerateContent session not found")
 	case saved.model != s.setup.Model:
-		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
+		return live.NewClosing(live.CloseInvalid, "") // a resumed session cannot change its model
 	}
 	timeout := time.After(closeGrace)
 	for {
@@ -152,7 +152,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	}
 	s.conversation, s.history, s.inherited = saved.conversation, saved.history, len(saved.history)
 	if saved.detector != nil {
-		vad := *saved.detector // the handle may be used again
+		vad := *saved.detector // a copy, because the handle may be used again
 		s.vad = &vad
 	}
 	s.lastCall = time.Now() // a client that resumes with a pending call may not know yet that the model waits
@@ -178,7 +178,7 @@ func (s *session) depart() {
 	s.e.memory.leave(s.conversation)
 }
 
-// handlePolicy returns when this session gets handles: a value of Scenario.Handles.
+// handlePolicy returns the policy that decides when this session gets handles: a value of Scenario.Handles.
 func (s *session) handlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
@@ -223,8 +223,8 @@ func (s *session) giveHandleAfterChange() error {
 	return s.giveHandle()
 }
 
-// withholdHandle announces that the session cannot be resumed from here, for models that do so. proto3 JSON omits false and an
-// empty handle.
+// withholdHandle announces that the session cannot be resumed at this point, for models that announce that. proto3 JSON omits
+// false and an empty handle.
 func (s *session) withholdHandle() error {
 	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {
 		return nil

@@ -57,7 +57,7 @@ func (s *session) answerCommand(text string) error {
 	}
 }
 
-// commandDelay is how long the answer to a command may take to the client before the command takes effect.
+// commandDelay is the time between the answer to a command and its effect, so that the answer reaches the client first.
 const commandDelay = 300 * time.Millisecond
 
 // faultOf returns the fault that a user has typed as a command.
@@ -78,8 +78,8 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 	return f, true
 }
 
-// applyTypedFault applies a fault that a user has typed. The command is answered first: a client that repeats unanswered input would
-// ask for the same on its next connection.
+// applyTypedFault applies a fault that a user has typed. The command is answered first, because a client that repeats unanswered
+// input would send the command again on its next connection.
 func (s *session) applyTypedFault(command, rest string) error {
 	f, ok := faultOf(command, rest)
 	if !ok {

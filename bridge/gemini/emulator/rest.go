@@ -16,7 +16,7 @@ var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )
 
-// models are the listed models. Others whose names begin with gemini- are served, too.
+// models are the models in the list that clients can request. Other models whose names begin with gemini- are served, too.
 var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
 // serveREST handles a request for a path, which has no double slashes.

@@ -42,9 +42,9 @@ type Scenario struct {
 	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
 	HandleTTL time.Duration `json:"handleTTL"`
 
-	// Handles is the policy for handles: "prompt" sends them soon after the setup and after each change, "withheld" after a turn,
-	// but not while the model speaks or waits for a function. "" is the model's own policy: models of 2.5 withhold, the others are
-	// prompt.
+	// Handles is the policy for handles. "prompt" sends them soon after the setup and after each change. "withheld" sends them after
+	// a turn, but not while the model speaks or waits for a function. "" is the model's own policy: "withheld" for models of version
+	// 2.5, and "prompt" for all others.
 	Handles string `json:"handles"`
 
 	// SlowPongs delays the answers to pings. For Google 8 to 30 s were measured.
@@ -61,7 +61,8 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After delays the fault after its moment: as time, but for OnAnswer as voice sent in the turn, which is faster than real time.
+	// After delays the fault after its moment. For OnAnswer the delay is a length of voice sent in the turn, which is sent faster
+	// than real time; for other moments it is time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
@@ -79,10 +80,10 @@ type Fault struct {
 	HTTP int `json:"http"`
 
 	// Close closes with this code, and with Reason or the usual reason for the code: 1007 "Request contains an invalid argument.",
-	// 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 is Drop, 1005 a frame without a code. Other reasons
-	// seen from Google: 1008 "Operation is not implemented, or supported, or enabled.", "Requested entity was not found."; 1011
-	// "Deadline expired before operation could complete.", "The service is currently unavailable.", "You exceeded your current
-	// quota, please check your plan and billing details.".
+	// 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 has the same effect as Drop, and 1005 sends a frame
+	// without a code. Other reasons seen from Google: 1008 "Operation is not implemented, or supported, or enabled.", "Requested
+	// entity was not found."; 1011 "Deadline expired before operation could complete.", "The service is currently unavailable.",
+	// "You exceeded your current quota, please check your plan and billing details.".
 	Close  int    `json:"close"`
 	Reason string `json:"reason"`
 
@@ -90,7 +91,7 @@ type Fault struct {
 	Drop bool `json:"drop"`
 
 	// Stall stops sending and leaves the socket open. The client is still read and pings are answered, unless Deaf is set. A session
-	// on a deaf connection counts as closed, since its end would go unnoticed.
+	// on a deaf connection counts as closed, since the emulator could not detect its end.
 	Stall bool `json:"stall"`
 	Deaf  bool `json:"deaf"`
 
@@ -104,7 +105,7 @@ type Fault struct {
 // Moment is an event on a connection that faults refer to.
 type Moment string
 
-// The moments. A fault occurs as soon as its moment is reached, before its consequences.
+// The values of Moment. A fault occurs as soon as its moment is reached, before anything else that the moment causes.
 const (
 	OnHandshake    Moment = "handshake"    // the upgrade is requested
 	OnSetup        Moment = "setup"        // a valid setup was received; setupComplete is not sent yet
@@ -135,7 +136,8 @@ func ParseScenario(data []byte) (Scenario, error) {
 	return s, nil
 }
 
-// decode decodes JSON with durations as strings. Unknown names are errors: with a typing error a scenario would test nothing.
+// decode decodes JSON with durations as strings. Unknown names are errors, because a scenario with a misspelt name would test
+// nothing.
 func (s *Scenario) decode(data []byte) error {
 	tree, err := live.Decode(data)
 	if err == nil {

@@ -16,10 +16,10 @@ type session struct {
 	// Constant after construction.
 	e        *Emulator
 	endpoint live.Endpoint
-	number   int // of the connection, from 1
+	number   int // number of the connection, from 1
 	conn     *conn
 
-	refusal *live.Closing // because of the key; nil if it is valid
+	refusal *live.Closing // refusal because of the key; nil if the key is valid
 
 	ctx       context.Context // of the connection
 	timer     *time.Timer     // the next step of a turn
@@ -38,14 +38,14 @@ type session struct {
 	vad     *speechDetector
 	manual  []int16 // audio since activityStart
 	talking bool    // between activityStart and activityEnd
-	rate    int     // of manual
+	rate    int     // sample rate of manual
 
 	unfinished     []int16 // unfinished speech when the session departed
 	unfinishedRate int
 
 	turn     *turn
 	queue    []*script
-	voices   int // number of voices so far
+	voices   int // number of spoken answers so far
 	calls    map[string]*call
 	lastCall time.Time     // when the newest call was sent
 	input    time.Duration // audio received, for the usage
@@ -122,7 +122,7 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// after makes the session's loop call do in d. An error ends the session.
+// after makes the session's loop call do after the time d. An error of do ends the session.
 func (s *session) after(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {
@@ -217,8 +217,8 @@ func (s *session) startTimers() {
 	}
 }
 
-// sendGoAway announces the end of the connection. For the Gemini API "50s" was recorded, twice. For Vertex AI nothing is known: it
-// sends a fraction, which Google's format of durations allows.
+// sendGoAway announces the end of the connection. For the Gemini API "50s" was recorded, twice. For Vertex AI nothing is known, so
+// the emulator sends a fraction, which Google's format of durations allows.
 func (s *session) sendGoAway(left time.Duration) error {
 	text := seconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// messageLimit bounds a client's message; Google's own limit is not published.
+	// messageLimit limits a client's message, in bytes; Google's own limit is not published.
 	messageLimit = 16 << 20
 
 	// writeTimeout bounds a write to a client that does not read.
@@ -27,19 +27,19 @@ type conn struct {
 	scenario *Scenario
 
 	cancel   context.CancelFunc // ends the reader
-	incoming chan []byte        // from the reader, which closes it at its end
-	readErr  error              // of the reader; valid when incoming is closed
+	incoming chan []byte        // messages from the reader, which closes the channel at its end
+	readErr  error              // error of the reader; valid when incoming is closed
 
-	isSilent bool        // nothing more is sent
-	isDeaf   atomic.Bool // nothing more is read
+	isSilent bool        // if set, nothing more is sent
+	isDeaf   atomic.Bool // if set, nothing more is read
 }
 
-// newConn returns a connection that reads until ctx ends or Close is called, which is required.
+// newConn returns a connection that reads until ctx ends or close is called. close must be called in any case.
 func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{
 		ws: ws, scenario: sc, cancel: cancel,
-		// Enough for 5 s of audio in 20 ms; a client that is further ahead waits.
+		// The buffer is enough for 5 s of audio in messages of 20 ms. A client that sends further ahead has to wait.
 		incoming: make(chan []byte, 256),
 	}
 	ws.SetReadLimit(messageLimit)

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// longestText bounds a text for espeak, in bytes: about half a minute.
+	// longestText limits a text for espeak, in bytes, to about half a minute of speech.
 	longestText = 500
 
-	// voiceTimeout is far above the 50 ms that espeak takes for a long sentence.
+	// voiceTimeout limits the run of espeak. It is far above the 50 ms that espeak takes for a long sentence.
 	voiceTimeout = 5 * time.Second
 )
 
@@ -29,7 +29,7 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	if len(text) > longestText {
 		text = strings.ToValidUTF8(text[:longestText], "")
 	}
-	// By stdin, so that the text cannot be parsed as an option.
+	// The text is passed on stdin, so that it cannot be parsed as an option.
 	cmd := exec.CommandContext(ctx, espeak, "--stdin", "--stdout")
 	cmd.Stdin = strings.NewReader(text)
 	cmd.WaitDelay = time.Second

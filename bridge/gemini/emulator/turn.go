@@ -17,14 +17,15 @@ type script struct {
 	text  string // for the history
 	calls []*call
 
-	// polite makes the turn wait until the user is quiet. Typed text is answered at once, or a noisy room would block the answer.
+	// polite makes the turn wait until the user is quiet. Typed text is answered at once, because otherwise a noisy room would block the
+	// answer.
 	polite bool
 }
 
-// step is a part of a turn, sent at this time after the start.
+// step is a part of a turn, sent at a certain time after the start of the turn.
 type step struct {
 	at      time.Duration
-	content live.Object   // of serverContent; nil is an empty message
+	content live.Object   // fields of serverContent; nil sends an empty message
 	voice   time.Duration // voice sent with this step; text counts as the shortest possible voice
 }
 
@@ -51,7 +52,7 @@ func (t *turn) rest() *script {
 	return &rest
 }
 
-// ahead is how much faster than real time the voice is sent. Google sends a sentence in well under half its duration.
+// ahead is the speed at which the voice is sent, as a multiple of real time. Google sends a sentence in well under half its duration.
 const ahead = 4
 
 // chunks are the lengths of voice messages, as seen from Google: anything from 40 to 680 ms.
@@ -86,7 +87,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
 		}
-		if before { // without a rate: all models use the same
+		if before { // the MIME type has no rate, because all models use the same
 			parts[0]["inlineData"].(live.Object)["mimeType"] = "audio/pcm"
 		}
 		content := live.Object{"modelTurn": live.Object{"parts": parts}}
@@ -130,11 +131,11 @@ func transcriptBefore(words []string) []step {
 	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
-// maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is dropped.
+// maxQueue limits the queued turns, because half a minute of voice takes 2 MB. Beyond the limit, the oldest turn is dropped.
 const maxQueue = 32
 
-// say starts a turn, or queues it until it can start. Answers to typed text come before those to speech and tool results: a typed turn
-// would otherwise wait for all that it interrupts.
+// say starts a turn, or queues it until it can start. Answers to typed text come before answers to speech and tool results, because
+// otherwise a typed turn would wait for everything that it interrupts.
 func (s *session) say(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
@@ -166,7 +167,7 @@ func (s *session) startNextTurn() error {
 	return s.proceed()
 }
 
-// proceed sends what is due of the current turn.
+// proceed sends the parts of the current turn that are due.
 func (s *session) proceed() error {
 	t := s.turn
 	if t == nil {
@@ -292,7 +293,7 @@ func (s *session) sendTurnComplete(spoken time.Duration) error {
 	return err
 }
 
-// interrupt ends the current turn because of the user. Queued turns are still said later.
+// interrupt ends the current turn because of the user. Queued turns are still spoken later.
 func (s *session) interrupt() error {
 	// Calls that the model waits for are cancelled. Others continue during speech.
 	if err := s.cancelCalls(func(c *call) bool { return c.blocking }); err != nil {
@@ -304,7 +305,7 @@ func (s *session) interrupt() error {
 	}
 	heardDuration := min(time.Since(t.start), t.audio)
 	if t.text != "" && !t.isGenerated {
-		s.remember("model", t.text) // it counts, even if interrupted
+		s.remember("model", t.text) // the turn counts as history, even if it was interrupted
 	}
 	s.turn = nil
 	s.timer.Stop()

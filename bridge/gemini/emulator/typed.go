@@ -53,7 +53,8 @@ func (c *typedCall) check(declared map[string]bool) error {
 // maxPlain bounds a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns the text in which a JSON value is spoken: its values in the order of their names, cut at maxPlain.
+// plain returns the words with which a JSON value is spoken. They are the values in it, in the order of their names, cut at
+// maxPlain.
 func plain(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)
@@ -84,7 +85,7 @@ func writePlain(b *strings.Builder, v any) {
 	}
 }
 
-// callTyped calls functions as typed.
+// callTyped makes the function calls that the user has typed.
 func (s *session) callTyped(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {

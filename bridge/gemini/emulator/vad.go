@@ -11,16 +11,18 @@ import (
 const (
 	frameTime = 20 * time.Millisecond
 
-	// speechOnset is how much speech starts a turn by default: short enough for "yes", too long for a click.
+	// speechOnset is the amount of speech that starts a turn by default. It is short enough for "yes", and too long for a click.
 	speechOnset = 60 * time.Millisecond
 
 	// longSilence is the silence in ms after which models of version 3.8 end a turn: between 500 and 1,400 were recorded.
 	longSilence = 800
 
-	// preRoll is how much audio before the start belongs to the speech: the start of a word is below the threshold.
+	// preRoll is the length of the audio before the detected start that belongs to the speech, because the start of a word is below
+	// the threshold.
 	preRoll = 300 * time.Millisecond
 
-	// longestSpeech ends a turn that background noise keeps open, and bounds the echo.
+	// longestSpeech limits the length of a turn, so that background noise does not keep it open. It also limits the length of the
+	// echo.
 	longestSpeech = 60 * time.Second
 )
 
@@ -30,7 +32,7 @@ type speechDetector struct {
 	rate     int
 	detector vad.Detector
 	rest     []int16 // less than a frame
-	buffer   []int16 // the current speech, else the last preRoll
+	buffer   []int16 // the current speech, or in silence the last preRoll of audio
 	speaking bool
 	offset   time.Duration // position in the session's audio
 }
@@ -83,7 +85,7 @@ func (v *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech 
 	}
 }
 
-// end ends the current speech, if any: the client has announced that its audio pauses.
+// end ends the current speech, if any, because the client has announced that its audio pauses.
 func (v *speechDetector) end(onEnd func(speech []int16)) {
 	if !v.speaking {
 		return

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Cause classifies the end or refusal of a connection: what it means for the next dial.
+// Cause classifies the end or refusal of a connection by its meaning for the next dial.
 type Cause int
 
 const (
 	// Lost means that the connection was lost: another dial with the newest handle is worthwhile.
 	Lost Cause = iota
 
-	// StaleHandle means that the server no longer knows the session, if a handle was sent: start a new one. Without a handle, the
-	// model is unknown.
+	// StaleHandle means that the server no longer knows the session, if a handle was sent; then a new session is needed. If none
+	// was sent, it means that the model is unknown.
 	StaleHandle
 
 	// Quota means that the key or the project has used up its quota.
@@ -40,7 +40,7 @@ var causes = []struct {
 	text  string
 	cause Cause
 }{
-	{0, "resource_exhausted", Quota}, // 1011, sometimes without it
+	{0, "resource_exhausted", Quota}, // close code 1011, sometimes without the code
 	{0, "resource has been exhausted", Quota},
 	{0, "quota", Quota},
 	{0, "rate limit", Quota},
@@ -52,14 +52,14 @@ var causes = []struct {
 	{0, "unauthenticated", Auth},
 	{0, "authentication credential", Auth}, // Request had invalid …
 	{0, "unregistered callers", Auth},
-	{0, "token has been used too many times", Auth}, // an ephemeral one
+	{0, "token has been used too many times", Auth}, // about an ephemeral token
 
 	{1007, "invalid session handle", StaleHandle},
 	{1008, "session not found", StaleHandle}, // BidiGenerateContent session not found
 	{1008, "requested entity was not found", StaleHandle},
 	{1008, "aborted", Lost}, // The operation was aborted: after goAway (adk-python #3035)
 
-	// Invalid argument, unknown field, a model's refusals; a full context, which would be full again.
+	// Covers invalid arguments, unknown fields and refusals of a model, and a full context, which would be full again.
 	{1007, "", Fatal},
 	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},

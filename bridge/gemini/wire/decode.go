@@ -14,17 +14,17 @@ import (
 	"voxgate/tools"
 )
 
-// Decoder decodes the server's messages. It owns the audio of the last one.
+// Decoder decodes the server's messages. It owns the audio of the last message.
 type Decoder struct {
 	pcm        []int16
 	halfSample byte // completed by the next chunk, if hasHalf is set
 	hasHalf    bool
 
-	// These hold the last audio-only message: such messages come many times a second, and must not allocate.
+	// These fields hold the last audio-only message. Such messages come many times a second, and decoding them must not allocate.
 	audioMessage ServerMessage // its Content is audioContent
 	audioContent ServerContent // only Audio and AudioRate are set
 
-	// The last MIME type and its rate: every message has the same.
+	// The last MIME type and its rate are kept, because usually every message has the same type.
 	mimeType string
 	mimeRate int
 }
@@ -37,8 +37,8 @@ func NewDecoder() *Decoder {
 }
 
 // Decode decodes one message. Its errors are *FrameError and *ServerError. It does not keep data. The Audio of a message is valid
-// until the next call. An audio-only message is always the same one, with Audio and AudioRate overwritten by the next call;
-// everything else belongs to the caller.
+// until the next call. For audio-only messages it always returns the same ServerMessage, whose Audio and AudioRate the next call
+// overwrites. Everything else belongs to the caller.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (
@@ -195,7 +195,7 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 	return nil
 }
 
-// decodeContent decodes serverContent: the fields we use, and the rest for the client.
+// decodeContent decodes serverContent: the fields that the gateway uses, and the other fields for the client.
 func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte) error {
 	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
@@ -222,7 +222,7 @@ func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte)
 			if err := appendTranscription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
-			return transcript.add(name, value) // also a finished one: it must not overtake the text
+			return transcript.add(name, value) // includes the end of the transcript, which must not overtake the text
 		}
 		if err != nil || value == nil {
 			return err
@@ -309,7 +309,7 @@ func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (t
 // stringOrEmpty decodes a JSON string, or returns "" for another type.
 func stringOrEmpty(value []byte) (s string) {
 	if json.Unmarshal(value, &s) != nil {
-		return "" // the client gets it unchanged
+		return "" // ignored here, because the client gets the value unchanged
 	}
 	return s
 }
@@ -403,8 +403,8 @@ func AppendBase64(raw, encoded []byte) ([]byte, error) {
 // maxRaw is the size of the largest buffer that is kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
-// rawBuffers hold audio while it is decoded, so that connections keep none. It is not a sync.Pool, which drops entries under the
-// race detector, so that tests could not check for allocations.
+// rawBuffers hold audio while it is decoded, so that connections keep none. A channel is used and not a sync.Pool, because a pool
+// drops entries under the race detector. Then tests could not check for allocations.
 var rawBuffers = make(chan []byte, 16)
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
@@ -436,8 +436,8 @@ func appendTranscription(into *string, value []byte) error {
 	return nil
 }
 
-// parseTimeLeft parses the duration of a goAway: a string, a number of seconds, or an object with seconds. An invalid one counts as
-// 0: the connection will be closed in any case.
+// parseTimeLeft parses the duration of a goAway: a string, a number of seconds, or an object with seconds. An invalid duration
+// counts as 0, because the connection will be closed in any case.
 func parseTimeLeft(raw json.RawMessage) time.Duration {
 	var object struct{ Seconds json.RawMessage }
 	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
@@ -472,7 +472,7 @@ func hasSnakeName(value []byte) (has bool) {
 	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(value, '_') < 0 {
 		return false
 	}
-	_ = EachField(value, func(name, _ []byte) error { // its reader reports errors
+	_ = EachField(value, func(name, _ []byte) error { // an error is reported when the value is decoded
 		has = has || bytes.IndexByte(name, '_') >= 0
 		return nil
 	})

@@ -4,7 +4,7 @@ import "encoding/json"
 
 // Reply is a model's response to a REST call, received in chunks. The zero value is ready for use.
 type Reply struct {
-	Tokens       Tokens // so far, from the newest chunk
+	Tokens       Tokens // tokens so far, as the newest chunk reports them
 	finishReason string // the API's finish reason; empty if missing, as with some models
 }
 
@@ -60,7 +60,8 @@ func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	return text, err
 }
 
-// End returns nil if the model has finished its response, as far as is known, and else an [*UnfinishedError].
+// End returns nil if the model has finished its response, as far as is known. Otherwise it returns an
+// [*UnfinishedError].
 func (r *Reply) End() error {
 	if r.finishReason != "" && r.finishReason != "STOP" {
 		return &UnfinishedError{r.finishReason}

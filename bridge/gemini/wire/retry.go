@@ -27,7 +27,7 @@ func retryDelay(text string) time.Duration {
 	return delay
 }
 
-// maxDelay caps longer delays: a time.Duration ends at 292 years, and more would overflow.
+// maxDelay replaces longer delays, because a time.Duration overflows after 292 years.
 const maxDelay = 365 * 24 * time.Hour
 
 // parseDuration parses a duration as Google and people write it: "3.5s", "1m30s", or seconds without a unit. It returns maxDelay

@@ -83,7 +83,7 @@ func skipValue(data []byte, i int) (int, error) {
 }
 
 // EachField calls f for every field of a JSON object, with its value as a slice of data. The ends of values are found by brackets
-// and quotes; f must validate the rest. null counts as an object without fields.
+// and quotes only, so f must validate the values. null counts as an object without fields.
 func EachField(data []byte, f func(name, value []byte) error) error {
 	return eachItem(data, '{', '}', f)
 }

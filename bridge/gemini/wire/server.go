@@ -1,5 +1,5 @@
-// Package wire defines the JSON of a Live connection: the messages in both directions, the errors by which connections are refused
-// and closed, and their meaning for the next dial. It opens no connections; package gemini does.
+// Package wire defines the JSON of a Live connection: the messages in both directions. It also defines the errors with which connections
+// are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
 //
 // The protocol is described at https://ai.google.dev/api/live.
 package wire
@@ -19,7 +19,7 @@ type ServerMessage struct {
 	// SetupComplete is the response to the setup, once per connection.
 	SetupComplete bool
 
-	// SessionID comes with SetupComplete on Vertex AI: Google's support asks for it.
+	// SessionID comes with SetupComplete on Vertex AI. Google's support asks for that ID.
 	SessionID string
 
 	Content *ServerContent

@@ -138,7 +138,7 @@ func fitValue(value any, kind, path string) (any, error) {
 	wrong := func() (any, error) {
 		text, isText := value.(string)
 		if !isText {
-			encoded, _ := json.Marshal(value) // it was decoded
+			encoded, _ := json.Marshal(value) // cannot fail: the value was decoded from JSON
 			text = string(encoded)
 		}
 		name, _, _ := strings.Cut(strings.ToUpper(kind), "[")
@@ -253,7 +253,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 	return out, nil
 }
 
-// toCamelCase converts snake_case to camelCase; dots stay.
+// toCamelCase converts snake_case to camelCase. It keeps dots.
 func toCamelCase(name string) string {
 	var b strings.Builder
 	up := false
@@ -272,8 +272,8 @@ func toCamelCase(name string) string {
 	return b.String()
 }
 
-// ToCamelCase converts the names in a JSON tree to camelCase, since proto3 JSON accepts snake_case, too. Values of args and
-// response belong to functions and stay.
+// ToCamelCase converts the names in a JSON tree to camelCase, since proto3 JSON accepts snake_case, too. It does not change names
+// in args and response, which belong to functions.
 func ToCamelCase(tree any) any {
 	switch v := tree.(type) {
 	case []any:

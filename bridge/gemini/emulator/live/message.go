@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Message is a client's message after the setup. One field is set.
+// Message is a client's message after the setup. Only one field is set.
 type Message struct {
 	ClientContent *struct {
 		Turns        []Content
@@ -187,7 +187,7 @@ type Object = map[string]any
 func Encode(message any) []byte {
 	data, err := json.Marshal(message)
 	if err != nil {
-		panic("live: encode " + err.Error()) // made of maps, strings and numbers
+		panic("live: encode " + err.Error()) // does not happen: made of maps, strings and numbers
 	}
 	if nestingDepth(data) <= maxIndented {
 		var indented bytes.Buffer
@@ -197,7 +197,8 @@ func Encode(message any) []byte {
 	return append(data, '\n')
 }
 
-// maxIndented bounds the depth of an indented message: with many levels it would be mostly spaces, 200 MB for 20 KB of brackets.
+// maxIndented is the greatest depth of a message that is indented. With many levels it would be mostly spaces: 200 MB for 20 KB of
+// brackets.
 const maxIndented = 100
 
 // nestingDepth returns the nesting depth of a JSON text.

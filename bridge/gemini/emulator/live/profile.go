@@ -14,25 +14,25 @@ type Traits struct {
 	WithholdsHandles bool // no handles while it speaks or waits for a function
 	SendsIdle        bool // tells by interactionStatus whether it is done
 
-	// ForgetfulHandles: a handle received on a resumed connection restores only the turns of that connection.
+	// ForgetfulHandles means that a handle received on a resumed connection restores only the turns of that connection.
 	ForgetfulHandles bool
 
-	// HandlesAfterTurns: handles come only after completed turns, not for a call.
+	// HandlesAfterTurns means that handles come only after completed turns, and not for a call.
 	HandlesAfterTurns bool
 
-	// AnswersAfterTurn: the response to a non-blocking call is dropped before the end of the calling turn.
+	// AnswersAfterTurn means that the server drops the response to a non-blocking call if it comes before the end of the calling turn.
 	AnswersAfterTurn bool
 
-	// SilenceRequired: the end of speech is only detected in the audio; audioStreamEnd has no effect.
+	// SilenceRequired means that the end of speech is only detected in the audio, and that audioStreamEnd has no effect.
 	SilenceRequired bool
 
-	// RealTimeVoice: the voice is sent in real time, and the turn ends when it was sent.
+	// RealTimeVoice means that the voice is sent in real time, and that the turn ends when the whole voice was sent.
 	RealTimeVoice bool
 
-	// InterruptedAnswersContinue: the model continues an answer that an empty turn of the client has interrupted.
+	// InterruptedAnswersContinue means that the model continues an answer that an empty turn of the client has interrupted.
 	InterruptedAnswersContinue bool
 
-	// IgnoredMarks: activityStart and activityEnd have no effect while the server detects activity.
+	// IgnoredMarks means that activityStart and activityEnd have no effect while the server detects activity.
 	IgnoredMarks bool
 
 	Wire
@@ -40,19 +40,19 @@ type Traits struct {
 
 // Wire describes how a family of models forms its messages, according to recordings of real sessions.
 type Wire struct {
-	// EmptyMessages: {} precedes the parts of a voice, and {"serverContent":{}} a turn.
+	// EmptyMessages means that {} precedes the parts of a voice, and that {"serverContent":{}} precedes a turn.
 	EmptyMessages bool
 
-	// OneTranscript: an utterance is transcribed in one message, before its end is reported.
+	// OneTranscript means that an utterance is transcribed in one message, before its end is reported.
 	OneTranscript bool
 
-	// NoActivity: voiceActivity was not recorded. ActivityInContent: it comes with an empty serverContent, and its offsets have 9
-	// decimals.
+	// NoActivity means that recordings have no voiceActivity. ActivityInContent means that voiceActivity comes with an empty
+	// serverContent, and that its offsets have 9 decimals.
 	NoActivity, ActivityInContent bool
 
 	RoleOfTurns bool // each turn has the role "model"
 
-	// OneSampleFirst: the first part of some answers has one sample.
+	// OneSampleFirst means that the first part of some answers has only one sample.
 	OneSampleFirst bool
 
 	// HandleInterval is the interval of handles while audio flows, requested or not, by the clock of the audio; 0 means none.
@@ -66,7 +66,7 @@ type profile struct {
 	Traits
 
 	prefix         string
-	gemini, vertex bool // available there
+	gemini, vertex bool // the backends on which the models are available
 
 	text          bool // supports text answers
 	video         bool // supports an avatar, on Vertex

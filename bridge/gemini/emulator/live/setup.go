@@ -43,7 +43,7 @@ type thinkingConfig struct {
 	ThinkingBudget *int
 }
 
-// wireSetup holds the fields of a setup that the emulator uses. The grammar has checked the rest.
+// wireSetup holds the fields of a setup that the emulator uses. The grammar has checked all other fields.
 type wireSetup struct {
 	Model            string
 	GenerationConfig struct {
@@ -117,9 +117,9 @@ func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkExtras rejects proactivity and affective dialog, which only v1alpha supports: as unknown names in other versions (js-genai
-// #696), else because of the model. gemini-3.1-flash-live was reported not to answer such a setup at all (PatterAI/Patter #210).
-// models/gemini-3.8-live documents that proactive audio cannot be turned off.
+// checkExtras rejects proactivity and affective dialog, which only v1alpha supports. Other versions reject them as unknown names
+// (js-genai #696), and v1alpha rejects them if the model does not support them. gemini-3.1-flash-live was reported not to answer
+// such a setup at all (PatterAI/Patter #210). models/gemini-3.8-live documents that proactive audio cannot be turned off.
 func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
 	isSupported := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
@@ -139,8 +139,8 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkBackend rejects fields of only the Gemini API or only Vertex, as Google's SDK refuses to send them (genai v1.77,
-// live_converters.go), and the coverage as measured by MemberJunction.
+// checkBackend rejects fields that only the other backend supports, which Google's SDK refuses to send (genai v1.77,
+// live_converters.go). It also rejects turnCoverage values that MemberJunction has measured to fail.
 func (w *wireSetup) checkBackend(at Endpoint) error {
 	if at.Vertex {
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
@@ -264,7 +264,7 @@ func (s *Setup) Check(m *Message, seeding bool) error {
 }
 
 func (s *Setup) checkTurns(turns []Content, seeding bool) error {
-	if s.profile.noContent && !seeding { // it accepts realtimeInput.text: livekit/agents #5251, adk-python #5076
+	if s.profile.noContent && !seeding { // the model accepts realtimeInput.text in its place: livekit/agents #5251, adk-python #5076
 		return invalid("Request contains an invalid argument.")
 	}
 	for _, t := range turns {
