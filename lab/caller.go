@@ -24,13 +24,13 @@ import (
 // connectTimeout limits the set-up of a call.
 const connectTimeout = 20 * time.Second
 
-// callOptions configure a caller. Received audio goes to hear or to sink.
+// callOptions configure a caller. The caller passes received audio to hear or to sink.
 type callOptions struct {
 	instruction string // system instruction, which identifies the call to the emulated model
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // replaces the caller's own; closed by the caller
-	second      net.PacketConn // the same for a second connection
+	second      net.PacketConn // replaces the sockets of a second connection; closed by the caller
 	sink        media.Sink     // gets audio from a receiver like the gateway's; needs a network with linkDelay
 	delay       time.Duration  // of signalling, in each direction
 }
@@ -47,12 +47,12 @@ type caller struct {
 
 	mu      sync.Mutex
 	failure error
-	done    chan struct{} // closed by the failure
+	done    chan struct{} // closed when the call fails
 	closing bool
 	onClose []func()
 }
 
-// placeCall calls the server at url by join, and blocks until the call is connected.
+// placeCall calls the server at url with the signalling that join implements. It blocks until the call is connected.
 func placeCall(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

@@ -89,7 +89,7 @@ func (c *comparison) measureJoins(ctx context.Context) error {
 	return nil
 }
 
-// measureJoin is one run of measureJoins.
+// measureJoin makes one call for measureJoins.
 func (c *comparison) measureJoin(ctx context.Context, delay time.Duration) (time.Duration, error) {
 	var sockets [2]*mediatest.Socket
 	for i := range sockets {
@@ -126,8 +126,8 @@ func (c *comparison) measureReplies(ctx context.Context) error {
 	return err
 }
 
-// measureFirstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected, however late it
-// arrives.
+// measureFirstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected. Audio that arrives
+// late counts, too.
 func (c *comparison) measureFirstWord(ctx context.Context) error {
 	const (
 		word       = 20 // frames: 400 ms
@@ -330,7 +330,7 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	return max(0, again.at.Sub(at)), nil
 }
 
-// sentencePackets returns a second of speech, followed by 15 s of silence: a patient person waits so long for an answer.
+// sentencePackets returns a second of speech, followed by 15 s of silence: the time that a patient person waits for an answer.
 var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
 	encoder, s := newTalker(), speech()
 	_, words := s.clipFrames(0)
@@ -433,7 +433,7 @@ const toolTime = 3 * time.Second
 // serveTool serves a request of the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to
 // m.tools.
 func (m *model) serveTool(w http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body) // a server detects the end of its client only after that
+	io.Copy(io.Discard, r.Body) // the server notices that the client has gone only after it has read the body
 	run := toolRun{start: time.Now()}
 	m.tools <- run
 	run.cancelled = sleep(r.Context(), toolTime) != nil

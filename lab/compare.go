@@ -91,7 +91,7 @@ type report struct {
 	Began        time.Time `json:"began"`
 	Seconds      float64   `json:"seconds"`
 	Machine      string    `json:"machine"`
-	SendDelay    float64   `json:"late"` // median delay with which bench itself sent its packets, in ms
+	SendDelay    float64   `json:"late"` // median delay with which this program sent its own packets, in ms
 	SendDelayP99 float64   `json:"lateP99"`
 	Figures      []figure  `json:"figures"`
 }
@@ -107,7 +107,7 @@ type comparison struct {
 	cells  []string // to measure; empty means all
 }
 
-// mostTime limits the measurements of a subject. Cells that are left after it are missing.
+// mostTime limits the time for the measurements of a subject. Cells that are not measured by then are missing.
 const mostTime = 15 * time.Minute
 
 var errOver = fmt.Errorf("%v were over", mostTime)
@@ -154,7 +154,8 @@ func (c *comparison) writeReport(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measureCells measures all cells. A cell that fails is missing, with the reason. If the subject does not start, all are.
+// measureCells measures all cells. For a cell that fails, the report holds the reason instead of a value. If the subject
+// does not start, that holds for all cells.
 func (c *comparison) measureCells(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {
@@ -239,7 +240,7 @@ func (c *comparison) addMissing(cell string, err error) {
 	case len(c.cells) > 0 && !slices.Contains(c.cells, cell):
 		return
 	case err != nil:
-		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // the rest is the subject's log
+		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // further lines are the subject's log
 		logProgress("%s: %s", cell, f.Missing)
 	default:
 		f.Missing = "not measured"
@@ -247,7 +248,7 @@ func (c *comparison) addMissing(cell string, err error) {
 	c.Figures = append(c.Figures, f)
 }
 
-// addFigure adds a figure. otherwise describes what happened in the runs without a value.
+// addFigure adds a figure. The text otherwise describes what happened in the runs without a value.
 func (c *comparison) addFigure(cell string, runs int, otherwise string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {

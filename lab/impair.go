@@ -13,7 +13,7 @@ import (
 
 // condition is an impairment of the network between a person and the gateway.
 type condition struct {
-	name     string               // suffix of the cells "up.", "down." and "stretch."
+	name     string               // suffix of the names of its cells, which begin with "up.", "down." or "stretch."
 	profile  mediatest.Impairment // for both directions
 	blackout time.Duration        // duration of an outage at its start
 }
@@ -113,7 +113,7 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 		quiet()
 	}
 	talkers.Wait()
-	sleep(ctx, latest) // for packets in transit
+	sleep(ctx, latest) // wait for packets in transit
 	return errors.Join(err, tellErr, c.caller.err())
 }
 
@@ -177,7 +177,7 @@ func (c *impaired) applyCondition(ctx context.Context) error {
 type measured struct {
 	share          float64 // of the voiced blocks that arrived
 	blocks         int
-	remainingDelay time.Duration // additional delay that remains backTime after the end: 10th percentile, to exclude hiccups of the machine
+	remainingDelay time.Duration // delay added, still there backTime after the end: 10th percentile, to exclude hiccups of the machine
 	recovery       time.Duration // from the end of an outage to the first word
 }
 
@@ -220,7 +220,8 @@ func (c *impaired) evaluateDirection(all []verdict) measured {
 	return m
 }
 
-// recoveryTime returns the time from a moment to the first word that arrives, without the time in which none was spoken.
+// recoveryTime returns the time from a moment to the first word that arrives. Time in which no word was spoken does not
+// count.
 func recoveryTime(all []verdict, from time.Time) time.Duration {
 	const never = time.Hour
 	firstArrival, firstSpoken := from.Add(never), from.Add(never)

@@ -149,7 +149,7 @@ func (l *liveKit) createPeers() (err error) {
 		go rtctest.DiscardRTCP(receiver)
 		l.readTrack(track)
 	})
-	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // called again when the connection recovers
+	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // the callback is repeated when the connection recovers
 	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
 			subscribing()
@@ -263,8 +263,8 @@ func varintField(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// parseFields returns the fields of a Protocol Buffers message, the last of each field number, up to the first error. Values of numbers are
-// encoded varints.
+// parseFields returns the fields of a Protocol Buffers message by number; if a field is repeated, the last one. It stops at the first
+// error. Values of numbers are returned as encoded varints.
 func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {

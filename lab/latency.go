@@ -29,10 +29,11 @@ const (
 
 // tempo holds the durations of the phases of a trial.
 type tempo struct {
-	// A trial is silence, except for its last 100 ms, and a beep that begins somewhere in the next packet. The reply, 150 ms and some
-	// silence, ends before the next beep.
+	// trial is the duration of a trial. It is silent until its last 100 ms, and the beep begins somewhere in the next packet. The reply (150
+	// ms, and some silence) ends before the next beep.
 	trial time.Duration
-	// The model interrupts its answer voiceBefore after its start, or up to 20 ms later. Then it is silent for silenceAfter.
+	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added. silenceAfter is the silence
+	// after that.
 	voiceBefore, silenceAfter time.Duration
 }
 
@@ -41,7 +42,7 @@ var anyTempo = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * ti
 
 func (t tempo) silenceBefore() time.Duration { return t.trial - 100*time.Millisecond }
 
-// latency holds the measurements from beeps to replies, and of interruptions.
+// latency holds the measured times from beeps to replies, and those of interruptions.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
 	delays     []time.Duration // delays of the sender itself, which are not included
@@ -152,9 +153,9 @@ func (p tempo) matchReplies(trials []time.Duration, sent, replies []time.Time) (
 }
 
 // measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after that. An answer that does
-// not arrive, or does not end, has no figure; failed describes the last of these.
+// not arrive, or does not end, has no figure. failed describes the last such answer.
 func (p tempo) measureInterruptions(ctx context.Context, s *session, voice *loudness, trials int) (took []time.Duration, failed error) {
-	answer := voiceMessage(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is played
+	answer := voiceMessage(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far longer than the part that is played
 	for i := range trials + warmUp {
 		start := time.Now()
 		if err := s.sendMessages(answer); err != nil {

@@ -96,7 +96,7 @@ func (c *comparison) measureChromium(ctx context.Context) error {
 		environment, at.User = append(environment, "TOKEN="+liveKitToken(at.User)), nil
 	}
 	cmd := exec.CommandContext(ctx, "node", "lab/compare/browser.mjs", c.caller, at.String(), file)
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // which also ends Chromium
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // the signal also ends Chromium
 	cmd.Env = environment
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -295,12 +295,12 @@ func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	return newTwilioLine(conn, heard)
 }
 
-// signalsScenario is the scenario in which sipp calls, but announces a port for audio that is not its own.
+// signalsScenario is the scenario in which sipp only signals the call. It announces a port of this program for the audio.
 //
 //go:embed signals.xml
 var signalsScenario string
 
-// lineIP is the address of a telephone whose trunk also receives packets during pauses.
+// lineIP is the address of the telephone. The gateway's trunk with this address also sends packets during pauses.
 const lineIP = "127.0.0.2"
 
 // hangUp is the SIP message that makes the scenario continue with its BYE.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// roomFrames is the number of packets that callers repeat: room noise, neither silence nor speech.
+	// roomFrames is the number of packets that callers send again and again. They hold room noise, which is neither silence nor speech.
 	roomFrames = 50
 	roomLevel  = 240 // decoded at 16 kHz, an RMS of 82: the gateway treats levels below 64 as silence, which is cheaper
 
@@ -37,7 +37,7 @@ type load struct {
 type observed struct {
 	cpu      time.Duration // per minute of a call
 	memory   int64         // maximum of all resident memory, in bytes
-	lateness time.Duration // excess of the time between two packets over that of their timestamps: 95th percentile
+	lateness time.Duration // how much later packets arrive than their timestamps say, since the previous one: 95th percentile
 	cores    float64       // used by the server
 	idle     float64       // idle share of the machine
 }
@@ -147,7 +147,7 @@ func (l *load) measureWindow(ctx context.Context, o options) (observed, error) {
 	return w, nil
 }
 
-// arrivals records a caller's packets: the excess of the time between two packets over that of their timestamps.
+// arrivals records how late a caller's packets arrive: the time since the previous packet minus the difference of their timestamps.
 type arrivals struct {
 	mu     sync.Mutex
 	delays []time.Duration // for each packet; 0 for the first of a talkspurt

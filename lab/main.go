@@ -9,7 +9,7 @@
 //
 //	bin/lab -out DIR compare voxgate echo livekit pipecat page
 //
-// -gateway PATH measures the given binary, such as an older one, and not that of this source tree.
+// -gateway PATH measures the given binary, such as an older one, instead of the gateway of this source tree.
 //
 // The gateway and the echo server run as child processes; their CPU time and memory are read from /proc (Linux).
 package main
@@ -37,7 +37,7 @@ type options struct {
 	sessions []int         // numbers of concurrent calls
 	window   time.Duration // in which calls are observed
 	settle   time.Duration // from the last connection to the window
-	least    float64       // share of its packets that each caller must receive for a valid figure
+	least    float64       // minimum share of its packets that each caller must receive for a valid figure
 	seed     uint64        // of the random packet loss
 }
 

@@ -12,21 +12,22 @@ import (
 // concealment of lost packets is mostly different from the speech.
 
 const (
-	// likeness is the minimum correlation of a block with the received audio in its place, 1/√2: half of the energy is the speech.
-	// Without losses every block passes; of the blocks that a decoder conceals, four in ten do (TestJudgeSpeech).
+	// likeness is the minimum correlation of a block with the audio received in its place: 1/√2, so that half of the received energy is
+	// the speech. Without losses, every block passes. Of the blocks that a decoder conceals, four in ten pass (TestJudgeSpeech).
 	likeness = 0.707
-	// least10dB is the factor of a level 10 dB below another: the minimum level of received audio relative to the speech, and of a voiced
-	// block relative to the whole speech.
+	// least10dB is the factor for a level 10 dB below another. It is the minimum level of received audio relative to the speech. It is
+	// also the minimum level of a voiced block relative to the whole speech.
 	least10dB = 0.316
 
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together: long enough that a vowel is not confused with its neighbour, short
-	// enough to follow a jitter buffer. The search compares twice as many blocks, including their neighbours.
+	// groupFrames is the number of blocks that are searched together. They are long enough that a vowel is not confused with its
+	// neighbour, and short enough to follow changes of a jitter buffer's delay. The search compares twice as many blocks, including their
+	// neighbours.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
-	sure        = 0.7 // correlation of a group above which the search ends
+	sure        = 0.7 // correlation of a group above which the search ends early
 	chance      = 0.5 // correlation that may be accidental
 
 	// cutoff is the frequency in Hz above which a codec keeps only the energy, not the waveform.
@@ -89,7 +90,7 @@ func judgeWithin(s *reference, utterances []utterance, received []piece, latest 
 
 // judgeUtterance returns the verdicts on one utterance.
 func (m *matcher) judgeUtterance(r utterance) (all []verdict) {
-	var origins []int // position of frame 0 in received, by each group; far below 0 if not found
+	var origins []int // position of frame 0 in received, as each group gives it; far below 0 if not found
 	for i := r.from; i < r.to; i += groupFrames {
 		origins = append(origins, m.findOrigin(r, max(r.from, i-groupFrames/2)))
 	}
@@ -184,8 +185,8 @@ func rmsLevel(wave []float64) float64 {
 	return math.Sqrt(sum / float64(max(1, len(wave))))
 }
 
-// lowPass returns the part of the signal whose waveform a codec keeps: below cutoff, by a windowed sinc without its delay. A
-// pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
+// lowPass returns the part of the signal below cutoff, whose waveform a codec keeps. It uses a windowed sinc, and removes the filter's
+// delay. A pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
 //
 //go:norace // as correlation
 func lowPass(pcm []int16) []float64 {

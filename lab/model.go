@@ -49,13 +49,13 @@ type session struct {
 	write     sync.Mutex
 	conn      *websocket.Conn
 	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and answerSentences
-	silent    atomic.Bool   // it does not reply any more
+	silent    atomic.Bool   // the session does not reply any more
 	resumes   bool          // the client has requested resumption handles
 	done      chan struct{} // closed at the end
 	ignored   chan time.Time
 }
 
-// instruction is the system instruction for all calls of subjects that have only one.
+// instruction is the system instruction for all calls of subjects that cannot have one for each call.
 const instruction = "Be brief."
 
 // startModel starts a model.
@@ -283,7 +283,7 @@ const (
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`
 )
 
-// The voice is sent ahead of real time, like Gemini's: voiceLead at first, and then voicePiece at a time.
+// The voice is sent ahead of real time, as Gemini does. voiceLead is sent at once, and the rest in pieces of voicePiece.
 const (
 	voiceLead  = 600 * time.Millisecond
 	voicePiece = 200 * time.Millisecond
@@ -324,8 +324,8 @@ type timed struct {
 	text string
 }
 
-// sendChatter waits for the duration after, and then talks without a pause until ctx is done: each turn begins when the previous one has
-// been played except for one piece.
+// sendChatter waits for the duration after, and then talks without a pause until ctx is done. Each turn begins when only the last piece
+// of the previous one has not been played.
 func (s *session) sendChatter(ctx context.Context, after time.Duration) error {
 	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

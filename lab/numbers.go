@@ -18,7 +18,7 @@ const (
 func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	began := time.Now()
 	t := newTable("what", "measured", "target")
-	var failed error // one load may fail on a busy machine; the rest is still useful
+	var failed error // one load may fail on a busy machine; the figures of other loads are still useful
 	for _, n := range o.sessions {
 		logProgress("%d calls: %v", n, o.window)
 		w, err := o.measureCalls(ctx, n)
@@ -51,7 +51,7 @@ func formatPercentiles(d []time.Duration) string {
 		formatMilliseconds(quantile(d, 0.5)), formatMilliseconds(quantile(d, 0.95)), formatMilliseconds(quantile(d, 0.99)))
 }
 
-// addLoadRows adds the rows of n calls. A zero w means that nothing was measured.
+// addLoadRows adds the rows of n calls. If w is zero, the rows show that nothing was measured.
 func (t *table) addLoadRows(n int, w observed) {
 	calls := fmt.Sprintf(", %d calls", n)
 	if w.cpu == 0 {

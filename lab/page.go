@@ -66,7 +66,7 @@ func newCharts(reports []report) charts {
 // Measured reports whether the figure has a value.
 func (b bar) Measured() bool { return len(b.figure.Values) > 0 }
 
-// Why returns the reason for a missing value, or what happened in the runs without one.
+// Why returns the reason for a missing value, or describes the runs that gave no value.
 func (b bar) Why() string { return b.figure.Missing }
 
 // Text returns the figure for the page.

@@ -51,15 +51,15 @@ type process struct {
 	lines []string // the newest lines of its log
 }
 
-// startProcess starts a program and waits until it has logged its URL. Its environment is ours without the variables that configure a
-// gateway, plus env ("NAME=value").
+// startProcess starts a program and waits until it has logged its URL. Its environment is that of this program without the variables
+// that configure a gateway, plus env ("NAME=value").
 func startProcess(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
 	ctx, end := context.WithCancel(ctx)
 	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, done: make(chan struct{})}
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "VOXGATE_") || strings.HasPrefix(v, "GEMINI_") || strings.HasPrefix(v, "GOOGLE_")
 	}), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children are measured and ended with it
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group, so that its children are measured and ended, too
 	p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTimeout
 	log, err := p.cmd.StderrPipe()
@@ -98,7 +98,7 @@ func (p *process) readLog(log io.Reader, urls chan<- string) {
 		p.lines = p.lines[max(0, len(p.lines)-keptLines):]
 		p.mu.Unlock()
 	}
-	io.Copy(io.Discard, log) // after a line too long to scan: the child must not block
+	io.Copy(io.Discard, log) // after a line that is too long, read on: otherwise the child would block
 	p.cmd.Wait()             // an error is in its log
 }
 

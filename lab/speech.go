@@ -17,13 +17,13 @@ const (
 	modelRate = 16000 // of the model's input
 )
 
-// wav is web/test/speech.wav: 0.9 s of a voice at 16 kHz, almost without pauses.
+// wav is a copy of web/test/speech.wav: 0.9 s of a voice at 16 kHz, almost without pauses.
 //
 //go:embed speech.wav
 var wav []byte
 
-// reference is the speech that is repeated over bad networks: the clip at four pitches, so that a late piece is not confused with
-// another one.
+// reference is the speech that is repeated over bad networks. It holds the clip at four pitches, so that a late piece is not confused
+// with the next repetition.
 type reference struct {
 	pcm   []int16 // at modelRate; a whole number of frames
 	mic   []int16 // the same at micRate

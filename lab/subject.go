@@ -35,7 +35,8 @@ const (
 	echoing = "echo"
 )
 
-// silence is a setting that disables the gateway's detection of silent models, for measurements in which bench's model is silent for long.
+// silence is a setting that disables the gateway's detection of silent models, for measurements in which this program's model is silent
+// for long.
 const silence = "VOXGATE_STALL=1h"
 
 // subjectIDs returns the ids of all subjects.
@@ -185,7 +186,7 @@ func (o options) buildEnvironment(s *stage) ([]string, error) {
 	}, nil
 }
 
-// awaitSession returns the model's session of a call, but not that of a previous call, which some subjects end late.
+// awaitSession returns the model's session of a call. It skips sessions of previous calls, which some subjects end late.
 func (s *stage) awaitSession(ctx context.Context, c *caller) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

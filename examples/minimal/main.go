@@ -1,6 +1,6 @@
-// Command minimal is a small client for Voxgate over WebRTC, with the Go client: what an app on a phone does, in one file. It reads the
-// sound of a microphone from its standard input, as 16-bit samples at 48 kHz, and writes the voice to its standard output in the same
-// format:
+// Command minimal is a small client for Voxgate over WebRTC. It uses the Go client, and shows in one file what an app on a phone does. It
+// reads the sound of a microphone from its standard input, as 16-bit samples at 48 kHz, and writes the voice to its standard output in
+// the same format:
 //
 //	arecord -q -t raw -f S16_LE -r 48000 | go run ./examples/minimal | aplay -q -t raw -f S16_LE -r 48000
 //
@@ -129,6 +129,6 @@ func playPacket(decoder *libopus.Decoder, speaker io.Writer, p *rtp.Packet) {
 		return
 	}
 	var out bytes.Buffer
-	binary.Write(&out, binary.LittleEndian, pcm[:n]) // into memory
+	binary.Write(&out, binary.LittleEndian, pcm[:n]) // never fails: out is in memory
 	speaker.Write(out.Bytes())                       // ignores errors: the conversation goes on without the player
 }

@@ -1,11 +1,11 @@
-// Package voice is the Go client in a form that gomobile can bind for Android and iOS: an app records and plays PCM, and
-// gets what happens by a listener.
+// Package voice wraps the Go client so that gomobile can bind it for Android and iOS. The app records and plays PCM, and
+// receives events by a listener.
 //
 //	go install golang.org/x/mobile/cmd/gomobile@latest && gomobile init
 //	gomobile bind -target=android -androidapi 24 -o voice.aar ./examples/mobile
 //	gomobile bind -target=ios,iossimulator -o Voice.xcframework ./examples/mobile
 //
-// It compiles and is tested on Linux. It was never run on a phone.
+// The package is compiled and tested on Linux. It was never run on a phone.
 package voice
 
 import (
@@ -21,7 +21,7 @@ const (
 	VoiceRate      = client.VoiceRate
 )
 
-// Listener receives what happens, from one thread that is not the app's main thread.
+// Listener receives the events of a conversation, on one thread that is not the app's main thread.
 type Listener interface {
 	// OnAudio receives a piece of the voice: 16-bit little-endian samples, to be played after the previous ones.
 	OnAudio(pcm []byte)

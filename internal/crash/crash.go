@@ -14,7 +14,7 @@ import (
 
 // Error is a recovered panic. Its text is safe for clients: only the log shows the value.
 type Error struct {
-	Place string // kind of goroutine, as in the metric
+	Place string // kind of goroutine: one of Places, and a label of the metric
 	Value any
 }
 
@@ -68,7 +68,8 @@ func Count(place string) uint64 {
 	return 0
 }
 
-// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls it first; it costs an atomic load.
+// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls it first; without a function it
+// costs one atomic load.
 func RunTestHook(place string) {
 	if f := injected.Load(); f != nil {
 		(*f)(place)

@@ -1,7 +1,7 @@
 // Package environment reads environment variables and expands ${NAME} in configuration files.
 //
-// Secrets come from Kubernetes secrets, Docker's --env-file and shell scripts, which leave newlines, carriage returns, blanks or
-// quotation marks on them. With such a value the gateway would run, but with a secret that differs from everyone else's.
+// Secrets come from Kubernetes secrets, Docker's --env-file and shell scripts, which may add newlines, carriage returns, blanks
+// or quotation marks. With such a value the gateway would start, but its secret would differ from that of the other side.
 package environment
 
 import (
@@ -12,8 +12,9 @@ import (
 	"unicode"
 )
 
-// CleanValue returns the value of the variable name without white space at its ends. It fails if the rest has a control character
-// or is in quotation marks: no setting contains these. The error names the variable and never contains the value.
+// CleanValue returns value, which the environment variable name holds, without white space at its ends. It fails if the rest has
+// a control character or is in quotation marks: no setting contains these. The error names the variable and never contains the
+// value.
 func CleanValue(name, value string) (string, error) {
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
 	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {

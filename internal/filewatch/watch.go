@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// checkInterval is the interval of checks: a removed key stays valid that much longer.
+// checkInterval is the minimum time between two checks of the files. A key that is removed from a file may stay valid for that time.
 const checkInterval = time.Second
 
 // Watch detects changes of some files. Its methods may be called from any goroutine.
@@ -22,8 +22,8 @@ type Watch struct {
 	fingerprint string
 }
 
-// NewWatch returns a watch of the files' current state. Read them after that, so that no change is missed. It logs a warning for
-// each file that is itself a mount point, as with a container volume of a single file: replacing such a file outside the container
+// NewWatch returns a watch of the files' current state. Read the files after this call, so that no change is missed. It logs a warning
+// for each file that is itself a mount point, as with a container volume of a single file: replacing such a file outside the container
 // leaves the old one inside.
 func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	for _, name := range files {
@@ -34,8 +34,8 @@ func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	return &Watch{now: now, lastCheck: now(), fingerprint: fingerprintOf(files)}
 }
 
-// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of several
-// callers, only one gets true.
+// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. If several goroutines
+// call it, only one gets true for a change.
 func (w *Watch) HasChanged(files func() []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,8 +71,7 @@ func IsStale(name string) bool {
 	return links == 0
 }
 
-// maxFile limits the size of a reloaded file, in bytes. The largest known ones, bundles of CA certificates, have 300
-// kB.
+// maxFile limits the size of a reloaded file, in bytes. The largest known files, bundles of CA certificates, have 300 kB.
 const maxFile = 16 << 20
 
 // CheckFile returns an error for a file that must not be read while calls wait: a named pipe would block until somebody writes into it,

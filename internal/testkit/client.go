@@ -94,7 +94,8 @@ func (i *Inbox) setEnd(err error) {
 	i.more = make(chan struct{})
 }
 
-// ClearEnd allows further waits after the socket's end, because the channel is still open.
+// ClearEnd discards the end of the socket, so that a test can wait for messages of the data channel, which is still
+// open.
 func (i *Inbox) ClearEnd() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -137,7 +138,8 @@ func (i *Inbox) messagesAndNext() ([]Message, <-chan struct{}) {
 	return append([]Message(nil), i.got...), i.more
 }
 
-// AwaitMatch returns the first message from index `from` on that fits, and the index after it.
+// AwaitMatch blocks until there is a message, from index `from` on, for which fits returns true. It returns the message
+// and the index after it.
 func (i *Inbox) AwaitMatch(from int, what string, fits func(Message) bool) (Message, int) {
 	i.T.Helper()
 	deadline := time.After(Patience)
@@ -183,7 +185,7 @@ func (c *Client) StopReading() {
 	c.T.Cleanup(c.reading.Unlock)
 }
 
-// WaitWhileStalled blocks after StopReading, until the test ends.
+// WaitWhileStalled blocks while reading is stopped: from StopReading to the end of the test.
 func (c *Client) WaitWhileStalled() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -210,7 +212,8 @@ func DialWebSocketWith(t testing.TB, url string, header http.Header) *Client {
 	})
 }
 
-// DialProtocol returns a client of any protocol over a WebSocket. Messages that read returns without a type are dropped.
+// DialProtocol returns a client of any protocol over a WebSocket. The function read decodes a message; a message without
+// a type is dropped.
 func DialProtocol(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, header)
@@ -231,7 +234,7 @@ func DialProtocol(t testing.TB, url string, header http.Header, read func(kind i
 			c.WaitWhileStalled()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
-				CheckWords(t, err.Error()) // contains the reason of the close
+				CheckWords(t, err.Error()) // the error contains the reason of the close
 				c.setEnd(err)
 				return
 			}

@@ -12,18 +12,20 @@ import (
 	"voxgate/media"
 )
 
-// Conformance holds the clients of a protocol with which the tests of this package check the rules for all protocols. Each endpoint has one
-// in a package of its folder, named like whiptest, and protocols_test.go lists them. A field is empty if its rule does not apply.
+// Conformance holds the clients of a protocol, with which the tests of this package check the rules for all protocols. Each endpoint has a
+// Conformance in a test package of its folder, such as whiptest. The file protocols_test.go lists them. A field is empty if its rule does
+// not apply.
 type Conformance struct {
 	Name string // of the protocol
 
-	// Serve returns the option that serves the protocol in the gateway of a test. It is nil if every such gateway serves it.
+	// Serve returns the option that serves the protocol in the gateway of a test. It is nil if the gateways of tests always serve the
+	// protocol.
 	Serve func(t *testing.T) Option
 
-	// Talkers begin conversations, by name: for the ends of conversations and for budgets.
+	// Talkers begin conversations, by name. They test the ends of conversations, and budgets.
 	Talkers map[string]Talker
 
-	// SoundClients send speech, by name: for sound in pieces and for push-to-talk.
+	// SoundClients send speech, by name. They test sound in pieces, and push-to-talk.
 	SoundClients map[string]SoundClient
 
 	// AnswerOffer posts an SDP offer to a gateway that admits everybody, and returns the answer or the refusal.
@@ -31,21 +33,22 @@ type Conformance struct {
 	// NeedsAudio requires sound in each answer.
 	NeedsAudio bool
 
-	// FillQueues send more than any queue holds while the loop of a call is busy, by name. Each returns once the call has gone on; leave
-	// ends it.
+	// FillQueues send more messages than any queue holds while the loop of a call is busy, by name. Each returns when the call has continued;
+	// leave ends the call.
 	FillQueues map[string]func(t *testing.T, g *Gateway) (leave func())
 
-	// ControlCall begins a call with a token and returns a function that reports whether a request with a token, or with "", controls it.
-	// The address of the call must be a secret that suffices.
+	// ControlCall begins a call with a token and returns a function that reports whether a request with a token, or with "", controls it. A
+	// request with the address of the call needs no token, because the address is a secret.
 	ControlCall func(t *testing.T, l *LockedGateway, token string) (control func(token string) bool)
 
 	// Malformed sends broken messages, by name. Each returns the number of cases.
 	Malformed []Malformed
 
-	// Floods send as much as they can by one connection.
+	// Floods are clients that send as much as they can over one connection.
 	Floods []Flood
 
-	// StartPaths take a POST that begins something, and must refuse strangers before they parse it.
+	// StartPaths are paths of endpoints at which a POST request starts something. They must reject unauthenticated requests before they parse
+	// the body.
 	StartPaths map[string]string // with the content type
 }
 
@@ -53,7 +56,7 @@ type Conformance struct {
 type Talker struct {
 	Begin func(t *testing.T, l *LockedGateway, token string) Speaker
 
-	SoundOnly bool    // the client gets nothing but sound by UDP, so it cannot be too slow
+	SoundOnly bool    // the client receives only sound by UDP, so it cannot be too slow
 	Dollars   float64 // a budget of a few turns, or 0 for 0.026
 	Tokens    int     // a budget of a few turns, or 0 for 500
 }
@@ -64,10 +67,11 @@ type Speaker struct {
 	AwaitEnd func(code int) // waits for the end of the conversation, as its protocol reports it; code is the close code of a socket
 	Conn     *Client        // its socket or data channel, or nil
 	Vanish   func()         // makes the client vanish
-	Ask      func()         // sends what the gateway answers by Conn
+	Ask      func()         // sends a request that the gateway answers by Conn
 }
 
-// NewSocketSpeaker returns a speaker that sends these messages for more. A last message, unless it is "", and a close code report the end.
+// NewSocketSpeaker returns a speaker that sends these messages for more. The protocol reports the end by the message last, unless that is
+// "", and by a close code.
 func NewSocketSpeaker(c *Client, last string, more ...string) Speaker {
 	say := func() {
 		for _, m := range more {
@@ -104,7 +108,7 @@ type SoundClient struct {
 	Begin func(t *testing.T, l *LockedGateway, token string) SoundCall
 
 	NoRelease   bool // the protocol has no message for the end of speech
-	ManualTurns bool // the model hears nothing before that message
+	ManualTurns bool // the model hears nothing before that message for the end of speech
 	ByWebRTC    bool // the speech cannot be cut into pieces
 }
 
@@ -119,7 +123,7 @@ type SoundCall struct {
 	HasVoice func(Message) bool                        // reports whether a message has voice
 }
 
-// Base64Encoding makes the text of a JSON string of bytes.
+// Base64Encoding encodes bytes as the text of a JSON string.
 type Base64Encoding func([]byte) string
 
 // Say sends samples in pieces of 100 ms, or by WebRTC in real time.
@@ -136,7 +140,7 @@ func (c SoundCall) Say(pcm []int16) {
 	}
 }
 
-// Malformed sends broken messages to a gateway. Logs bounds the lines of log for each case.
+// Malformed sends broken messages to a gateway. Logs bounds the number of log lines for each case.
 type Malformed struct {
 	Name string
 	Logs int
@@ -147,35 +151,36 @@ type Malformed struct {
 type Flood struct {
 	Name  string
 	Every time.Duration // between two messages, or 0
-	Long  bool          // each message is as long as one may be, or longer
+	Long  bool          // each message has the maximum length, or is longer
 	Dial  func(*testing.T, *Gateway) Flooder
 }
 
 // Flooder is a client that floods a gateway.
 type Flooder struct {
-	Send func(n int) bool // sends the n-th time, and reports whether another time is possible
+	Send func(n int) bool // sends the n-th message, and reports whether another one can be sent
 	End  func()
-	Web  *Client // of the client protocol, which is warned, or nil
+	Web  *Client // a client of the client protocol, which receives a warning; may be nil
 	Stop func()  // ends a Send that blocks, or nil
 
-	// Cores is the processor time that it may take once it has used up what a client may do at once, or 0. A connection has a tenth of a
-	// core for what it sends. The rest is for the flooder itself, the race detector and the calls beside it, on a machine that has other
-	// work to do as well: five connections have taken 1.0 to 1.4. Without a limit one would take a core, and two all of the smallest machine.
+	// Cores is the number of cores that the flood may use after the initial burst, or 0 for no limit. The gateway grants a connection a tenth
+	// of a core for what it sends. The rest is for the flooder itself, the race detector and other calls, on a machine with other work: five
+	// connections have used 1.0 to 1.4 cores. Without a limit in the gateway, one connection would use a whole core.
 	Cores float64
 }
 
-// NewSocketFlooder returns a flooder that sends these messages by a client's socket, or pings if there are none, and cuts it in the end.
+// NewSocketFlooder returns a flooder that sends these messages, or pings if there are none, over a client's socket. At the end it closes
+// the connection.
 func NewSocketFlooder(c *Client, messages ...string) Flooder {
 	return Flooder{Send: FloodSocket(c, messages), End: func() { DropConnection(c) }, Stop: StopWriting(c)}
 }
 
-// StopWriting returns a function that ends a write to a client's socket that blocks, and all later ones.
+// StopWriting returns a function that makes a blocked write to a client's socket fail, and all later writes, too.
 func StopWriting(c *Client) func() {
 	return func() { _ = c.Conn.UnderlyingConn().SetWriteDeadline(time.Unix(1, 0)) }
 }
 
-// FloodSocket returns a function that sends one of the messages, or a ping if there are none. Each is a frame already, so that sending it
-// costs little.
+// FloodSocket returns a function that sends one of the messages, or a ping if there are none. The messages are encoded as frames in
+// advance, so that sending costs little.
 func FloodSocket(c *Client, messages []string) func(n int) bool {
 	frames := [][]byte{EncodeFrame(websocket.PingMessage, "")}
 	if messages != nil {

@@ -1,5 +1,5 @@
 // Package testkit is the test kit of the endpoints: a whole gateway with the emulator behind it, a client of each protocol, a WebRTC
-// peer, and audio to send and to recognize. Its own tests hold all endpoints to the same rules.
+// peer, and audio to send and to recognize. The tests of this package check the same rules for all endpoints.
 package testkit
 
 import (
@@ -51,8 +51,8 @@ type Endpoints struct {
 	client.Server
 	Origins, Hosts []string
 	Access         *access.Gate
-	Agents         *agents.Folder // without Access, available to everyone
-	SmallBuffers   bool           // the kernel buffers little for a client that does not read
+	Agents         *agents.Folder // available to everyone if Access is not set
+	SmallBuffers   bool           // small kernel buffers, so that a client that does not read is noticed soon
 	more           []func(*bridge.Host, *rtc.API) []signaling.Endpoint
 }
 
@@ -181,7 +181,7 @@ func (l *logBook) String() string {
 	return l.b.String()
 }
 
-// Agents holds the agents for the protocols that need some, and for the gate of a [LockedGateway].
+// Agents holds the agents for the protocols that need an agent, and for the gate of a [LockedGateway].
 var Agents = agents.New(
 	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
 	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Protocols: []string{"sip"}},

@@ -53,7 +53,7 @@ func (l *LockedGateway) EditKeys(change func(file map[string]any)) {
 	if err := os.WriteFile(l.File, text, 0o600); err != nil {
 		l.T.Fatal(err)
 	}
-	l.AdvanceClock(2 * time.Second) // until the file is checked again
+	l.AdvanceClock(2 * time.Second) // so that the gateway checks the file again
 }
 
 // EditFirstKey returns an edit for EditKeys that applies change to the first key.

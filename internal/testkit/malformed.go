@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// wrongValues stand where others should.
+// wrongValues are put in the place of the valid values of a message.
 var wrongValues = []string{
 	`null`, `true`, `-1`, `1e999`, `18446744073709551616`, `""`, `"\ud800"`, `"` + "\xff\xfe" + `"`, `{}`, `[]`, `[null]`, `{"":{"":null}}`,
 	strings.Repeat("[", 20000) + strings.Repeat("]", 20000), strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
 	`"` + strings.Repeat("A", 70<<10) + `"`, `nul`, `"`, ``,
 }
 
-// placeInJSON is a value of a JSON text, or the name of a field.
+// placeInJSON is the position of a value in a JSON text, or of the name of a field.
 type placeInJSON struct {
 	from, end int
 	isName    bool
 }
 
-// placesOf returns the values of a JSON text, those that have others in them too, and the names of its fields.
+// placesOf returns the positions of all values of a JSON text, including objects and lists, and of the names of its fields.
 func placesOf(text string) (places []placeInJSON) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	type level struct {
-		at       int // its place
+		at       int // index in places
 		isObject bool
 		tokens   int
 	}
@@ -57,7 +57,8 @@ func placesOf(text string) (places []placeInJSON) {
 	}
 }
 
-// shapesOf are other shapes of a value: a list of it, its only element, a number as text and a text as number, an object within another.
+// shapesOf returns other shapes of a value: a list with the value, the only element of a list, a number as text, a text as number, and
+// an object within another.
 func shapesOf(value string) []string {
 	shapes := []string{
 		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",
@@ -77,9 +78,8 @@ func shapesOf(value string) []string {
 
 var capital = regexp.MustCompile(`[A-Z]`)
 
-// MalformedVariants returns versions of a JSON text with a wrong value in the place of each of its own, with values in other
-// shapes and names in other
-// forms, without some of its end, and with fields twice.
+// MalformedVariants returns malformed versions of a JSON text. In each, a value is wrong or has another shape, a field has another
+// spelling or comes twice, or the end is missing or wrong.
 func MalformedVariants(text string) (all []string) {
 	for i, p := range placesOf(text) {
 		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
@@ -91,7 +91,7 @@ func MalformedVariants(text string) (all []string) {
 			continue
 		}
 		for j, wrong := range wrongValues {
-			if (i+j)%3 == 0 { // each value in some places, in each place some values
+			if (i+j)%3 == 0 { // a third of all combinations: each value in some places, and some values in each place
 				put(wrong)
 			}
 		}

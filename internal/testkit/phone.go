@@ -20,14 +20,14 @@ import (
 	"voxgate/media/opus"
 )
 
-// Phone is a WebRTC client of the client protocol. Its microphone and receiver run in real time, and its client carries
-// offers and candidates.
+// Phone is a WebRTC client of the client protocol. Its microphone and receiver run in real time. Its WebSocket client sends
+// and receives offers and candidates.
 type Phone struct {
 	*rtctest.Caller
 	T      *testing.T
 	Client *Client
 	next   rtp.Header
-	Talk   chan []int16 // audio for the microphone, which otherwise sends silence
+	Talk   chan []int16 // audio for the microphone, which sends silence without it
 
 	mu   sync.Mutex
 	ear  []int16 // received audio, decoded to 24 kHz
@@ -42,7 +42,7 @@ type Phone struct {
 func (p *Phone) SpeakAudio(pcm []int16) {
 	p.T.Helper()
 	p.Talk <- pcm
-	for range 2 { // the first may be from before pcm arrived
+	for range 2 { // the first value may be older than pcm
 		select {
 		case <-p.silent:
 		case <-time.After(Patience):
@@ -89,7 +89,7 @@ type PhoneOptions struct {
 	Decoder   opus.DecoderChoice          // the gateway's
 }
 
-// NewPhone creates a phone for c, with the sections of its offer; call Negotiate to connect.
+// NewPhone creates a phone for the client c, and prepares its offer. Call Negotiate to connect.
 func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	t.Helper()
 	var settings webrtc.SettingEngine
@@ -223,7 +223,7 @@ func (p *Phone) runReceiver(track *webrtc.TrackRemote) {
 	}
 }
 
-// ReceivedVoice returns the voice so far, at 24 kHz.
+// ReceivedVoice returns the voice received so far, at 24 kHz.
 func (p *Phone) ReceivedVoice() []int16 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +260,7 @@ func (p *Phone) Negotiate(restart bool) {
 	p.Done.Go(func() { p.addGatewayCandidates(at) })
 }
 
-// SendOffer sends an offer over the channel or the socket.
+// SendOffer sends an offer over the data channel or, before that is open, over the socket.
 func (p *Phone) SendOffer(sdp string) {
 	p.T.Helper()
 	p.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": sdp}))))
@@ -276,17 +276,17 @@ func (p *Phone) ApplyAnswer(m Message) {
 	}
 }
 
-// OfferOnly sends an offer and does nothing else: its connection never completes.
+// OfferOnly sends an offer, but ignores the answer, so that no connection is made.
 func (p *Phone) OfferOnly(restart bool) {
 	p.T.Helper()
 	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
 	if err != nil {
 		p.T.Fatal(err)
 	}
-	p.Client.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": offer.SDP})))) // a restart has cut the channel
+	p.Client.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": offer.SDP})))) // a restart interrupts the data channel
 }
 
-// addGatewayCandidates adds the gateway's candidates until the last.
+// addGatewayCandidates adds the gateway's candidates until it reports that there are no more.
 func (p *Phone) addGatewayCandidates(at int) {
 	for {
 		all, more := p.Client.messagesAndNext()
@@ -350,15 +350,15 @@ func (p *Phone) HangUp() {
 	p.Done.Wait()
 }
 
-// VoiceLevel waits for a second of voice and returns the share of hz in it.
+// VoiceLevel waits for a second of voice, and returns the share of a frequency (in Hz) in its energy.
 func (p *Phone) VoiceLevel(hz float64) float64 {
 	p.T.Helper()
 	Eventually(p.T, "voice", func() bool { return len(TrimSilence(p.ReceivedVoice())) >= 24000*8/10 })
 	return ToneShare(TrimSilence(p.ReceivedVoice()), hz)
 }
 
-// CheckBothWays checks that audio flows in both directions over WebRTC. On a busy machine a sentence may be broken in two, and
-// its answer as well, so it tries up to three times.
+// CheckBothWays checks that audio flows in both directions over WebRTC. It tries up to three times, because on a busy machine
+// a sentence and its answer may be broken in two.
 func (p *Phone) CheckBothWays(hz float64) {
 	p.T.Helper()
 	for left := 3; ; left-- {

@@ -49,8 +49,8 @@ func TrimSilence(pcm []int16) []int16 {
 	return pcm[first:last]
 }
 
-// ToneShare returns the share of hz in the voice. It is computed piece by piece: on a busy machine a sender's clock
-// stumbles, and a tone with a jump in its phase still counts.
+// ToneShare returns the share of a frequency in the energy of the voice. It is computed piece by piece, because a sender
+// on a busy machine may leave gaps: a tone counts even if its phase jumps.
 func ToneShare(pcm []int16, hz float64) float64 {
 	const piece = wire.OutputRate / 20
 	if len(pcm) < piece {
@@ -66,5 +66,5 @@ func ToneShare(pcm []int16, hz float64) float64 {
 	return share / energy
 }
 
-// IsTone reports whether the voice is that tone.
+// IsTone reports whether the voice consists mostly of a tone of this frequency.
 func IsTone(pcm []int16, hz float64) bool { return ToneShare(pcm, hz) > 0.5 }

@@ -1,6 +1,6 @@
 // Command wordlint checks names and comments for words that CONTRIBUTING.md (Words) rules out: participles and bare verbs as names,
-// definitions by a riddle ("X is what ..."), and the colon tail ("; nil: there is none"). Folders that still have such words stand in
-// limits.txt with their number, which may only fall; -update writes it.
+// definitions by a riddle ("X is what ..."), and the colon tail ("; nil: there is none"). The file limits.txt lists the folders that
+// still have such words, with their number, which may only fall. The flag -update writes the file.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// badNames are participles, verbs in the third person and pronouns that say nothing as the name of a declaration.
+// badNames are words that say nothing as the name of a declaration: participles, verbs in the third person and pronouns.
 var badNames = func() map[string]bool {
 	set := map[string]bool{}
 	for _, name := range strings.Fields(`asked told said heard kept left gone over due owed seen shown known made came begun spoken taken given
@@ -31,7 +31,7 @@ var badNames = func() map[string]bool {
 	return set
 }()
 
-// badComments are patterns of comments, each with what is wrong.
+// badComments are patterns of comments that are ruled out, each with the message that explains the problem.
 var badComments = []struct {
 	pattern *regexp.Regexp
 	reason  string

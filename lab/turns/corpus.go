@@ -13,13 +13,13 @@ import (
 	"voxgate/media"
 )
 
-// half selects the voices of the training or of the test. No voice is in both.
+// half selects the voices for the training or for the test. No voice is in both halves.
 type half struct {
 	prompts   []string // folders of a language's prompts
 	dialogues string   // language of the game's dialogues
-	clips     [2]int   // most prompts of a voice, and most lines of the dialogues
+	clips     [2]int   // maximum number of prompts of a voice, and of lines of the dialogues
 	meeting   bool
-	calls     bool // bursts, noises and stops: nothing is trained on them
+	calls     bool // whether to add bursts, noises and stops, which are for tests only
 }
 
 var (
@@ -56,7 +56,7 @@ var unfinished = [][]string{
 	{"to-rerecord-it", "vm-press"},
 }
 
-// fragments are other prompts that are not the end of a turn, or not speech.
+// fragments are further prompts to leave out: they are not the end of a turn, or not speech.
 var fragments = []string{
 	"vm-tocancel", "vm-next", "vm-prev", "vm-repeat", "vm-and", "vm-for",
 	"tone", "beep", "tt-monkeys", "queue-", "spy-", "vm-changeto",
@@ -66,17 +66,17 @@ var fragments = []string{
 type item struct {
 	kind, voice string
 	pcm         []int16
-	pauses      [][2]int // inside of the turn, in samples
-	end         int      // of the last word, in samples
+	pauses      [][2]int // start and end of each pause inside the turn, in samples
+	end         int      // end of the last word, in samples
 }
 
 const (
-	tail  = 3 * rate // of room behind an item
+	tail  = 3 * rate // samples of room noise after an item
 	level = 1642     // -26 dBov
 	room  = 16       // -66 dBov
 )
 
-// builder makes a corpus with one seed, so that it is always the same.
+// builder makes a corpus. Its random numbers have a fixed seed, so that the corpus is always the same.
 type builder struct {
 	cache string
 	rng   *rand.Rand
@@ -115,7 +115,7 @@ func (b *builder) noise(n int) []int16 {
 	return pcm
 }
 
-// add adds an item made of parts, with pauses of the given lengths between them.
+// add adds an item of several parts, with pauses of the given lengths between them.
 func (b *builder) add(kind, voice string, pauses []int, parts ...[]int16) {
 	it := item{kind: kind, voice: voice, pcm: b.noise(rate / 2)}
 	for i, part := range parts {
@@ -182,7 +182,8 @@ func (b *builder) addDialogues(language string, most int) error {
 	return b.addClips("fillets-"+language, files, most, nil)
 }
 
-// addClips adds up to most whole clips of at least 1 s as ends, and the pauses in them.
+// addClips adds whole clips of at least 1 s as ends of turns, and the pauses in them. It adds at most as many as the parameter
+// most says.
 func (b *builder) addClips(voice string, files []string, most int, skip []string) error {
 	for _, file := range files {
 		if slices.ContainsFunc(skip, func(s string) bool { return strings.Contains(filepath.Base(file), s) }) {
@@ -215,7 +216,7 @@ func (b *builder) addClips(voice string, files []string, most int, skip []string
 	return nil
 }
 
-// addSpoken adds a clip with its own gaps, in frames of 10 ms.
+// addSpoken adds a clip with the pauses of its speaker; gaps are their positions, in frames of 10 ms.
 func (b *builder) addSpoken(kind, voice string, pcm []int16, gaps [][2]int) {
 	b.add(kind, voice, nil, pcm)
 	it := &b.items[len(b.items)-1]
@@ -224,7 +225,8 @@ func (b *builder) addSpoken(kind, voice string, pcm []int16, gaps [][2]int) {
 	}
 }
 
-// findDip returns a frame in mid-phrase at which the voice is weakest: at least 0.5 s from the ends and 0.3 s from gaps. 0: none.
+// findDip returns the number of a random frame in mid-phrase at which the voice dips, or 0 if there is none. The frame is at
+// least 0.5 s from the ends and 0.3 s from gaps.
 func (b *builder) findDip(levels []float64, threshold float64, gaps [][2]int) int {
 	var dips []int
 	for i := 50; i < len(levels)-50; i++ {
@@ -254,7 +256,7 @@ func (b *builder) addMeeting() error {
 			if s.to-s.from < 2.5 || overlap(s, segments) > 0.7 {
 				continue
 			}
-			// The name of one file has an accent, of which the list has none.
+			// The name of one file has an accent, which its name in the list lacks.
 			files, err := filepath.Glob(filepath.Join(filepath.Dir(list), strings.Replace(s.file, "trn00", "tr*00", 1)+".wav"))
 			if err != nil || len(files) == 0 {
 				return fmt.Errorf("%s: no recording of %s", list, s.file)
@@ -279,7 +281,7 @@ type segment struct {
 	from, to      float64
 }
 
-// overlap returns for how many seconds others speak in a segment.
+// overlap returns for how many seconds other people speak during a segment.
 func overlap(s segment, segments []segment) (seconds float64) {
 	for _, o := range segments {
 		if o != s && o.file == s.file {
@@ -317,7 +319,8 @@ func readSegments(list string) ([]segment, error) {
 	return segments, nil
 }
 
-// bursts and stops are names of calls of hedgewars: sounds that are not meant to interrupt, and words that are.
+// bursts and stops are names of voice files of the game Hedgewars. bursts are sounds with which a person does not mean to
+// interrupt; stops are words with which they do.
 var (
 	bursts = []string{"Hmm", "Laugh", "PoisonCough", "Ow", "Ooff", "Uh-oh", "Oops", "Yessir"}
 	stops  = []string{"Leavemealone", "Cutitout", "Stupid", "Nooo", "Hurry", "Justyouwait", "Traitor"}
@@ -360,7 +363,7 @@ func (b *builder) addCalls() error {
 
 func glob(parts ...string) ([]string, error) { return filepath.Glob(filepath.Join(parts...)) }
 
-// levelsOf returns the RMS of each 10 ms, and the least level of speech, 30 dB below the loudest.
+// levelsOf returns the RMS of each 10 ms. threshold is the minimum level that counts as speech: 30 dB below the loudest.
 func levelsOf(pcm []int16) (levels []float64, threshold float64) {
 	for i := 0; i+160 <= len(pcm); i += 160 {
 		levels = append(levels, media.RMS(pcm[i:i+160]))
@@ -372,7 +375,7 @@ func levelsOf(pcm []int16) (levels []float64, threshold float64) {
 	return levels, max(20, sorted[len(sorted)*95/100]/32)
 }
 
-// gapsIn returns the gaps of at least shortest frames, 0.4 s or more from both ends.
+// gapsIn returns the gaps that have at least the number of frames in shortest, and are 0.4 s or more from both ends.
 func gapsIn(levels []float64, threshold float64, shortest int) (gaps [][2]int) {
 	from := -1
 	for i, l := range levels {
@@ -404,7 +407,7 @@ func trim(pcm []int16) []int16 {
 	return pcm[first*160 : (last+1)*160]
 }
 
-// normalize brings the frames of speech to -26 dBov.
+// normalize scales audio so that its frames of speech have a level of -26 dBov.
 func normalize(pcm []int16) []int16 {
 	levels, threshold := levelsOf(pcm)
 	sum, n := 0.0, 0

@@ -5,8 +5,9 @@
 //
 // The packages (300 MB) are downloaded to the cache and unpacked there; nothing is installed. The recordings are for tests only.
 //
-// The corpus cannot tell everything: prompts are read and lines of games acted, without a search for words; the pauses in mid-phrase are
-// silence that was put in at a dip of the voice; the meeting has few pauses. Echo and children are missing.
+// The corpus has limits. Prompts are read and lines of games are acted, so the speakers do not search for words. The pauses in
+// mid-phrase are silence that this program inserts where the voice dips. The meeting has few pauses. Echo and voices of children
+// are missing.
 package main
 
 import (

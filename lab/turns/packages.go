@@ -30,7 +30,8 @@ var debianPackages = []string{
 	"asterisk-core-sounds-ru-g722", "asterisk-prompt-it-menardi-wav", "fillets-ng-data-cs", "fillets-ng-data-nl", "hedgewars-data",
 }
 
-// unpackSounds unpacks the recordings of a Debian package alone: some have ten times as many other files.
+// unpackSounds is a shell command that unpacks only the recordings of a Debian package, because some packages have ten
+// times as many other files.
 const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclude='*/Music/*' '*.ogg' '*.wav' '*.g722' 2>&1 |
   grep -v 'Not found in archive\|previous errors'; [ -d usr ]`
 
@@ -67,13 +68,13 @@ func fetchPackages(cache string) error {
 			defer os.Remove(files[0])
 			return command(dir, "tar", "xzf", filepath.Base(files[0]))
 		}); err != nil {
-			fmt.Fprintf(os.Stderr, "turns: left out: %v\n", err) // there may be no pip
+			fmt.Fprintf(os.Stderr, "turns: left out: %v\n", err) // not an error, because pip may be missing
 		}
 	}
 	return nil
 }
 
-// fetchPackage fills a folder, which is complete once it has its name.
+// fetchPackage fills a temporary folder and then renames it to dir, so that a folder with that name is complete.
 func fetchPackage(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil

@@ -18,8 +18,8 @@ const (
 
 // pause is a silence that the detector found.
 type pause struct {
-	at     int           // where it is 200 ms long, in samples
-	length time.Duration // until the voice goes on, or the item ends
+	at     int           // position at which the pause has lasted 200 ms, in samples
+	length time.Duration // length until the voice continues, or the item ends
 }
 
 // pausesOf runs the detector of the uplink over an item.
@@ -46,13 +46,14 @@ func (it item) isInside(at int) bool {
 	return slices.ContainsFunc(it.pauses, func(p [2]int) bool { return at > p[0] && at <= p[1]+rate/20 })
 }
 
-// policy returns how much silence ends the turn, for the sound before a pause.
+// policy decides how much silence ends a turn; wait returns that for the sound before a pause.
 type policy struct {
 	name string
 	wait func(pcm []int16) time.Duration
 }
 
-// steps returns a policy of three silences: for a probability of at least 0.8, of at least 0.3, and of less.
+// steps returns the function wait of a policy with three lengths of silence: high for a probability of at least 0.8, middle for
+// at least 0.3, and low otherwise.
 func steps(high, middle, low time.Duration) func(pcm []int16) time.Duration {
 	return func(pcm []int16) time.Duration {
 		switch p := prosody.Predict(pcm); {
@@ -78,7 +79,8 @@ var policies = []policy{
 
 var pauseKinds = []string{"mid", "hesit", "meeting", "pause", "natural"}
 
-// printTable prints the share of inner pauses that end a turn, how late its true end is told, and what is voice to each detector.
+// printTable prints three measurements: the share of inner pauses that wrongly end a turn, the delay with which the true end is
+// reported, and the sounds that each detector takes for voice.
 func printTable(out io.Writer, items []item) {
 	fmt.Fprint(out, "Inner pauses in which the turn was ended, in %, and seconds from the last word until the end was told.\n\n| policy |")
 	for _, kind := range pauseKinds {
@@ -131,7 +133,7 @@ func printPolicy(out io.Writer, p policy, items []item, found [][]pause) {
 	fmt.Fprintf(out, " %.2f | %.2f |\n", delays[len(delays)/2], delays[len(delays)*95/100])
 }
 
-// printArea prints the area under the curve: the chance that an end has a higher probability than an inner pause.
+// printArea prints the area under the ROC curve: the chance that prosody gives an end a higher probability than an inner pause.
 func printArea(out io.Writer, items []item, found [][]pause) {
 	predictions := map[string][]float32{}
 	for i, it := range items {
@@ -157,7 +159,8 @@ func printArea(out io.Writer, items []item, found [][]pause) {
 	fmt.Fprint(out, " | |\n")
 }
 
-// printVoice prints how many of the short sounds are voice for 250 and for 700 ms: to the detector, and to both it and Silero.
+// printVoice prints the share of short sounds that count as voice for at least 250 and 700 ms: by our own detector, and by both
+// it and Silero.
 func printVoice(out io.Writer, items []item) {
 	fmt.Fprint(out, "\nShort sounds that are voice for 250 / 700 ms, in %.\n\n")
 	fmt.Fprint(out, "| kind | own detector | own detector and Silero |\n| --- | --- | --- |\n")
@@ -185,7 +188,8 @@ func printVoice(out io.Writer, items []item) {
 	}
 }
 
-// longestVoice returns the longest stretch of voice, over gaps of up to 120 ms.
+// longestVoice returns the length of the longest stretch of voice, by our own detector, and by both it and Silero. Gaps of up
+// to 120 ms do not end a stretch.
 func longestVoice(pcm []int16) (detector, both time.Duration) {
 	const step = silero.FrameLength // 32 ms
 	d, s := &vad.Detector{Hangover: time.Nanosecond}, silero.NewDetector()
@@ -201,7 +205,7 @@ func longestVoice(pcm []int16) (detector, both time.Duration) {
 	return detectorRun.longest, bothRun.longest
 }
 
-// voiceRun measures stretches of voice in steps of 32 ms.
+// voiceRun finds the longest stretch of voice, in steps of 32 ms.
 type voiceRun struct{ length, gap, longest time.Duration }
 
 func (r *voiceRun) add(isVoice bool) {

@@ -13,14 +13,15 @@ import (
 
 const count = prosody.FeatureCount
 
-// example is a pause with its truth.
+// example is a pause for the training, with the correct answer.
 type example struct {
 	features [count]float32
 	kind     string
 	target   float64 // 1: the person has finished
 }
 
-// examplesOf returns the pauses of 200 ms in items, as the detector finds them. Pauses between sentences are neither.
+// examplesOf returns the pauses of 200 ms in items, as the detector finds them. It skips pauses between sentences, which are neither
+// inner pauses nor ends.
 func examplesOf(items []item) (examples []example) {
 	for _, it := range items {
 		if it.kind == "pause" || it.kind == "natural" {
@@ -41,13 +42,14 @@ func examplesOf(items []item) (examples []example) {
 	return examples
 }
 
-// quickShare is the share of the training half's ends whose probability is at least quickest: those that are told at once.
+// quickShare is the share of the ends in the training half that must get a probability of at least quickest, so that they are reported
+// at once.
 const (
 	quickShare = 0.6
 	quickest   = 0.8
 )
 
-// standardize gives each feature the mean 0 and the deviation 1.
+// standardize scales each feature to the mean 0 and the standard deviation 1. It returns the mean and deviation before that.
 func standardize(examples []example) (mean, deviation [count]float64) {
 	n := float64(len(examples))
 	for _, e := range examples {
@@ -71,7 +73,8 @@ func standardize(examples []example) (mean, deviation [count]float64) {
 	return mean, deviation
 }
 
-// fit returns the coefficients of a logistic regression, by gradient descent. Ends weigh as much as both kinds of inner pauses together.
+// fit returns the coefficients of a logistic regression, by gradient descent. The ends together have the same weight as both kinds of
+// inner pauses together.
 func fit(examples []example) (w [count]float64, bias float64) {
 	share := map[string]float64{}
 	for _, e := range examples {
@@ -108,7 +111,7 @@ func product(w [count]float64, e example) (sum float64) {
 	return sum
 }
 
-// train fits the model, moves its bias so that quickShare of the ends are told at once, and writes the coefficients to a file.
+// train fits the model, and writes the coefficients to a file. It sets the bias so that quickShare of the ends are reported at once.
 func train(items []item, file string) error {
 	examples := examplesOf(items)
 	mean, deviation := standardize(examples)

@@ -1,4 +1,4 @@
-// Package bridgetest provides a scripted Gemini for tests, connected by net.Pipe, so that it works in a bubble of
+// Package bridgetest provides a scripted Gemini for tests. It is connected by net.Pipe, so that it works in a bubble of
 // testing/synctest.
 package bridgetest
 
@@ -104,7 +104,8 @@ func (u *Upstream) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return u.pipes.Dial(ctx, network, addr)
 }
 
-// SetFailure makes the next dials fail: with an HTTP status, or an error of the network. With 0 and nil they succeed.
+// SetFailure makes later dials fail, with an HTTP status or an error of the network. With 0 and nil, dials succeed
+// again.
 func (u *Upstream) SetFailure(refusal int, down error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -162,7 +163,7 @@ func (u *Upstream) NextConn() *Conn {
 	}
 }
 
-// DiscardDials discards dials that the test did not wait for: a session that ends may have begun one.
+// DiscardDials discards dials that the test did not wait for. A session may have begun one before it ended.
 func (u *Upstream) DiscardDials() {
 	synctest.Wait()
 	for len(u.Conns) > 0 {
@@ -336,10 +337,10 @@ func (l *Conn) ReceivedPCM() []int16 {
 	return pcm
 }
 
-// ToolResponses returns the answers to tool calls, as "id name {…}".
+// ToolResponses returns the answers to tool calls, each as "id name {…}".
 func (l *Conn) ToolResponses() []string {
 	if _, closed := l.ClosedAt(); !closed && strings.HasSuffix(l.Setup.Model, "gemini-3.8-live") {
-		time.Sleep(150 * time.Millisecond) // they wait for the end of the turn with the calls
+		time.Sleep(150 * time.Millisecond) // the bridge sends answers at the end of the turn with the calls
 	}
 	var list []string
 	for _, in := range l.Inputs() {
@@ -417,7 +418,7 @@ func (l *Conn) InterruptTurn() {
 	l.SendContent(`"turnComplete":true`)
 }
 
-// OnInput calls f with each message of the bridge from now on. f may send; then the test must not.
+// OnInput calls f with each message of the bridge from now on. If f sends messages, the test itself must send none.
 func (l *Conn) OnInput(f func(Input)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -505,7 +506,7 @@ func (l *Conn) ReceivedPictures() []string {
 	return got
 }
 
-// AssertDialledFor checks the temperature and the handle in the setup of a connection.
+// AssertDialledFor checks the temperature and the resumption handle in the setup of a connection.
 func (l *Conn) AssertDialledFor(temperature, handle string) *Conn {
 	l.t.Helper()
 	if got := l.Setup.SessionResumption.Handle; l.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {

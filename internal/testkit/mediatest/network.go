@@ -14,7 +14,7 @@ type Impairment struct {
 	Overtake  bool          `json:"overtake"`  // jitter may reorder packets
 	Loss      float64       `json:"loss"`      // share lost, independently
 	Burst     Burst         `json:"burst"`     // losses in a row, in addition to Loss
-	Reorder   float64       `json:"reorder"`   // share that skips Delay and Jitter, and so overtakes others
+	Reorder   float64       `json:"reorder"`   // share that skips Delay and Jitter, and so overtakes earlier packets
 	Duplicate float64       `json:"duplicate"` // share delivered twice
 	Down      bool          `json:"down"`      // everything is lost
 }
@@ -36,7 +36,7 @@ type Path struct {
 	blackoutUntil time.Time // packets sent before this time are lost
 }
 
-// NewPath returns an unimpaired path. The two directions of a network share the seed and differ in direction.
+// NewPath returns an unimpaired path. For the two directions of a network, use the same seed and two values of direction.
 func NewPath(seed, direction uint64) *Path {
 	return &Path{random: rand.New(rand.NewPCG(seed, direction))}
 }
@@ -48,7 +48,7 @@ func (p *Path) Set(impairment Impairment) {
 	p.impairment = impairment
 }
 
-// Blackout loses packets sent before a time. Packets in flight still arrive.
+// Blackout makes the path lose packets that are sent from now until the given time. Packets in flight still arrive.
 func (p *Path) Blackout(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 }
 
 // advanceBurst decides whether a burst of losses begins, goes on or ends with the next packet, and reports whether that packet is lost. A
-// burst ends with probability 1/Length, so it lasts Length packets on average. Bursts begin so often that Loss is the share of packets in
-// them.
+// burst ends with probability 1/Length, so it lasts Length packets on average. Bursts begin so often that the share of packets in bursts
+// is Loss.
 func (p *Path) advanceBurst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxDatagram is the length of receive buffers, in bytes. It is more than WebRTC ever sends, which keeps to the Ethernet MTU.
+// MaxDatagram is the length of receive buffers, in bytes. WebRTC packets fit, because they are shorter than the Ethernet MTU.
 const MaxDatagram = 2048
 
 // Socket is a UDP socket behind a bad network, in both directions. It has no deadlines: writing never blocks, and Close ends
@@ -50,7 +50,7 @@ func (c *Socket) Set(up, down Impairment) {
 	c.down.Set(down)
 }
 
-// Blackout loses packets that are sent or received before a time.
+// Blackout makes the network lose packets in both directions from now until the given time.
 func (c *Socket) Blackout(until time.Time) {
 	c.up.Blackout(until)
 	c.down.Blackout(until)
@@ -66,7 +66,7 @@ func (c *Socket) receive() {
 			return
 		case err == nil:
 			c.down.Put(buf[:n], addr)
-		default: // nothing listens at the port (ICMP): the next packet may arrive
+		default: // an ICMP error, because nothing listens at the port: read on, later packets may arrive
 			time.Sleep(time.Millisecond)
 		}
 	}

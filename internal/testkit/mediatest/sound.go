@@ -114,7 +114,7 @@ func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 }
 
 // Conversation returns half a minute of spoken clips with short and long pauses, in a room that is not quite silent, at 48 kHz.
-// It reads the clips from the repository, for tests in a folder of media.
+// It reads the clips from the repository by a path that is relative to a folder below media, so only tests there can use it.
 var Conversation = sync.OnceValue(func() []int16 {
 	rng := rand.New(rand.NewPCG(7, 7))
 	room := func(pcm []int16, d time.Duration) []int16 {

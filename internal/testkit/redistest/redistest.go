@@ -36,7 +36,7 @@ func Start() (*Server, error) {
 // startTimeout limits how long a redis-server may take to respond, on a busy machine.
 const startTimeout = 10 * time.Second
 
-// Restart starts the server again after Kill, empty.
+// Restart starts the server again after Kill, without its data.
 func (s *Server) Restart() error {
 	os.Remove(s.socket)
 	s.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", s.folder)

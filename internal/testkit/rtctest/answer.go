@@ -10,8 +10,8 @@ import (
 )
 
 // CheckAnswer returns an error if an answer to an offer violates RFC 3264, 8829, 8839, 8853 or 9143. It shares no code
-// with the gateway. The answer is parsed by Pion's strict parser; the offer, which any client may have written, line by
-// line.
+// with the gateway, so that it does not repeat the gateway's errors. It parses the answer with Pion's strict parser. It
+// reads the offer line by line, because clients write offers that this parser rejects.
 func CheckAnswer(offer, answer string) error {
 	var a sdp.SessionDescription
 	if err := a.UnmarshalString(answer); err != nil {
@@ -77,7 +77,7 @@ func readOffer(text string) (o offerText) {
 
 func (s offerSection) value(key string) (value string, ok bool) { return valueOf(s.lines, key) }
 
-// valueOf returns the value of the first attribute of a name, and whether there is one.
+// valueOf returns the value of the first attribute with a name, and false if there is none.
 func valueOf(lines []string, key string) (string, bool) {
 	for _, l := range lines {
 		if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == key {
@@ -289,7 +289,7 @@ func (c answerCheck) checkMedia(o offerSection, m *sdp.MediaDescription) error {
 			if !slices.Contains(m.MediaName.Formats, pt) {
 				errs = append(errs, fmt.Errorf("%s of %q, which the m= line lacks", a.Key, pt))
 			}
-		case "ssrc", "msid": // the name of a source may stay while it is on hold (RFC 5576), a stream may not (RFC 8829 section 5.3.1)
+		case "ssrc", "msid": // on hold, a source may keep its name (RFC 5576), but may be in no stream (RFC 8829 section 5.3.1)
 			if (answerDirection == "recvonly" || answerDirection == "inactive") && !(a.Key == "ssrc" && strings.Contains(a.Value, " cname:")) {
 				errs = append(errs, fmt.Errorf("%s where nothing is sent", a.Key))
 			}

@@ -1,5 +1,5 @@
 // Package rtctest provides a WebRTC caller for tests and for bench: a Pion peer with an Opus microphone and, optionally, a data
-// channel. The user of the package transports offers and answers.
+// channel. The code that uses the package must transport offers and answers.
 package rtctest
 
 import (
@@ -191,10 +191,10 @@ func DiscardRTCP(from rtcpReader) {
 // Connected is closed when WebRTC is connected.
 func (c *Caller) Connected() <-chan struct{} { return c.connected }
 
-// Failed is closed when the connection is lost; Pion detects that after 5 s.
+// Failed is closed when the connection is lost, which Pion detects after 5 s.
 func (c *Caller) Failed() <-chan struct{} { return c.failed }
 
-// Offer returns an offer with all candidates. With restart it restarts ICE.
+// Offer returns an offer with all candidates. If restart is true, the offer restarts ICE.
 func (c *Caller) Offer(ctx context.Context, restart bool) (sdp string, err error) {
 	offer, err := c.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *Caller) Answer(sdp string) error {
 	return c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp})
 }
 
-// Speak sends a packet with 20 ms of Opus. It drops the packet before WebRTC is connected.
+// Speak sends a packet with 20 ms of Opus. Until WebRTC is connected, it drops the packets.
 func (c *Caller) Speak(opus []byte) error {
 	c.next.SequenceNumber++
 	c.next.Timestamp += 960

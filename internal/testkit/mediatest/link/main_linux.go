@@ -21,7 +21,7 @@ import (
 	"voxgate/internal/testkit/mediatest"
 )
 
-// linkSettings changes the link: one JSON line on stdin. A direction that is left out has no impairment.
+// linkSettings changes the link: one JSON line on stdin. A direction that is missing has no impairment.
 type linkSettings struct {
 	Up   mediatest.Impairment `json:"up"`   // from the first namespace to the second
 	Down mediatest.Impairment `json:"down"` // from the second namespace to the first
@@ -80,8 +80,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	}
 }
 
-// link is a network of two namespaces. It must be their only link: with a second one the kernel could route replies over
-// either.
+// link is a network of two namespaces. The namespaces must have no other link, because the kernel could route replies over
+// that one.
 type link struct {
 	ends    [2]linkEnd // packets from the first end go up
 	pipes   [2]*mediatest.Pipe
