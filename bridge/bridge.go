@@ -110,7 +110,7 @@ type SessionRequest struct {
 type Origin struct {
 	Protocol   string            `json:"Door"` // "web", "sip", …
 	Agent      string            // name of the agent's file; empty means no agent of the operator
-	Identity   string            // of the caller; empty means unknown
+	Identity   string            // name of the caller; empty means unknown
 	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty means none
 	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
 	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
@@ -167,7 +167,7 @@ func (o *SessionRequest) FixedAgent() Agent {
 // docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. The instruction of the
 // step is appended.
 func (o *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
-	if !o.AgentLocked { // else it overrides the caller
+	if !o.AgentLocked { // a locked agent overrides the caller instead, below
 		configured = mergeConfig(configured, o.Agent.applyTo(nil))
 	}
 	merged := backend.agent.MergeOver(o.FixedAgent())

@@ -42,7 +42,7 @@ type snapshot struct {
 	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // number of the next turn
-	Pauses          []Span      `json:",omitempty"`      // of the recording, which is paused if the last one has no end
+	Pauses          []Span      `json:",omitempty"`      // pauses of the recording, which is paused if the last one has no end
 	// model whose price a gateway must know to continue the conversation; set if money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers

@@ -71,7 +71,7 @@ type (
 	// agent.
 	UpdateConfig struct {
 		Config  json.RawMessage
-		Agent   *Agent `json:",omitempty"` // nil: keep the current one
+		Agent   *Agent `json:",omitempty"` // nil keeps the current one
 		Name    string `json:",omitempty"`
 		ReplyTo any    `json:"-"` // any value that the caller chooses; the answer returns it in [Event.ReplyTo]
 	}

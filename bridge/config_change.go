@@ -23,7 +23,7 @@ type configChange struct {
 type configSnapshot struct {
 	steering  steering
 	agent     Agent  // [SessionRequest].Agent
-	agentName string // of agent
+	agentName string // name of agent
 }
 
 func (s *Session) snapshotConfig() configSnapshot {

@@ -24,7 +24,7 @@ type costMeter struct {
 	log            *slog.Logger
 	account        Account
 	key            string // see [Origin]
-	cap            Cost   // of this conversation: [Options].MaxTokens and SessionRequest.MaxDollars
+	cap            Cost   // limit of this conversation: [Options].MaxTokens and SessionRequest.MaxDollars
 	isMoneyLimited bool   // a money limit applies
 	prices         pricing.Table
 	uplink         *uplink.Uplink

@@ -32,14 +32,14 @@ type (
 	// are answered in order.
 	SetupComplete struct {
 		SessionID       string
-		Started         time.Time // of the conversation
+		Started         time.Time // start of the conversation
 		Model           string
 		Update          bool // true if the event answers an [UpdateConfig]
 		Resumed         bool
 		ResumeToken     string // set in the first SetupComplete and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
-		Step            string   // of the agent; empty means it has no steps
+		Step            string   // current step of the agent; empty means it has no steps
 		Recording       bool     // the conversation is recorded
 		Tools           []Tool   // that the model may call
 		ReceivedIDs     []string // after a resume: IDs passed to [Session.MarkReceived], the newest 256
@@ -99,8 +99,8 @@ type (
 		Turn       int
 		By         Cause
 		Generation uint32
-		PlayedText string        // of the answer's text
-		Played     time.Duration // of its voice
+		PlayedText string        // part of the answer's text that was played
+		Played     time.Duration // length of its voice that was played
 	}
 
 	// TurnComplete ends a turn that has been handed to the caller's output.

@@ -15,8 +15,8 @@ import (
 // Grant limits what a caller may use. Names may be patterns ([path.Match]).
 type Grant struct {
 	Models      []string      // models that the caller may use; empty means all
-	Tools       []string      // of the operator; empty means none
-	MaxDuration time.Duration // of the conversation; 0 means no limit
+	Tools       []string      // tools of the operator; empty means none
+	MaxDuration time.Duration // limit of the conversation; 0 means no limit
 	MaxDollars  float64       `json:"Dollars"` // limit in US dollars, per conversation; 0 means no limit
 	Agents      []string      // agents of the operator that may answer; empty means all
 	Agent       Agent         // overrides the caller's settings; an empty field leaves the choice to the caller

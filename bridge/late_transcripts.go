@@ -37,9 +37,9 @@ const (
 
 // lastTurn describes the model's turn that ended last. More messages of that turn may still come.
 type lastTurn struct {
-	number          int           // 0: none
+	number          int           // number of the turn; 0 means that no turn has ended yet
 	endedAt         time.Time     // when it ended
-	startedAt       time.Time     // when its first message came; zero: none came
+	startedAt       time.Time     // when its first message came; zero means that none came
 	voiceLength     time.Duration // length of the voice of the whole turn
 	wasCut          bool          // it was not fully played, and later output of it will not be played
 	hasQuestionText bool          // its question has a transcript

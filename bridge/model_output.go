@@ -23,7 +23,7 @@ type modelOutput struct {
 	turn             turn
 	lastTurn         lastTurn
 	prompts          openPrompts
-	turnNumber       int  // of the current or next turn
+	turnNumber       int  // number of the current or next turn
 	coveredTurn      int  // last turn that the newest handle covers
 	openUserTextTurn int  // turn whose UserText is not final yet; 0 means none
 	isWorking        bool // the model continues to think after its turn
@@ -80,7 +80,7 @@ type turn struct {
 	isNumberTaken   bool          // turnNumber has already advanced to the next turn
 	spokenOver      bool          // the person has begun to speak during the turn
 	hasAnswer       bool          // part of it was an answer, not a thought
-	isRequested     bool          // it answers a question or a tool's result; else the model speaks unasked
+	isRequested     bool          // it answers a question or a tool's result; otherwise the model speaks unasked
 	selfInterrupted bool          // the model itself reported the interruption
 	hasSpeech       bool          // part of it has a voice, or a transcript of one
 	hasVoiceLoss    bool          // some of its voice was not played

@@ -24,8 +24,8 @@ type (
 	TurnEnd struct {
 		Number        int
 		StartedAt     time.Time // the end of the question, or the start of the answer if there was no question
-		InterruptedBy Cause     // empty: not interrupted
-		Latency       Latency   // zero: not measured
+		InterruptedBy Cause     // empty means not interrupted
+		Latency       Latency   // zero means not measured
 	}
 
 	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason,
@@ -70,7 +70,7 @@ type (
 		Counts     Counts
 		Transcript []Entry
 		Recordings []string
-		Pauses     []Span         // of the recording
+		Pauses     []Span         // times without recording
 		Fields     map[string]any // collected in the agent's steps
 
 		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil means none
@@ -86,15 +86,15 @@ type Info struct {
 	ID         string
 	Protocol   string            `json:"Door"` // "web", "sip", …
 	Agent      string            // see [Origin]
-	Identity   string            // of the caller; empty means unknown
+	Identity   string            // name of the caller; empty means unknown
 	Attributes map[string]string // see [Origin]
 	Key        string            // see [Origin]
-	Step       string            // of the agent; empty means it has no steps
+	Step       string            // current step of the agent; empty means it has no steps
 	Model      string
 	State      State
 	Started    time.Time
 	Turns      int      // completed
-	Tokens     int      // of the model, in and out
+	Tokens     int      // used by the model, in and out
 	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
 	Latency time.Duration // latency of the last measured answer; 0 means none was measured
@@ -121,7 +121,7 @@ type Counts struct {
 // observer passes on observations of a conversation: see [Options].Observe.
 type observer struct {
 	id      string
-	observe func(id string, o Observation) // nil: no observer
+	observe func(id string, o Observation) // nil means no observer
 }
 
 // isEnabled reports whether there is an observer. Check it before building an observation that takes time.

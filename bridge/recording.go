@@ -21,7 +21,7 @@ type recording struct {
 	log         *slog.Logger
 	playout     *playout.Pacer
 	id          string
-	folder      string          // empty: no recordings
+	folder      string          // empty means no recordings
 	recordAll   bool            // record every conversation, even if its configuration does not ask for it
 	writing     *sync.WaitGroup // counts recordings being finished; shared by the host
 

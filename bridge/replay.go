@@ -23,7 +23,7 @@ const (
 type replayBuffer struct {
 	last   uint64 // number of the newest event
 	events []Event
-	bytes  int // of all events, roughly
+	bytes  int // approximate size of all events
 }
 
 // addEvent numbers an event, and stores it if the caller may come back.

@@ -60,7 +60,7 @@ type Session struct {
 // loopState is the state that belongs to the session's loop.
 type loopState struct {
 	started      time.Time
-	agentName    string // of the agent
+	agentName    string // name of the agent
 	clock        *alarm.Clock[alarmKind]
 	isParked     bool
 	onHold       bool
@@ -68,7 +68,7 @@ type loopState struct {
 	newestChange *configChange // newest change of the configuration, whether or not it was answered; nil before the first change
 	cluster      clusterState
 	user         userSpeech
-	heldParts    wire.Parts // of an incomplete typed turn, for a model that accepts only complete turns
+	heldParts    wire.Parts // parts of an incomplete typed turn, for a model that accepts only complete turns
 	hasReassured bool       // oneMoment was played during this wait
 	sessionEnd
 }
@@ -81,7 +81,7 @@ type sessionEnd struct {
 	pendingReason  error          // if set, the conversation ends for this reason when the answer has been played
 	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
 	hasOpenTurn    bool           // parts of a turn were sent without its end
-	noSpeech       noSpeechFilter // of the model's current turn
+	noSpeech       noSpeechFilter // filter for the model's current turn
 	farewellPrompt string         // the end waits until the model has said goodbye on this instruction; empty means done, or not needed
 	overBudget     bool           // the budget has no room for another turn
 	endReason      error          // if set, the conversation ends now, for this reason

@@ -404,7 +404,7 @@ func (f *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
 	now, err = f.swapSnapshot(ctx, id, generation, generation, s, ttl)
-	if err == nil && now > 0 && now < generation { // a failover of the store has lost our takeover
+	if err == nil && now > 0 && now < generation { // a failover of the store has lost the takeover by this gateway
 		now, err = f.swapSnapshot(ctx, id, now, generation, s, ttl)
 	}
 	return now, err

@@ -65,7 +65,7 @@ func (c *Conn) doClose() error {
 // SessionID returns Google's ID of the session, which its support asks for. Vertex AI sends it, the Gemini API does not.
 func (c *Conn) SessionID() string { return c.sessionID }
 
-// isClosed reports whether our side has closed the connection.
+// isClosed reports whether Close has been called.
 func (c *Conn) isClosed() bool {
 	select {
 	case <-c.closed:

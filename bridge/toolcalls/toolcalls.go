@@ -229,7 +229,7 @@ func (o *call) stopCall() {
 type answer struct {
 	call tools.Call
 	reply
-	callEvent, answerEvent int       // of the call's arrival and of the answer: see [Handles]
+	callEvent, answerEvent int       // numbers of the call's arrival and of the answer: see [Handles]
 	sentAt                 time.Time // when the answer was sent
 	isCovered              bool      // the newest handle covers the answer
 	modelSpoke             bool      // the model has spoken since, so the person knows the result

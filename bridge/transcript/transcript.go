@@ -23,7 +23,7 @@ const (
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
-	runeCount int // of all entries
+	runeCount int // length of all entries
 }
 
 // The values of [Entry].Role.

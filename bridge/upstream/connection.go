@@ -159,7 +159,7 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	k.planned = replacement{}
 	k.clock.Clear(alarmMaxAge, alarmGoAway, alarmReplace, alarmNoHandle, alarmEarliest, alarmStall, alarmRetry)
 	if !k.isParked {
-		k.clock.Clear(alarmStale) // without a connection, input waits as long as the person is willing to wait
+		k.clock.Clear(alarmStale) // without a connection, input does not expire
 	}
 	k.rollBackTrial(ctx) // the next connection tries the changes
 	k.Notify(ctx, Disconnected{})

@@ -56,7 +56,7 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 		return
 	}
 	k.planned = replacement{reason: reason, earliest: earliest, deadline: until}
-	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline, because a server may stop responding after goAway
+	k.clock.Set(alarmReplace, time.Until(until)) // a deadline of the keeper, because a server may stop responding after goAway
 }
 
 // earliestReplacement returns the earliest time to replace the connection for a reason. That is now, unless earlier

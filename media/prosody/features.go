@@ -114,7 +114,7 @@ func (a *analysis) addPitch(f []float32, end int) {
 	}
 	median := a.percentile(voiced[:n], 0.5)
 	low, high := a.percentile(voiced[:n], 0.1), a.percentile(voiced[:n], 0.9)
-	recent := func(count int) (mean, lowest, highest float32) { // of the newest voiced frames
+	recent := func(count int) (mean, lowest, highest float32) { // pitch of the newest voiced frames
 		values := voiced[max(0, n-count):n]
 		lowest, highest = values[0], values[0]
 		for _, v := range values {

@@ -35,14 +35,14 @@ type delayMeter struct {
 	clock       int // rate of the timestamps, in Hz
 	isStarted   bool
 	epoch       time.Time // arrival of the first packet
-	ts          uint32    // of the newest packet
+	ts          uint32    // timestamp of the newest packet
 	elapsed     int64     // ts relative to the first packet, in units of the RTP clock
 	windowStart time.Time // start of the current window
 	count       int       // packets in the window
 	minDelays   [2]time.Duration
 	lastArrival time.Time // arrival of the last packet
 
-	delay    time.Duration // of the newest packet
+	delay    time.Duration // delay of the newest packet
 	jitter   jitter
 	weights  [latenessSteps]float32
 	lateness time.Duration // lateness that 97 % of recent packets did not exceed

@@ -48,9 +48,9 @@ type ReceiverStats struct {
 	Recovered    uint64 // lost, but restored from the next packet: Opus FEC
 	Copied       uint64 // restored from a copy in a later packet: RED
 	Requested    uint64 // retransmission requests: NACK
-	Padding      uint64 // without payload, such as Chrome's probes
+	Padding      uint64 // packets without payload, such as Chrome's probes
 	Malformed    uint64 // not RTP, or undecodable
-	OtherPayload uint64 // of a payload type that is not the codec's
+	OtherPayload uint64 // packets of a payload type that is not one of the codec's
 	Resets       uint64 // new streams after the first
 	ReadErrors   uint64
 	Concealed    time.Duration // sound concealed

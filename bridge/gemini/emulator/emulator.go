@@ -66,7 +66,7 @@ type Emulator struct {
 
 	mu          sync.Mutex
 	closed      bool
-	cancel      map[*session]context.CancelFunc // of running sessions
+	cancel      map[*session]context.CancelFunc // by running session
 	count       int                             // number of connections so far
 	faultCounts []int                           // how often each fault has occurred
 	words       []string                        // words of the scenario that were not used yet

@@ -21,7 +21,7 @@ type session struct {
 
 	refusal *live.Closing // refusal because of the key; nil if the key is valid
 
-	ctx       context.Context // of the connection
+	ctx       context.Context // ends with the connection
 	timer     *time.Timer     // the next step of a turn
 	callbacks chan func() error
 

@@ -42,7 +42,7 @@ const (
 type talk struct {
 	*run
 
-	config liveconfig.Config // the client's config as processed by our own code
+	config liveconfig.Config // the client's config as package liveconfig has processed it
 	object json.RawMessage   // the setup that is sent
 	alpha  bool
 
