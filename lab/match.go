@@ -217,8 +217,8 @@ func lowPass(pcm []int16) []float64 {
 	return out
 }
 
-// applyPlayout replaces the arrival times of blocks by their playout times, for a player that keeps the order, begins with the first
-// packet, which may arrive 20 ms early, and does not speed up before a pause.
+// applyPlayout replaces the arrival times of blocks by their playout times. The assumed player keeps the order, and begins with the
+// first packet, which may arrive 20 ms early. It does not speed up before a pause.
 func applyPlayout(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {

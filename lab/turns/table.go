@@ -79,8 +79,8 @@ var policies = []policy{
 
 var pauseKinds = []string{"mid", "hesit", "meeting", "pause", "natural"}
 
-// printTable prints three measurements: the share of inner pauses that wrongly end a turn, the delay with which the true end is
-// reported, and the sounds that each detector takes for voice.
+// printTable prints three measurements: the share of inner pauses that wrongly end a turn, the delay of the true end, and the
+// sounds that each detector takes for voice.
 func printTable(out io.Writer, items []item) {
 	fmt.Fprint(out, "Inner pauses in which the turn was ended, in %, and seconds from the last word until the end was told.\n\n| policy |")
 	for _, kind := range pauseKinds {

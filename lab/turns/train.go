@@ -42,8 +42,8 @@ func examplesOf(items []item) (examples []example) {
 	return examples
 }
 
-// quickShare is the share of the ends in the training half that must get a probability of at least quickest, so that they are reported
-// at once.
+// quickShare is the share of the ends in the training half that must be reported at once. These are the ends with a probability of at
+// least quickest.
 const (
 	quickShare = 0.6
 	quickest   = 0.8

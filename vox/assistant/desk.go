@@ -24,8 +24,8 @@ const (
 	maxText = 8000
 
 	// maxQuoted limits how much of the client's context is quoted in an integration prompt, in bytes. maxStatus limits how much of it is
-	// quoted in the project's status. The context may have 64 KB, but so may a whole tool result ([tools.MaxResult]), which must also hold
-	// the names of all tools and app files.
+	// quoted in the project's status. The context may have 64 KB. A tool result may not have more in all ([tools.MaxResult]), and must
+	// also hold the names of all tools and app files.
 	maxQuoted = 2000
 	maxStatus = 8 << 10
 )

@@ -30,7 +30,7 @@ type samplesMessage struct {
 	Rate    int     `json:"sampleRate"`
 }
 
-// looseText accepts any JSON value, and is empty if the value is not a string, so that a field of the wrong type does not
+// looseText accepts any JSON value, and is empty if the value is not a string. So a field of the wrong type does not
 // prevent decoding the sound.
 type looseText string
 

@@ -43,7 +43,8 @@ const (
 	amdSilence = 3 * time.Second
 	// amdPause is the time without packets that counts as a pause, because some phones send no packets in pauses. It exceeds network jitter.
 	amdPause = time.Second
-	// amdToneMin is the minimum length of a beep, and amdFaxMin that of a fax tone (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
+	// amdToneMin is the minimum length of a beep. amdFaxMin is the minimum length of a fax tone: ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of
+	// 2100 Hz.
 	amdToneMin = 100 * time.Millisecond
 	amdFaxMin  = 300 * time.Millisecond
 	// amdGapMax is the maximum gap between tones of one sequence. The three tones of a network announcement have gaps of up to 30 ms (ITU-T

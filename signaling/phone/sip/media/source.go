@@ -37,9 +37,9 @@ type sourceTracker struct {
 
 // acceptSource reports whether packets from an address are accepted. The address in the peer's description is always accepted. Until a
 // packet from it has arrived, the first other source is accepted, too; it must be on the same host unless the peer is behind a NAT. While
-// the current source sends, no other can replace it. After a silence another one can, if the same rule allows its host, if it has the
-// SRTP key, or if it continues the SSRC and the sequence numbers. ssrc is that of the newest accepted packet, and h the header of the
-// packet from a. Needs mu.
+// the current source sends, no other can replace it. After a silence another source can replace it. The same rule must allow its host, or
+// it must have the SRTP key, or it must continue the SSRC and the sequence numbers. ssrc is that of the newest accepted packet, and h the
+// header of the packet from a. Needs mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {

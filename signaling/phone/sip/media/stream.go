@@ -227,8 +227,8 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 	return n, true
 }
 
-// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its sequence numbers, and
-// then the old roll-over counter is wrong (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
+// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its sequence numbers.
+// Then the old roll-over counter is wrong (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
 // an attacker cannot replay recorded packets. Needs mu.
 func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {

@@ -228,7 +228,7 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6), so that a captured answer cannot be
+// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Otherwise a captured answer could be
 // used to call another number. It compares the number, in any spelling, and the host. The host may also be that of To, because a proxy may
 // have put our address in its place in the Request-URI.
 func sameURI(text string, req *sip.Request) bool {

@@ -192,7 +192,7 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
 // inviteKey returns a key that is the same for an INVITE and its CANCEL. It is made of the fields that the CANCEL repeats (RFC 3261,
-// section 9.1) and of the source address, so that an attacker that knows a Call-ID cannot end the call.
+// section 9.1) and of the source address. The address is included so that an attacker that knows a Call-ID cannot end the call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,
