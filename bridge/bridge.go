@@ -84,8 +84,8 @@ type SessionRequest struct {
 	// speaks; only the model sees it. If it is empty, the conversation ends without a goodbye.
 	FarewellPrompt string
 
-	// NoCues limits caller and model to what the other has sent: the gateway plays no tones or sentences during a wait,
-	// and adds no picture to typed text.
+	// NoCues means that the gateway adds nothing of its own: it plays no tones or sentences during a wait, and adds no
+	// picture to typed text.
 	NoCues bool
 
 	// MaxPreRoll is the most audio from before an activityStart that a config may ask to keep; 0 means 10 s.

@@ -503,8 +503,9 @@ func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	return i, behind
 }
 
-// trimToPlayed trims the turns in the playout to what was played. It returns the oldest turn whose end was not reported
-// to the caller. A finished turn may still be playing, with the next one queued behind it.
+// trimToPlayed marks the turns in the playout as interrupted in the transcript, which keeps the part that was played.
+// It returns the oldest turn whose end was not reported to the caller. A finished turn may still be playing, with the
+// next one queued behind it.
 func (a *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
 	t := &a.turn
 	turns := a.voice.finishedTurns

@@ -24,7 +24,8 @@ const (
 	farewellTime = 15 * time.Second
 
 	// goodbyeTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
-	// answered; goodbyeTimeSpoken is the same if it spoke before the call, which may have been the goodbye.
+	// answered; goodbyeTimeSpoken is that time if the model spoke before the call, because those words may have been the
+	// goodbye.
 	goodbyeTime       = 6 * time.Second
 	goodbyeTimeSpoken = 2 * time.Second
 )

@@ -13,8 +13,8 @@ const (
 	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
 	minQuestion = 300 * time.Millisecond
 
-	// duckingDB is how much quieter the voice gets while the person speaks over it: enough to show that the person is
-	// heard, and little enough that the voice can continue after a cough.
+	// duckingDB is the attenuation of the voice while the person speaks over it. It is enough to show that the person
+	// is heard, and little enough that the voice can continue after a cough.
 	duckingDB = 12 // dB
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// SampleReader decodes a stream of 16-bit little-endian PCM that comes in chunks of any length: half a sample at the end of a
-// chunk is completed by the next one. A client that loses half a sample causes noise for at most one chunk: after a chunk of
+// SampleReader decodes a stream of 16-bit little-endian PCM that comes in chunks of any length. If a chunk ends with half a
+// sample, the next chunk completes it. A client that loses half a sample causes noise for at most one chunk: after a chunk of
 // odd length, the reader checks the alignment of samples. The zero value is ready for use.
 type SampleReader struct {
 	halfSample byte

@@ -146,7 +146,7 @@ func New(o Options) *Cluster {
 	return f
 }
 
-// Close writes what is pending, and blocks until that is done.
+// Close writes the pending snapshots and deletions, and blocks until that is done.
 func (f *Cluster) Close() {
 	if f != nil {
 		close(f.stop)

@@ -158,8 +158,8 @@ var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveC
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// maxHandshake bounds what the server sends before the WebSocket is open, in bytes: certificates and the response header, which the
-// dialer buffers completely.
+// maxHandshake limits the bytes that the server may send before the WebSocket is open. They are certificates and the response
+// header, which the dialer buffers completely.
 const maxHandshake = 256 << 10
 
 // handshakeConn is a connection that fails if the server sends more than maxHandshake before isUpgraded.

@@ -195,7 +195,8 @@ type steps struct {
 	firstLimit, secondLimit float64
 }
 
-// These cut 12, 4 and 1 % of sentences that pause for 0.4 to 1.2 s in a phrase, and end half of the others after 0.32, 0.60 and 1.16 s.
+// These values cut off 12, 4 and 1 % of the sentences that pause for 0.4 to 1.2 s within a phrase. Half of the other sentences end
+// after 0.32, 0.60 and 1.16 s.
 var (
 	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.5, 0.1}
 	normalSteps  = steps{300 * time.Millisecond, 700 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}

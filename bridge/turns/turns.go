@@ -9,7 +9,7 @@
 //     quiet frames, so that a turn ends. It must keep the last [MaxBack] of audio, as speechActivity.preSpeech does.
 //   - The playout says whether an answer sounds, and how loudly.
 //   - Start, End and Retract go to the uplink as the client's own marks do: Start is MarkStart with the audio of Action.Back, in
-//     place of a fixed pre-roll, and no audio is sent outside of an activity, because Google closes with 1007.
+//     place of a fixed pre-roll, and no audio is sent outside of an activity, because Google then closes with 1007.
 //   - Duck and Unduck are Pacer.Duck(DuckDecibels) and Pacer.Duck(0). Hold and GoOn stop the playout and continue it; the hold of a
 //     call is another one: the playout goes on when neither holds it. Cut, and Retract, are Pacer.Flush; both end a hold.
 //   - AskJudge asks prosody and, if there is one, the end-of-turn model about the audio so far; [Machine.RecordVerdict] has the answers.

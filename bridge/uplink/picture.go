@@ -11,8 +11,8 @@ const (
 	// (https://ai.google.dev/gemini-api/docs/live-api/capabilities).
 	pictureTime = time.Second
 
-	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one every second; a
-	// single picture that the client sends is what the person talks about.
+	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one picture every
+	// second; a single picture that the client sends is what the person talks about.
 	inlineAge = 10 * time.Second
 
 	// largeInline is the size in bytes above which a picture goes with one typed turn only. The model knows the picture

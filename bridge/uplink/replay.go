@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// replayBuffer holds what was sent and may have to be sent again, oldest first: the turn that the model has not
+// replayBuffer holds the items that may have to be sent again, oldest first. They are the turn that the model has not
 // answered, and the newest lead-in for the next speech. Guarded by Uplink.mu.
 type replayBuffer struct {
 	hasUnanswered bool // a turn has no answer yet

@@ -88,8 +88,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Configure sets whether the client marks speech itself, how much of the audio before a mark belongs to it, and how
-// much silence the model needs after a speech to detect its end.
+// Configure sets whether the client marks speech itself, and how much audio before the mark of a start belongs to that
+// speech. It also sets how much silence the model needs after a speech to detect its end.
 func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -142,9 +142,9 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 }
 
-// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous one, or
-// if the handle names the last message that it covers: gemini-3.1-flash-live sends two handles a second during audio
-// (recorded), and each report is written to the cluster's store.
+// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous handle,
+// or if the handle names the last message that it covers. Other handles are not reported, because each report is
+// written to the cluster's store. gemini-3.1-flash-live sends two handles a second during audio (recorded).
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
 	k.eventCount++

@@ -23,9 +23,9 @@ type DecoderChoice string
 //
 // Libopus is the default on all paths, including clean ones and those with RED. It takes 16 to 32 us for 20 ms of real speech,
 // pion 26 to 78 us. Libopus allocates nothing, pion 17 times (7 KB) for each packet with a copy (FEC), which browsers send once
-// losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without, pion 10 dB and 6 dB: it has
-// no FEC and conceals losses with a fade only. Pion is for operators who do not want C code to parse untrusted bytes. (`go test
-// ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
+// losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without it. Pion reaches 10 dB and 6
+// dB, because it has no FEC and conceals losses with a fade only. Pion is for operators who do not want C code to parse
+// untrusted bytes. (`go test ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
 const (
 	LibOpus DecoderChoice = "libopus" // in C
 	Pion    DecoderChoice = "pion"    // in Go

@@ -33,7 +33,7 @@ var (
 	ErrClosed = errors.New("playout is closed")
 )
 
-// Tap receives a copy of what is played: see [Pacer.SetTap]. It is called with the pacer locked, like a [media.Output].
+// Tap receives a copy of the played sound: see [Pacer.SetTap]. It is called with the pacer locked, like a [media.Output].
 type Tap interface {
 	// WriteModel adds a frame of the model's voice that is played from the given time on. It must not keep pcm.
 	WriteModel(pcm []int16, at time.Time)

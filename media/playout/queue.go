@@ -2,7 +2,8 @@ package playout
 
 import "sync"
 
-// blockSize is the number of samples in a block: 200 ms at 24 kHz, about what the model sends at a time.
+// blockSize is the number of samples in a block: 200 ms at 24 kHz, about as much as the model sends at a
+// time.
 const blockSize = 4800
 
 type block [blockSize]int16

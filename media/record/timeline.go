@@ -109,7 +109,7 @@ func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	t.left.write(pcm, t.left.end, t.start, maxEarly)
 }
 
-// flushResampler ends a stretch of the caller's sound with what the resampler still holds.
+// flushResampler ends a stretch of the caller's sound with the samples that the resampler still holds.
 func (t *timeline) flushResampler() {
 	if t.resampler != nil && t.left.end >= t.start {
 		t.left.write(t.resampler.Flush(), t.left.end, t.start, maxEarly)

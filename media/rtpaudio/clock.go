@@ -15,8 +15,8 @@ const (
 	// maxSlack limits the lateness that is waited for, even if packets come later. If a sender stops sending in silence, this wait delays the
 	// end of each turn.
 	maxSlack = 240 * time.Millisecond
-	// endOfTurn is the part of a pause that always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
-	// detected by the silence after it, and a delay would hold up every answer.
+	// endOfTurn is the part of a pause that always reaches the sink in real time, even if the sink is ahead of the clock. The end of a turn is
+	// detected by the silence after it, so a delay would hold up every answer.
 	endOfTurn = time.Second
 	// aheadWait is the time after the last packet at which silence is inserted (endOfTurn), if the sink has received more sound than time has
 	// passed. It must exceed jitterSlack, because otherwise each late packet would insert more silence.

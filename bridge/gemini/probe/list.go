@@ -154,8 +154,8 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns what the gateway assumes about a field: supported if it would be sent, refused if it is removed with a
-// warning, and unknown if it is removed silently.
+// assumption returns the gateway's assumption about a field. A field that it sends is assumed to be supported, and a field that
+// it removes with a warning to be refused. If it removes the field silently, unknown is true.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model

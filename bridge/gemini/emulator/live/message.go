@@ -1,5 +1,5 @@
-// Package live implements what Google's servers accept from a client of the Live API and what they reject, in their wording: all
-// fields, each model's features, the setup, the messages after it, and the close codes. It does not depend on sessions.
+// Package live checks the messages of a client of the Live API as Google's servers do, and rejects them in the same words. It
+// covers all fields, each model's features, the setup, the messages after it, and the close codes. It does not depend on sessions.
 package live
 
 import (
