@@ -188,7 +188,7 @@ func readFindings(path string) (map[string]liveconfig.Findings, error) {
 	return report.Findings(), err
 }
 
-// replayReport runs the probes of a report against the emulator, and prints where it differs.
+// replayReport runs the probes of a report against the emulator, and prints where the emulator differs from the report.
 func replayReport(ctx context.Context, file string, stdout io.Writer) error {
 	report, err := readReport(file)
 	if err != nil {

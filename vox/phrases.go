@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// minClause is the minimum length, in bytes, of a phrase that ends at a comma. After longest bytes, a phrase ends at any space.
+	// minClause is the minimum length, in bytes, of a phrase that ends at a comma. A phrase as long as the constant longest
+	// ends at any space.
 	minClause = 40
 	maxPhrase = 200
 )

@@ -41,7 +41,7 @@ type Conformance struct {
 	// request with the address of the call needs no token, because the address is a secret.
 	ControlCall func(t *testing.T, l *LockedGateway, token string) (control func(token string) bool)
 
-	// Malformed sends broken messages, by name. Each returns the number of cases.
+	// Malformed lists the kinds of broken messages that the protocol is tested with.
 	Malformed []Malformed
 
 	// Floods are clients that send as much as they can over one connection.

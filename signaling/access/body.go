@@ -29,7 +29,7 @@ const (
 	maxBodyWaits = 8
 )
 
-// errTooManyBytes rejects a body for which there was no room in time.
+// errTooManyBytes rejects a body that waited too long for memory: the bodies of all requests share a limit.
 var errTooManyBytes = &refusal{
 	rule: "bodies", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "Too many request bytes are in progress: send this request again in a moment.",

@@ -151,7 +151,7 @@ func newServer(o Options) (*Server, error) {
 		return nil, fmt.Errorf("MCP server %q: needs either a command or a url", o.Name)
 	}
 	if o.URL != "" {
-		// The error text would contain the URL, which may hold a token.
+		// The error of url.Parse is not returned: it contains the URL, which may hold a token.
 		if to, err := url.Parse(o.URL); err != nil || (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" {
 			return nil, fmt.Errorf("MCP server %q: url: must be http://host/… or https://host/…", o.Name)
 		}

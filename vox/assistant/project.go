@@ -95,7 +95,7 @@ func NewProject(context json.RawMessage) *Project {
 	return p
 }
 
-// ID returns the unguessable ID of the project in its workspace, or "" if it is not kept.
+// ID returns the unguessable ID of the project in its workspace, or "" if the workspace does not store it.
 func (p *Project) ID() string { return p.id }
 
 // Status returns a copy of the project's content.

@@ -14,7 +14,7 @@ import (
 
 // Profile describes how a model behaves in an open session. Package bridge acts on it.
 type Profile struct {
-	// Name is the row of the table.
+	// Name is the key of the profile in the table of models.
 	Name string
 
 	// ContextUpdate says whether system instruction and tools can change in place.
