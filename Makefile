@@ -24,8 +24,7 @@ check: build-deps static ## the short loop: formatting, vet, staticcheck, the sh
 	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=12 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
-test: lint ## what a change must pass: every Go test, and each feature of the pages in Chromium
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target go-test web-test
+test: lint go-test web-test ## what a change must pass: every Go test, and each feature of the pages in Chromium
 
 test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, bad networks, Firefox, published clients, the lab
 
@@ -45,11 +44,11 @@ static:
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
 # -w leaves out what debuggers want, so that linking takes half as long. Most tests wait for sound, so more of them run at
-# once than there are processors.
+# once than there are processors; but those that judge sound need one in time.
 LONG   := ./internal/testkit ./gateway ./signaling/phone/sip ./bridge ./signaling/client
 GOTEST := $(GO) test -vet=off -ldflags=-w -shuffle=on
 go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
-	$(GOTEST) -p=4 -parallel=6 $(LONG) ./...
+	$(GOTEST) -p=3 -parallel=4 $(LONG) ./...
 
 # Packages without goroutines are left out: with the race detector they take five times as long, and find nothing.
 SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
@@ -61,7 +60,7 @@ go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/b
 # variants, of which make test runs the first: forms of windows, colours, transports.
 OTHERS   := firefox firewall live memory network nodes realtime rest rtvi sdk
 VARIED   := canvas embed native operator page settings sight vox
-WEBTEST  := node --test --test-concurrency=4 --test-reporter=spec
+WEBTEST  := node --test --test-concurrency=3 --test-reporter=spec
 web-test: build test-deps web-deps
 	cd web && $(WEBTEST) $(filter-out $(OTHERS:%=test/%.test.mjs),$(patsubst web/%,%,$(wildcard web/test/*.test.mjs)))
 
