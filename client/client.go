@@ -50,7 +50,6 @@ type Options struct {
 	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
 	Config map[string]any
 
-	Header  http.Header                                                          // of the WebSocket's request; may be nil
 	TLS     *tls.Config                                                          // of a wss URL; may be nil
 	NetDial func(ctx context.Context, network, address string) (net.Conn, error) // opens the TCP connections; may be nil
 
@@ -450,6 +449,10 @@ func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err er
 			continue
 		}
 		switch m.Type {
+		case "GEMINI_CONNECTED":
+			if err := c.setServers(m.Payload); err != nil {
+				return nil, err
+			}
 		case "SETUP_COMPLETE":
 			return backlog, c.completeSetup(m.Payload)
 		case "GEMINI_DISCONNECTED":

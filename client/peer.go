@@ -23,7 +23,7 @@ type Peer interface {
 	HandleAnswer(sdp string) error
 	// HandleCandidate adds a candidate of the gateway, a RTCIceCandidateInit in JSON.
 	HandleCandidate(candidate json.RawMessage) error
-	// Close ends the WebRTC connection.
+	// Close ends the WebRTC connection, and returns when nothing of it runs any more.
 	Close() error
 }
 
@@ -50,6 +50,19 @@ func (c *Conversation) openPeer(ws *websocket.Conn) error {
 	return nil
 }
 
+// setServers passes the STUN and TURN servers of GEMINI_CONNECTED to the peer.
+func (c *Conversation) setServers(payload json.RawMessage) error {
+	var p struct{ ICEServers []ICEServer }
+	err := json.Unmarshal(payload, &p)
+	if err == nil && c.peer != nil {
+		err = c.peer.SetServers(p.ICEServers)
+	}
+	if err != nil {
+		return fmt.Errorf("GEMINI_CONNECTED: %w", err)
+	}
+	return nil
+}
+
 func (c *Conversation) closePeer() {
 	if c.peer != nil {
 		_ = c.peer.Close()
@@ -63,15 +76,8 @@ func (c *Conversation) handlePeer(m message) (handled bool, err error) {
 	if c.peer == nil {
 		return false, nil // the application may negotiate itself, with Send and Raw events
 	}
-	var p struct {
-		SDP        string
-		ICEServers []ICEServer
-	}
+	var p struct{ SDP string }
 	switch m.Type {
-	case "GEMINI_CONNECTED":
-		if err = json.Unmarshal(m.Payload, &p); err == nil {
-			err = c.peer.SetServers(p.ICEServers)
-		}
 	case "WEBRTC_ANSWER":
 		if err = json.Unmarshal(m.Payload, &p); err == nil {
 			err = c.peer.HandleAnswer(p.SDP)

@@ -29,12 +29,16 @@ const (
 	// failedAfter limits how long ICE searches for a path. By default, gateways keep a lost conversation for the same
 	// time.
 	failedAfter = time.Minute
+
+	// answerTimeout is the time after which an offer without an answer no longer keeps ICE from being restarted: the
+	// gateway may have rejected it.
+	answerTimeout = 10 * time.Second
 )
 
 // Options configure the audio.
 type Options struct {
-	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine. The packets come as the
-	// network delivers them, so an application that plays them needs a jitter buffer.
+	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. The packets come as
+	// the network delivers them, so an application that plays them needs a jitter buffer. It must not block.
 	OnPacket func(*rtp.Packet)
 
 	// OnState receives the state of the WebRTC connection. It may be nil.
@@ -81,27 +85,17 @@ func (a *Audio) OpenPeer(send func(kind string, payload any) error) (client.Peer
 	return &peer{audio: a, send: send}, nil
 }
 
-// readVoice delivers the packets of the model's voice until the connection ends.
-func (a *Audio) readVoice(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-	for {
-		packet, _, err := track.ReadRTP()
-		if err != nil {
-			return
-		}
-		if a.options.OnPacket != nil {
-			a.options.OnPacket(packet)
-		}
-	}
-}
-
 // peer is a WebRTC connection.
 type peer struct {
 	audio *Audio
 	send  func(kind string, payload any) error
 	pc    *webrtc.PeerConnection // nil until SetServers
 
+	reading sync.WaitGroup // readers of the voice
+
 	mu         sync.Mutex
-	pending    bool                      // an offer has no answer yet
+	isClosed   bool
+	offeredAt  time.Time                 // when the unanswered offer was sent; zero without one
 	candidates []webrtc.ICECandidateInit // candidates that arrived before the answer
 }
 
@@ -119,7 +113,7 @@ func (p *peer) SetServers(servers []client.ICEServer) error {
 		return err
 	}
 	p.pc = pc
-	pc.OnTrack(p.audio.readVoice)
+	pc.OnTrack(p.readVoice)
 	pc.OnICECandidate(p.sendCandidate)
 	pc.OnICEConnectionStateChange(func(state webrtc.ICEConnectionState) {
 		if state == webrtc.ICEConnectionStateDisconnected {
@@ -135,13 +129,36 @@ func (p *peer) SetServers(servers []client.ICEServer) error {
 	return p.sendOffer(nil)
 }
 
-// sendOffer sends an SDP offer, unless an earlier one has no answer yet.
+// readVoice delivers the packets of the model's voice until the connection ends.
+func (p *peer) readVoice(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+	p.mu.Lock()
+	if p.isClosed {
+		p.mu.Unlock()
+		return
+	}
+	p.reading.Add(1)
+	p.mu.Unlock()
+	defer p.reading.Done()
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		if p.audio.options.OnPacket != nil {
+			p.audio.options.OnPacket(packet)
+		}
+	}
+}
+
+// sendOffer sends an SDP offer, unless an earlier one waits for its answer.
 func (p *peer) sendOffer(options *webrtc.OfferOptions) error {
 	p.mu.Lock()
-	pending := p.pending
-	p.pending = true
+	isPending := time.Since(p.offeredAt) < answerTimeout
+	if !isPending {
+		p.offeredAt = time.Now()
+	}
 	p.mu.Unlock()
-	if pending {
+	if isPending {
 		return nil
 	}
 	offer, err := p.pc.CreateOffer(options)
@@ -175,7 +192,7 @@ func (p *peer) HandleAnswer(sdp string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = false
+	p.offeredAt = time.Time{}
 	for _, candidate := range p.candidates {
 		if err := p.pc.AddICECandidate(candidate); err != nil {
 			return err
@@ -193,7 +210,7 @@ func (p *peer) HandleCandidate(raw json.RawMessage) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending || p.pc == nil {
+	if !p.offeredAt.IsZero() || p.pc == nil {
 		p.candidates = append(p.candidates, candidate)
 		return nil
 	}
@@ -205,8 +222,13 @@ func (p *peer) HandleCandidate(raw json.RawMessage) error {
 
 // Close implements [client.Peer].
 func (p *peer) Close() error {
+	p.mu.Lock()
+	p.isClosed = true
+	p.mu.Unlock()
 	if p.pc == nil {
 		return nil
 	}
-	return p.pc.Close()
+	err := p.pc.Close()
+	p.reading.Wait()
+	return err
 }

@@ -3,6 +3,7 @@ package rtc_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type call struct {
 	audio     *rtc.Audio
 	connected chan struct{}
 	voice     chan []int16 // samples of each packet
+	ended     atomic.Bool  // no packet may come any more
 }
 
 func dialWebRTC(t *testing.T) *call {
@@ -40,6 +42,9 @@ func dialWebRTC(t *testing.T) *call {
 	c := &call{connected: make(chan struct{}, 10), voice: make(chan []int16, 10000)}
 	c.audio, err = rtc.New(rtc.Options{
 		OnPacket: func(p *rtp.Packet) {
+			if c.ended.Load() {
+				t.Error("a packet came after Close")
+			}
 			pcm := make([]int16, rate*120/1000)
 			if n, err := decoder.Decode(p.Payload, pcm); err == nil {
 				c.voice <- pcm[:n]
@@ -118,6 +123,32 @@ func TestBothDirectionsGoOverWebRTC(t *testing.T) {
 	if length := len(testkit.TrimSilence(voice)); !said || length < rate/4 {
 		t.Errorf("speech recognized: %v; %d samples of voice", said, length)
 	}
+}
+
+// The first event of a connection names the gateway's servers, with WebRTC as without.
+func TestConnectedIsTheFirstEvent(t *testing.T) {
+	t.Parallel()
+	c := dialWebRTC(t)
+	e := <-c.Events()
+	if _, ok := e.(client.Connected); !ok {
+		t.Errorf("the first event is %T", e)
+	}
+}
+
+// After Close no packet is delivered any more.
+func TestCloseWaitsForTheVoice(t *testing.T) {
+	t.Parallel()
+	c := dialWebRTC(t)
+	if err := c.SendText(t.Context(), "Please count slowly from one to twenty"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.voice:
+	case <-time.After(testkit.Patience):
+		t.Fatal("no packet came")
+	}
+	_ = c.Close()
+	c.ended.Store(true) // from now on a packet fails the test
 }
 
 // What the gateway refuses of the negotiation is reported, and the conversation continues.
