@@ -269,21 +269,30 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 		if !c.isWanted(cell) {
 			continue
 		}
-		var took []float64
-		var last error
-		for range c.runs {
-			d, err := c.measureDrop(ctx, fault)
-			if err != nil {
-				last = err
-				continue
-			}
-			took = append(took, inMilliseconds(d))
+		if err := c.addRuns(ctx, cell, func() (time.Duration, error) { return c.measureDrop(ctx, fault) }); err != nil {
+			return err
 		}
-		if len(took) == 0 && ctx.Err() != nil {
-			return last
-		}
-		c.addFigure(cell, c.runs, fmt.Sprint(last), took...)
 	}
+	return nil
+}
+
+// addRuns measures a time as often as the comparison has runs, and adds it as a figure. Runs that fail are counted as missing, with the
+// last error as the reason; only the end of ctx is an error, if no run has succeeded.
+func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
+	var took []float64
+	var last error
+	for range c.runs {
+		d, err := measure()
+		if err != nil {
+			last = err
+			continue
+		}
+		took = append(took, inMilliseconds(d))
+	}
+	if len(took) == 0 && ctx.Err() != nil {
+		return last
+	}
+	c.addFigure(cell, c.runs, fmt.Sprint(last), took...)
 	return nil
 }
 
@@ -348,21 +357,7 @@ var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
 // unanswered sentence to the next reply.
 func (c *comparison) measureSilence(ctx context.Context) error {
 	packets := sentencePackets()
-	var took []float64
-	var last error
-	for range c.runs {
-		d, err := c.measureSilentModel(ctx, packets)
-		if err != nil {
-			last = err
-			continue
-		}
-		took = append(took, inMilliseconds(d))
-	}
-	if len(took) == 0 && ctx.Err() != nil {
-		return last
-	}
-	c.addFigure("silent", c.runs, fmt.Sprint(last), took...)
-	return nil
+	return c.addRuns(ctx, "silent", func() (time.Duration, error) { return c.measureSilentModel(ctx, packets) })
 }
 
 // answerSentences makes the model answer a sentence half a second after its end. A silent session only sends its transcript.

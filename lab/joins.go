@@ -242,7 +242,7 @@ func (l *liveKit) sendSignal(field int, body []byte) error {
 // liveKitToken returns a JSON Web Token that permits joining a new room of LiveKit.
 func liveKitToken(user *url.Userinfo) string {
 	secret, _ := user.Password()
-	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
+	name := fmt.Sprintf("lab-%d", time.Now().UnixNano())
 	claims, _ := json.Marshal(map[string]any{
 		"iss": user.Username(), "sub": name, "nbf": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix(),
 		"video": map[string]any{"room": name, "roomJoin": true, "canPublish": true, "canSubscribe": true},

@@ -46,7 +46,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench:", err)
+		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1)
 	}
 }
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == echoCommand {
 		return serveEcho(ctx)
 	}
-	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f := flag.NewFlagSet("lab", flag.ContinueOnError)
 	out := f.String("out", "compare", "`folder` of what compare measures")
 	runs := f.Int("runs", 3, "how often compare lets each fault happen")
 	only := f.String("only", "", "measure these `cells` alone, with commas between")
@@ -87,4 +87,4 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 }
 
 // logProgress prints a progress message to stderr.
-func logProgress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
+func logProgress(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...) }

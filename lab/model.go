@@ -97,7 +97,7 @@ func (m *model) close() {
 func selfSigned() (tls.Certificate, []byte) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "bench"},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 	}
@@ -277,7 +277,7 @@ const (
 	understood  = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
 	interrupted = `{"serverContent":{"interrupted":true}}`
 	generated   = `{"serverContent":{"generationComplete":true}}`
-	resumable   = `{"sessionResumptionUpdate":{"newHandle":"bench","resumable":true}}`
+	resumable   = `{"sessionResumptionUpdate":{"newHandle":"lab","resumable":true}}`
 	turnOver    = `{"serverContent":{"turnComplete":true},"usageMetadata":{` +
 		`"promptTokenCount":100,"responseTokenCount":45,"totalTokenCount":145,` +
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`
