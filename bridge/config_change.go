@@ -54,10 +54,11 @@ func (c UpdateConfig) run(ctx context.Context, s *Session) error {
 		s.steering.flow = s.steering.flow.WithPlan(s.request.MergedAgent().Steps)
 	}
 	config, err := s.parseConfig(c.Config)
-	if err != nil {
+	if err == nil {
+		s.costs.setDollarLimit(s.request.MaxDollars())
+	} else {
 		s.restoreConfig(change.before)
 	}
-	s.costs.setDollarLimit(s.request.MaxDollars())
 	s.reportConfigWarnings(config)
 	s.sendConfigChange(ctx, change, config, err)
 	if s.reportStep(change.before.steering.flow.Step) {
