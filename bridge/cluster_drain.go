@@ -14,11 +14,11 @@ const (
 	// moveRetry is the time after which a caller that has not moved is asked again: the other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait is how long to wait for a session resumption handle that covers the last turn. After that, the caller is
+	// handleWait limits the wait for a session resumption handle that covers the last turn. After that, the caller is
 	// asked to move without such a handle.
 	handleWait = 10 * time.Second
-	// drainParkTime is how long a draining gateway waits for a lost caller that can only come back to this gateway. A web
-	// page is back within 1 s.
+	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
+	// web page is back within 1 s.
 	drainParkTime = 5 * time.Second
 )
 

@@ -198,8 +198,7 @@ func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// stopAnswer interrupts the answer in progress. An answer for which the model is still thinking is no longer
-// expected.
+// stopAnswer interrupts the answer in progress. If the model has not begun to speak, its answer will be discarded.
 func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.output.turn.state == turnThinking
 	s.output.interrupt(ByClient, false)

@@ -162,11 +162,11 @@ func toJSON(v any) string {
 	return string(raw)
 }
 
-// FunctionDeclaration returns the function that the model calls to go on, or nil if there is no next step and no field.
-// Its schema only guides the model, and Advance checks the calls. The errors of Advance are in plain words. It also
-// handles a model whose tools change only at the next pause, and which may call the function as another step has
-// declared it. The schema requires the fields that are not known yet. It requires none if the step also leads back to
-// an earlier step, because the model would invent values to go back.
+// FunctionDeclaration returns the function with which the model moves to the next step, or nil if the step has neither a
+// next step nor fields. The schema only guides the model: Advance checks the calls, because a model whose tools change
+// only at the next pause may call the function as an earlier step has declared it. The schema requires the fields that
+// have no value yet. It requires no field if the step also leads back to an earlier step, because the model would invent
+// values in order to go back.
 func (f Flow) FunctionDeclaration() *tools.Declaration {
 	s := f.currentStep()
 	if s == nil || len(s.Next)+len(s.Fields) == 0 {

@@ -30,7 +30,8 @@ type Function struct {
 // that is not JSON stays.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
-// Check validates a call's arguments by the original declaration, which may be stricter than the one that the model got.
+// Check validates a call's arguments against the original declaration. The model may have received a looser one, because Google's
+// schemas support less.
 func (f Function) Check(args json.RawMessage) error {
 	if f.ValidatesItself {
 		return nil
