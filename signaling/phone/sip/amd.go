@@ -212,7 +212,7 @@ func (s *callScreen) checkTimeouts(now time.Time) {
 }
 
 // signalMessageReady signals that the message can be left now.
-func (s *callScreen) signalMessageReady() { trySend(s.ready, struct{}{}) }
+func (s *callScreen) signalMessageReady() { phone.TrySend(s.ready, struct{}{}) }
 
 // isActive reports whether answering-machine detection is enabled.
 func (s *callScreen) isActive() bool { return s.outcome != nil }

@@ -282,6 +282,16 @@ func transferMessage(to phone.Party) bridge.Message {
 	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
 }
 
+// isClosed reports whether a channel is closed.
+func isClosed(stage <-chan struct{}) bool {
+	select {
+	case <-stage:
+		return true
+	default:
+		return false
+	}
+}
+
 // isBridged reports whether the agent has put its caller through.
 func (c *call) isBridged() bool { return isClosed(c.bridged) }
 

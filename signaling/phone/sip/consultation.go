@@ -77,7 +77,7 @@ func (e *consultation) buildTools() []tools.Tool {
 }
 
 // recordDecision sets the decision. Later decisions are ignored.
-func (e *consultation) recordDecision(err error) { trySend(e.decision, err) }
+func (e *consultation) recordDecision(err error) { phone.TrySend(e.decision, err) }
 
 // handleKey handles a pressed key: 1 accepts.
 func (e *consultation) handleKey(key byte) {

@@ -39,7 +39,7 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 		c.superviseCall(supervised)
 	}
 	rings := make(chan error, 1)
-	if err := s.startCall(c, func(err error) { trySend(rings, err) }); err != nil {
+	if err := s.startCall(c, func(err error) { phone.TrySend(rings, err) }); err != nil {
 		return err
 	}
 	select {

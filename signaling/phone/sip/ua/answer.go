@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 const (
@@ -90,15 +92,17 @@ func (c *Call) Answer() error {
 		}
 	}
 	<-c.changing // from now on the agreement can change
-	close(c.answerAcked)
+	c.isAnswered.Store(true)
 	return nil
 }
 
 // sendUntilAcked repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or
 // after [Options.Timeout].
 func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
-	if isClosed(c.ending) {
+	select {
+	case <-c.ending:
 		return nil, c.EndReason()
+	default:
 	}
 	select {
 	case <-c.acked: // the ACK of an abandoned response
@@ -135,7 +139,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 // onAck handles the ACK of our newest response. A repeated ACK of an older one must not be mistaken for it.
 func (c *Call) onAck(req *sip.Request) {
 	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
-		trySend(c.acked, sessionIn(req))
+		phone.TrySend(c.acked, sessionIn(req))
 	}
 }
 
@@ -163,7 +167,7 @@ func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	default:
 		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
 	}
-	trySend(c.reliable.acked, nil) // unless acknowledged already
+	phone.TrySend(c.reliable.acked, nil) // unless acknowledged already
 }
 
 // handleMediaChange handles a re-INVITE or an UPDATE, which may change the agreement.

@@ -43,6 +43,7 @@ type Call struct {
 
 	acked      chan []byte   // bodies of ACKs to our newest response; room for one
 	awaitedACK atomic.Uint32 // CSeq of the expected ACK; 0 if none is expected
+	isAnswered atomic.Bool   // our answer to an incoming call was acknowledged
 	stages
 	liveness
 	earlySDP  earlyAnswers  // early answers to our INVITE; used only by the goroutine that dials
@@ -60,9 +61,8 @@ type Call struct {
 
 // stages are the steps of a call. Each channel is closed once, when the call reaches that step.
 type stages struct {
-	answerAcked chan struct{} // the response to the INVITE was acknowledged
-	ending      chan struct{} // the call has a reason to end
-	released    chan struct{} // all resources of the call are released
+	ending   chan struct{} // the call has a reason to end
+	released chan struct{} // all resources of the call are released
 }
 
 // liveness is the state of a call's session timer.
@@ -99,10 +99,9 @@ func (e *earlyAnswers) addAnswer(res *sip.Response) {
 func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[tagOf(res)] }
 
 func newCall(core *core, t *trunkState, dialog *dialog, log *slog.Logger) *Call {
-	newStage := func() chan struct{} { return make(chan struct{}) }
 	c := &Call{
 		Log: log.With("trunk", t.Name, "sip", dialog.callID), core: core, trunk: t, dialog: dialog, acked: make(chan []byte, 1),
-		stages:   stages{newStage(), newStage(), newStage()},
+		stages:   stages{make(chan struct{}), make(chan struct{})},
 		changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	dialog.log = c.Log

@@ -125,6 +125,6 @@ func (c *Call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	if status, err := strconv.Atoi(fields[1]); err == nil {
-		trySend(statuses, status)
+		phone.TrySend(statuses, status)
 	}
 }

@@ -184,7 +184,7 @@ func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		if !isClosed(c.answerAcked) { // afterwards it is too late (RFC 3261, section 9.2)
+		if !c.isAnswered.Load() { // afterwards it is too late (RFC 3261, section 9.2)
 			c.End(ErrCancelled)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 type callTable struct {
 	mu        sync.Mutex
 	byTag     map[string]*Call
+	isClosed  bool           // no new call may begin
 	isStopped bool           // requests are not answered any more
 	serving   sync.WaitGroup // requests in progress
 }
@@ -21,7 +22,7 @@ type callTable struct {
 func (t *callTable) add(c *Call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if isClosed(c.core.closing) {
+	if t.isClosed {
 		return false
 	}
 	t.byTag[c.dialog.localTag] = c
@@ -84,7 +85,8 @@ func (t *callTable) begin() bool {
 func (t *callTable) close(closing chan struct{}) []*Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !isClosed(closing) {
+	if !t.isClosed {
+		t.isClosed = true
 		close(closing)
 	}
 	return slices.Collect(maps.Values(t.byTag))
