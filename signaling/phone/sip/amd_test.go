@@ -27,6 +27,13 @@ func notInService() []int16 {
 	return append(tones, mediatest.Speech(2*time.Second, 8000)...)
 }
 
+// amdCase is a call with answering-machine detection.
+type amdCase struct {
+	body, by, reason string
+	says             []int16 // at 8 kHz; if nil, no packet is sent
+	once             bool    // no packet follows: the phone sends none in pauses
+}
+
 // A call with answering-machine detection acts on the result: it greets people, leaves a message after a machine's beep, or hangs up.
 // Before that it sends no voice.
 func TestAMDBeforeGreeting(t *testing.T) {
@@ -35,11 +42,7 @@ func TestAMDBeforeGreeting(t *testing.T) {
 	hangsUp, leavesText := fmt.Sprintf(call, ""), fmt.Sprintf(call, `"say":"Call us."`)
 	beep := mediatest.Tone(time.Second, 8000, 1000, 8000)
 	fax := mediatest.Tone(time.Second, 8000, 2100, 8000)
-	for name, test := range map[string]struct {
-		body, by, reason string
-		says             []int16 // at 8 kHz; if nil, no packet is sent
-		once             bool    // no packet follows: the phone sends none in pauses
-	}{
+	for name, test := range map[string]amdCase{
 		"a person":             {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), false},
 		"no packets in pauses": {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), true},
 		"nobody speaks":        {hangsUp, sip.BySilence, "", nil, false},
@@ -50,88 +53,113 @@ func TestAMDBeforeGreeting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			told := make(chan sip.CallStatus, 64)
-			var decided atomic.Int64 // Unix time in ns
-			h, o := startCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) {
-				if s.AnsweredBy != "" {
-					decided.CompareAndSwap(0, time.Now().UnixNano())
-				}
-				told <- s
-			})
-			b := startBackend(t, o)
-			var err error
-			if h.audio, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
-				t.Fatal(err)
-			}
-			var doing sync.WaitGroup
-			defer doing.Wait()
-			defer h.audio.Close()
-			doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", test.body) })
-			invite := h.awaitRequest("INVITE")
-			h.respond(invite, "200 OK", "a")
-			h.awaitRequest("ACK")
-			stop := make(chan struct{})
-			defer close(stop)
-			machine := mediatest.MeasureLateness(t)
-			heard := make(chan int64, 1) // receives the time of the voice: Unix time in ns
-			if test.says != nil {
-				h.setAudioAddr(invite)
-				doing.Go(func() { h.playAudio(h.gateway, media.FrameDuration, test.says, test.once, stop) })
-				doing.Go(func() {
-					if h.awaitVoice(time.Now().Add(2 * patience)) {
-						heard <- time.Now().UnixNano()
-					}
-				})
-			}
-			speaks := func(what string) {
-				t.Helper()
-				select {
-				case at := <-heard:
-					if at < decided.Load() {
-						t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
-					}
-					if spoke := h.spokeAt.Load(); (spoke == 0 || at < spoke) && machine.CanJudge(t, shortestPause) {
-						t.Errorf("%s begins before the other side has ended", what)
-					}
-				case <-time.After(patience):
-					t.Errorf("there is no %s", what)
+			for range 3 { // on a busy machine, pauses in our audio may be taken for those of a person
+				if test.run(t) {
+					return
 				}
 			}
-			expect := func(what string, so func(sip.CallStatus) bool) {
-				t.Helper()
-				for timeout := time.After(patience); ; {
-					select {
-					case s := <-told:
-						if so(s) {
-							return
-						}
-					case <-timeout:
-						t.Fatalf("no %s", what)
-					}
-				}
-			}
-			expect("verdict", func(s sip.CallStatus) bool { return s.AnsweredBy == test.by })
-			if test.reason == "" {
-				if test.says != nil {
-					speaks("greeting")
-				}
-				h.hangUp(invite, "a")
-				expect("end", func(s sip.CallStatus) bool { return s.HungUpBy == "them" && s.AnsweredBy == test.by })
-				return
-			}
-			if strings.Contains(test.reason, "left") {
-				speaks("message")
-			}
-			h.respond(h.awaitRequest("BYE"), "200 OK", "a")
-			expect("end", func(s sip.CallStatus) bool {
-				return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by &&
-					(s.Reason == test.reason || !machine.CanJudge(t, shortestPause))
-			})
-			if len(heard) > 0 {
-				t.Error("they hear something")
+			t.Skip("this machine was too busy three times")
+		})
+	}
+}
+
+// run makes the call. It returns false if the verdict or the end is wrong, and this machine was too busy to judge that.
+func (test *amdCase) run(t *testing.T) bool {
+	t.Helper()
+	told := make(chan sip.CallStatus, 64)
+	var decided atomic.Int64 // Unix time in ns
+	h, o := startCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) {
+		if s.AnsweredBy != "" {
+			decided.CompareAndSwap(0, time.Now().UnixNano())
+		}
+		told <- s
+	})
+	b := startBackend(t, o)
+	var err error
+	if h.audio, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	var doing sync.WaitGroup
+	defer doing.Wait()
+	defer h.audio.Close()
+	doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", test.body) })
+	invite := h.awaitRequest("INVITE")
+	h.respond(invite, "200 OK", "a")
+	h.awaitRequest("ACK")
+	stop := make(chan struct{})
+	defer close(stop)
+	machine := mediatest.MeasureLateness(t)
+	heard := make(chan int64, 1) // receives the time of the voice: Unix time in ns
+	if test.says != nil {
+		h.setAudioAddr(invite)
+		doing.Go(func() { h.playAudio(h.gateway, media.FrameDuration, test.says, test.once, stop) })
+		doing.Go(func() {
+			if h.awaitVoice(time.Now().Add(2 * patience)) {
+				heard <- time.Now().UnixNano()
 			}
 		})
 	}
+	speaks := func(what string) {
+		t.Helper()
+		select {
+		case at := <-heard:
+			if at < decided.Load() {
+				t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
+			}
+			if spoke := h.spokeAt.Load(); (spoke == 0 || at < spoke) && machine.CanJudge(t, shortestPause) {
+				t.Errorf("%s begins before the other side has ended", what)
+			}
+		case <-time.After(patience):
+			t.Errorf("there is no %s", what)
+		}
+	}
+	expect := func(what string, so func(sip.CallStatus) bool) {
+		t.Helper()
+		for timeout := time.After(patience); ; {
+			select {
+			case s := <-told:
+				if so(s) {
+					return
+				}
+			case <-timeout:
+				t.Fatalf("no %s", what)
+			}
+		}
+	}
+	var by string
+	expect("verdict", func(s sip.CallStatus) bool { by = s.AnsweredBy; return by != "" })
+	if by != test.by {
+		if machine.CanJudge(t, shortestPause) {
+			t.Fatalf("answered by %s, not %s", by, test.by)
+		}
+		return false
+	}
+	if test.reason == "" {
+		if test.says != nil {
+			speaks("greeting")
+		}
+		h.hangUp(invite, "a")
+		expect("end", func(s sip.CallStatus) bool { return s.HungUpBy == "them" && s.AnsweredBy == test.by })
+		return true
+	}
+	if strings.Contains(test.reason, "left") {
+		speaks("message")
+	}
+	h.respond(h.awaitRequest("BYE"), "200 OK", "a")
+	var reason string
+	expect("end", func(s sip.CallStatus) bool {
+		reason = s.Reason
+		return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by
+	})
+	switch isWrong := reason != test.reason; {
+	case isWrong && !machine.CanJudge(t, shortestPause):
+		return false
+	case isWrong:
+		t.Errorf("it ended by %q", reason)
+	case len(heard) > 0:
+		t.Error("they hear something")
+	}
+	return true
 }
 
 // startBackendCall returns a carrier, its gateway, and the reported statuses of a call that a backend requests. doing ends with that
