@@ -82,15 +82,16 @@ func startProxy(t *testing.T, to string, request func(*http.Request), answer fun
 	return server.URL
 }
 
-// startTunnel passes TCP on, as reply says of what comes back.
-func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string) {
+// startTunnel passes TCP on, and what comes back as reply does, until stop is called or the test ends.
+func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	t.Cleanup(func() { stop(); listener.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	stop = func() { listener.Close(); cancel() }
+	t.Cleanup(stop)
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -108,7 +109,7 @@ func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway i
 			go func() { defer closeBoth(); reply(client, gateway) }()
 		}
 	}()
-	return "http://" + listener.Addr().String()
+	return "http://" + listener.Addr().String(), stop
 }
 
 // startExpiredTLSProxy serves TLS in front of a gateway with a certificate that has ended.
@@ -142,6 +143,27 @@ func startExpiredTLSProxy(t *testing.T, to string) (at string, roots *x509.CertP
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.URL, roots
+}
+
+// A gateway that dies during the check fails the checks that follow.
+func TestCheckOfAGatewayThatDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	gateway := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0")).url
+	url, stop := startTunnel(t, gateway, func(client io.Writer, gateway io.Reader) { io.Copy(client, gateway) })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	lines, err := check.CheckGateway(ctx, check.Options{URL: url, Talk: time.Millisecond, Done: func(r check.Result) {
+		if r.Check == "voice" {
+			stop()
+			time.AfterFunc(time.Second/2, cancel) // the check need not wait longer; the client has dialled in vain by then
+		}
+	}})
+	if last := lines[len(lines)-1]; err != nil || last.Check != "going on" || last.Passed {
+		t.Errorf("%+v, %v", lines, err)
+	}
 }
 
 // A good deployment is well in all, and each thing that is wrong with others is named, with what mends it.
@@ -188,7 +210,7 @@ func TestCheckDeployment(t *testing.T) {
 			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, turnSecret, toAnywhere))
 		}, "relay", "denied-peer-ip"},
 		{"a proxy that buffers", func(t *testing.T, o *check.Options) {
-			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+			o.URL, _ = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				head := make([]byte, 2)
 				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // of the answer's head, which passes
 					if _, err := io.ReadFull(gateway, head[:1]); err != nil {
@@ -204,7 +226,7 @@ func TestCheckDeployment(t *testing.T) {
 		}, "conversation", "proxy_buffering"},
 		{"a proxy that cuts", func(t *testing.T, o *check.Options) {
 			o.Stay = 3 * time.Second
-			o.URL = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+			o.URL, _ = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				cut := time.AfterFunc(o.Stay/3, func() { client.(io.Closer).Close() })
 				defer cut.Stop()
 				io.Copy(client, gateway)

@@ -98,7 +98,7 @@ type conversation struct {
 	*client.Conversation
 	events  chan client.Event // closed at its end
 	servers []client.ICEServer
-	cut     func() // drops its TCP connection without a close frame
+	cut     func() // drops its newest TCP connection without a close frame
 }
 
 // dial opens a conversation. With a server key it mints a token first.
@@ -120,7 +120,9 @@ func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 		Token: func(context.Context) (string, error) { return token, nil },
 		NetDial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			conn.Store(&c)
+			if err == nil {
+				conn.Store(&c)
+			}
 			return c, err
 		},
 	})
