@@ -77,7 +77,7 @@ func TestVOXTools(t *testing.T) {
 	if err := json.Unmarshal(c.CallFunction("search_tools", `{"query":"payments"}`).Data, &list); err != nil || len(list.Tools) == 0 {
 		t.Fatal(err, list)
 	}
-	c.AwaitEvent("transcript", says(c, list.Tools[0].Name))
+	c.AwaitEvent("transcript", says(list.Tools[0].Name))
 	var better found
 	if err := json.Unmarshal(c.CallFunction("recommend_tools", `{"project_summary":"a shop that sells shoes"}`).Data, &better); err != nil ||
 		len(better.Tools) == 0 {
@@ -135,7 +135,7 @@ func TestVOXAsksByVoice(t *testing.T) {
 	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil)), nil)
 	c.StartConversation("")
 	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
-	c.AwaitEvent("transcript", says(c, "must agree first"))
+	c.AwaitEvent("transcript", says("must agree first"))
 	c.SendText(`/tool answer_question {"yes":true}`)
 	c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
 }
@@ -233,9 +233,9 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 	c.AwaitEvent("transcript", nil)
 	c.SendText("stop")
 	c.AwaitEvent("interrupted", nil)
-	c.AwaitEvent("transcript", says(c, "stop"))
+	c.AwaitEvent("transcript", says("stop"))
 	c.SendText("again")
-	c.AwaitEvent("transcript", says(c, "again"))
+	c.AwaitEvent("transcript", says("again"))
 	turns := transcriptOf(c, "vox")
 	if len(turns) != 3 || !strings.HasPrefix("You said: "+long, strings.TrimSpace(turns[0])) || strings.Contains(turns[0], "The end.") ||
 		turns[1] != "You said: stop" ||
@@ -243,7 +243,7 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 		t.Errorf("%q", turns)
 	}
 	c.SendText(long)
-	c.AwaitEvent("transcript", says(c, "The end."))
+	c.AwaitEvent("transcript", says("The end."))
 	if turns := transcriptOf(c, "vox"); turns[3] != "You said: "+long {
 		t.Errorf("%q", turns[3])
 	}
@@ -336,7 +336,7 @@ func TestVOXModels(t *testing.T) {
 			t.Errorf("%q became %+v", asked, r)
 		}
 		c.SendText("hello")
-		c.AwaitEvent("transcript", says(c, "hello"))
+		c.AwaitEvent("transcript", says("hello"))
 		c.Send(`{"type":"end"}`)
 		c.AwaitEvent("session_end", nil)
 	}
@@ -396,7 +396,7 @@ func TestVOXResume(t *testing.T) {
 		t.Errorf("closed with %d", code)
 	}
 	third.SendText("hello")
-	third.AwaitEvent("transcript", says(third, "hello"))
+	third.AwaitEvent("transcript", says("hello"))
 }
 
 // A client that resumes gets what was made while it was away.
@@ -502,12 +502,12 @@ func TestVOXBadFrames(t *testing.T) {
 	try("too much sound", binary, strings.Repeat("a", 8194), "invalid_audio_format")
 	try("a second start", text, `{"type":"start"}`, "already_started")
 	c.SendText("hello")
-	c.AwaitEvent("transcript", says(c, "hello"))
+	c.AwaitEvent("transcript", says("hello"))
 	for range 2000 { // a flood does not fill the queue: only a few of the errors are sent
 		c.SendFrame(text, []byte("{}"))
 	}
 	c.SendText("still here")
-	c.AwaitEvent("transcript", says(c, "still here"))
+	c.AwaitEvent("transcript", says("still here"))
 	if n := c.CountMessages("error") - refusals; n > 100 {
 		t.Errorf("%d errors were sent", n)
 	}
@@ -630,32 +630,32 @@ func TestVOXTypedTalk(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	c.SendText("Hello there. How are you?")
-	c.AwaitEvent("transcript", says(c, "How are you?"))
+	c.AwaitEvent("transcript", says("How are you?"))
 	if s := c.AwaitEvent("state", nil); s.State != "live" {
 		t.Errorf("after an answer: %+v", s)
 	}
 	if found := c.CallFunction("search_tools", `{"query":"payments"}`); !strings.Contains(string(found.Data), "stripe") {
 		t.Errorf("%s", found.Data)
 	}
-	c.AwaitEvent("transcript", says(c, "search_tools says"))
+	c.AwaitEvent("transcript", says("search_tools says"))
 	c.SendText(`/tool add_tool {"tool_id":"stripe"}`)
 	if a := c.AwaitEvent("ui_action", nil); a.Action != "add_tool" || a.ToolID != "stripe" {
 		t.Errorf("%+v", a)
 	}
-	c.AwaitEvent("transcript", says(c, "add_tool says"))
+	c.AwaitEvent("transcript", says("add_tool says"))
 	c.SendText(`/tool navigate_ui {"target":"nowhere"}`)
 	if l := c.AwaitEvent("log", nil); !strings.Contains(l.Message, "'welcome', 'studio'") {
 		t.Errorf("%+v", l)
 	}
-	c.AwaitEvent("transcript", says(c, "navigate_ui says"))
+	c.AwaitEvent("transcript", says("navigate_ui says"))
 	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
 	q := c.AwaitEvent("question", nil)
 	c.SendText("Meanwhile something else.") // the tool continues
-	c.AwaitEvent("transcript", says(c, "something else"))
+	c.AwaitEvent("transcript", says("something else"))
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
 	c.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.Action == "app_ready" })
 	c.AwaitEvent("tool_result", func(f voxtest.Fields) bool { return f.Name == "generate_app" && f.ID != "" })
-	c.AwaitEvent("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
+	c.AwaitEvent("transcript", says("<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
 	if status := string(c.CallFunction("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
 		!strings.Contains(status, "stripe") {
 		t.Errorf("%s", status)
@@ -678,7 +678,7 @@ func TestVOXTypedTalk(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	c.SendText("On it goes.")
-	c.AwaitEvent("transcript", says(c, "On it goes."))
+	c.AwaitEvent("transcript", says("On it goes."))
 	c.Send(`{"type":"end"}`)
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
@@ -765,7 +765,7 @@ func transcriptOf(c *voxtest.Client, role string) (turns []string) {
 }
 
 // says returns a predicate for transcripts of vox with these words.
-func says(c *voxtest.Client, words string) func(voxtest.Fields) bool {
+func says(words string) func(voxtest.Fields) bool {
 	return func(f voxtest.Fields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
 }
 

@@ -76,11 +76,11 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 			t.Fatalf("%T: %v", command, err)
 		}
 	}
-	c.AwaitEvent("transcript", says(c, "lunch is ready"))
+	c.AwaitEvent("transcript", says("lunch is ready"))
 	<-seen
 	<-steered
 	c.SendText("And now?")
-	c.AwaitEvent("transcript", says(c, "And now?"))
+	c.AwaitEvent("transcript", says("And now?"))
 	request := <-seen
 	for _, part := range []string{"Be brief.", "Hello there.", "lunch"} {
 		if !strings.Contains(request, part) {
@@ -124,7 +124,7 @@ func TestVOXTypedTalkResumes(t *testing.T) {
 	}
 	second.AwaitEvent("ui_action", func(f voxtest.Fields) bool { return f.ToolID == "stripe" })
 	second.SendText("Still there?")
-	second.AwaitEvent("transcript", says(second, "Still there?"))
+	second.AwaitEvent("transcript", says("Still there?"))
 }
 
 // Text that is typed during an answer stops it, and so does `interrupt`: the request to the model ends, and the rest
@@ -147,12 +147,12 @@ func TestVOXTypedTalkStops(t *testing.T) {
 	r := c.StartConversation(`,"model":"gpt-6-astra"`)
 	c.SendText("Tell me.")
 	<-asked
-	c.AwaitEvent("transcript", says(c, "It is a long story."))
+	c.AwaitEvent("transcript", says("It is a long story."))
 	c.SendText("Another one.")
 	<-left
 	c.AwaitEvent("interrupted", nil)
 	<-asked
-	c.AwaitEvent("transcript", says(c, "It is a long story."))
+	c.AwaitEvent("transcript", says("It is a long story."))
 	c.Send(`{"type":"interrupt"}`)
 	<-left
 	c.AwaitEvent("interrupted", nil)
