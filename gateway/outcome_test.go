@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"voxgate/gateway/telemetry"
 )
 
 const ratings = `{"type":"object","required":["booked"],"properties":{"booked":{"type":"boolean"},"mood":{"type":"string"}}}`
@@ -54,7 +52,7 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 		if !strings.Contains(body, want) || strings.Contains(body, "outcome") != (want != "") {
 			t.Errorf("%s: %s", agent, body)
 		}
-		var got telemetry.SessionEnd
+		var got callFile
 		p.awaitCondition(func() bool {
 			for _, name := range listFileNames(t, calls) {
 				text, err := os.ReadFile(filepath.Join(calls, name))
@@ -64,7 +62,7 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 			}
 			return false
 		})
-		if (got.Outcome != nil) != (want != "") || got.Failed != "" {
+		if (got.Outcome != nil) != (want != "") || got.OutcomeError != "" {
 			t.Errorf("%s: %+v", agent, got)
 		}
 	}

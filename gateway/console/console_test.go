@@ -1,7 +1,6 @@
 package console
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"voxgate/bridge"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+
+	"voxgate/bridge"
+	"voxgate/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,21 +34,6 @@ func serveConsole(t *testing.T, c *Console, page http.Handler) (url string) {
 	return server.URL
 }
 
-// getURL requests a URL.
-func getURL(t *testing.T, url string) (status int, body string) {
-	t.Helper()
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.StatusCode, string(b)
-}
-
 // Whoever sends calls here learns when to stop.
 func TestReady(t *testing.T) {
 	ready := true
@@ -58,11 +43,11 @@ func TestReady(t *testing.T) {
 		status int
 	}{{true, 200}, {false, 503}} {
 		ready = want.ready
-		if status, body := getURL(t, url+"/readyz"); status != want.status {
-			t.Errorf("ready %v: %d %s", ready, status, body)
+		if resp, body := testkit.SendHTTP(t, http.MethodGet, url+"/readyz", ""); resp.StatusCode != want.status {
+			t.Errorf("ready %v: %s %s", ready, resp.Status, body)
 		}
-		if status, _ := getURL(t, url+"/healthz"); status != http.StatusOK {
-			t.Errorf("healthy: %d", status)
+		if resp, _ := testkit.SendHTTP(t, http.MethodGet, url+"/healthz", ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("healthy: %s", resp.Status)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"voxgate/media/record"
 )
 
-// SessionEnd describes a conversation that has ended, for the session webhook and for its call file: docs/sideband.md.
-type SessionEnd struct {
+// sessionEnd describes a conversation that has ended, for the session webhook and for its call file: docs/sideband.md.
+type sessionEnd struct {
 	Type       string            `json:"type"`
 	Session    webhookSession    `json:"session"`
 	StartedAt  time.Time         `json:"startedAt"`
@@ -48,7 +48,7 @@ type pauseSpan struct {
 	To   *time.Time `json:"to,omitempty"`
 }
 
-func newSessionEnd(e endReport) SessionEnd {
+func newSessionEnd(e endReport) sessionEnd {
 	var pauses []pauseSpan
 	for _, p := range e.Pauses {
 		pause := pauseSpan{From: p.From.UTC()}
@@ -58,7 +58,7 @@ func newSessionEnd(e endReport) SessionEnd {
 		}
 		pauses = append(pauses, pause)
 	}
-	return SessionEnd{
+	return sessionEnd{
 		"session.end",
 		webhookSession{ID: e.ID, Protocol: e.Protocol, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
 		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns,
