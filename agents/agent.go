@@ -153,7 +153,7 @@ func (a *Agent) validate() error {
 	}
 	protocols := bridge.ProtocolNames(bridge.InAgents)
 	for _, pattern := range a.Protocols {
-		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
+		if !slices.ContainsFunc(protocols, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) }) {
 			return fieldErrorf("doors", "%q is not one of %s", pattern, strings.Join(protocols, ", "))
 		}
 	}

@@ -66,7 +66,7 @@ func beeps(t *testing.T) (url string, seen chan string) {
 	return s.URL, seen
 }
 
-// dialWebSocket is a client of a door that talks by WebSocket.
+// dialWebSocket is a client of a protocol over WebSocket.
 func (p *program) dialWebSocket(path string, first ...string) *conversation {
 	p.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+path, nil)
@@ -104,7 +104,7 @@ func writeAgents(t *testing.T, files map[string]string) (folder string) {
 	return folder
 }
 
-// At each door, what the session webhook says of the agent counts from the first set-up on, whatever the client
+// At each endpoint, what the session webhook says of the agent counts from the first set-up on, whatever the client
 // configures then and later, and what it does not say is left as the client or the operator's file has it.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	if testing.Short() {
@@ -298,10 +298,10 @@ func (p *program) ringTrunk(trunk, number string) {
 	}()
 }
 
-// The agents of examples/agents answer at every door, each as its file has it. Where sound goes by RTP, or in Twilio's stream, the model
-// hears the caller, and the caller the model. An agent that there is not is refused in the words of the door, before there is a session
-// with the model.
-func TestAgentsAtEveryDoor(t *testing.T) {
+// The agents of examples/agents answer at every endpoint, each as its file has it. Where sound goes by RTP, or in Twilio's stream, the
+// model hears the caller, and the caller the model. An agent that there is not is refused in the words of the protocol, before there is
+// a session with the model.
+func TestAgentsAtEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	model, seen := beeps(t)
 	p := startGateway(t, []string{"serve", "--log", "text,debug"}, env(
@@ -312,7 +312,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 	))
 	trunk := p.awaitLog(`transport=UDP at=(\S+)`)
 	const live = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
-	// dial calls an agent. It returns what hears the model, where there is such, and for an agent that there is not what the door says.
+	// dial calls an agent. It returns what hears the model, where there is such, and for an agent that there is not what the endpoint says.
 	doors := map[string]func(agent, number string) (refused string, back *voiceReceiver){
 		"web": func(agent, _ string) (string, *voiceReceiver) {
 			c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
@@ -425,7 +425,7 @@ func (c *conversation) awaitEitherText(one, other string) string {
 	}
 }
 
-// Who wins: the table of docs/agents.md, at the doors whose clients say how the model is, each field by itself.
+// Who wins: the table of docs/agents.md, at the endpoints whose clients say how the model is, each field by itself.
 func TestPrecedenceOfAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

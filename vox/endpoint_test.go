@@ -366,7 +366,7 @@ func TestVOXResume(t *testing.T) {
 	_, theirs := testkit.ReadSetup(t, web.AwaitEvent("SETUP_COMPLETE"), false)
 	stranger := voxtest.Dial(t, g, nil)
 	if s := stranger.StartConversation(`,"resume":"` + theirs + `"`); s.Resumed {
-		t.Error("a token of another door was good here")
+		t.Error("a token for another protocol was good here")
 	}
 
 	second := voxtest.Dial(t, g, nil)

@@ -47,7 +47,7 @@ func (t listenTickets) issueTicket(w http.ResponseWriter, r *http.Request) {
 }
 
 // redeemTicket serves the sound of the conversation to a client with a ticket.
-func (t listenTickets) redeemTicket(doors http.Handler) http.Handler {
+func (t listenTickets) redeemTicket(endpoints http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var ticket listenTicket
 		sealed, err := base64.RawURLEncoding.DecodeString(r.PathValue("ticket"))
@@ -64,6 +64,6 @@ func (t listenTickets) redeemTicket(doors http.Handler) http.Handler {
 		r = r.Clone(r.Context())
 		r.URL = &url.URL{Path: "/v1/sessions/" + ticket.ID + "/audio"}
 		r.Header.Set("Authorization", ticket.Authorization)
-		doors.ServeHTTP(w, r)
+		endpoints.ServeHTTP(w, r)
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"voxgate/signaling/phone/mediastream/mediastreamtest"
 )
 
-// TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
+// TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each endpoint, when her token has expired.
 func TestPermissionsOnARunningCall(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
@@ -40,21 +40,21 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	session, resume := testkit.EnterConversation(t, c, testkit.ConnectPayload(ada, `,"resumable":true`))
 	_, _, call := openaitest.DialCall(t, l.Gateway, ada, nil)
 	whip := whiptest.DialAs(t, l.Gateway, "desk", ada)
-	type door struct {
+	type endpoint struct {
 		name string
 		acts func(token string) bool
 	}
-	var doors []door
+	var endpoints []endpoint
 	secrets := "" // the protocols whose addresses are secrets that suffice
 	for _, p := range protocols {
 		if p.ControlCall != nil {
-			doors = append(doors, door{p.Name, p.ControlCall(t, l, ada)})
+			endpoints = append(endpoints, endpoint{p.Name, p.ControlCall(t, l, ada)})
 			secrets += p.Name + " "
 		}
 	}
 	l.AdvanceClock(2 * time.Minute)
 
-	doors = append(doors, []door{
+	endpoints = append(endpoints, []endpoint{
 		{"openai", func(token string) bool {
 			c := openaitest.Dial(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
 			m, _ := c.AwaitMatch(0, "an answer", func(m testkit.Message) bool { return m.Type == "session.created" || m.Type == "error" })
@@ -90,9 +90,9 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	}...)
 	check := func(who, token, may string) {
 		t.Helper()
-		for _, door := range doors {
-			if got := door.acts(token); got != strings.Contains(secrets+may, door.name) {
-				t.Errorf("%s at %s: %v", who, door.name, got)
+		for _, e := range endpoints {
+			if got := e.acts(token); got != strings.Contains(secrets+may, e.name) {
+				t.Errorf("%s at %s: %v", who, e.name, got)
 			}
 		}
 	}
@@ -148,24 +148,24 @@ func TestKeyNamedLikeATrunk(t *testing.T) {
 	lab := newStranger(t, trunks, "127.0.0.5")
 	defer lab.Close()
 	lab.invite(t)
-	calls := map[string]string{} // by their doors
+	calls := map[string]string{} // by protocol
 	testkit.Eventually(t, "two calls", func() bool {
 		for _, i := range l.Host.Sessions() {
 			calls[i.Protocol] = i.ID
 		}
 		return len(calls) == len(lines)
 	})
-	for door, id := range calls {
+	for protocol, id := range calls {
 		at := "/v1/sessions/" + id
-		_, list := l.SendRequest("GET", "/v1/sessions", keys[lines[door]])
-		status, _ := l.SendRequest("DELETE", at, keys[lines[door]])
+		_, list := l.SendRequest("GET", "/v1/sessions", keys[lines[protocol]])
+		status, _ := l.SendRequest("DELETE", at, keys[lines[protocol]])
 		if strings.Contains(list, id) || status != http.StatusNotFound {
-			t.Errorf("%s: the key %s gets %s, and %d when it ends the call", door, lines[door], list, status)
+			t.Errorf("%s: the key %s gets %s, and %d when it ends the call", protocol, lines[protocol], list, status)
 		}
 		_, list = l.SendRequest("GET", "/v1/sessions", operator)
 		status, _ = l.SendRequest("DELETE", at+"?now=1", operator)
 		if !strings.Contains(list, id) || status != http.StatusNoContent {
-			t.Errorf("%s: the operator gets %s, and %d when they end the call", door, list, status)
+			t.Errorf("%s: the operator gets %s, and %d when they end the call", protocol, list, status)
 		}
 	}
 	lab.isHungUp(t)

@@ -134,8 +134,8 @@ func sipRequest(call, method string, cseq int) string {
 
 // sip are requests by UDP, of an address that is a trunk's and of one that is nobody's.
 func (d *badInputTarget) sip(t *testing.T) {
-	door := newTrunks(t, d.Gateway)
-	lab, eve := newStranger(t, door, "127.0.0.5"), newStranger(t, door, "127.0.0.6")
+	server := newTrunks(t, d.Gateway)
+	lab, eve := newStranger(t, server, "127.0.0.5"), newStranger(t, server, "127.0.0.6")
 	defer lab.Close()
 	defer eve.Close()
 	lab.n = 1000 // its own requests are told apart from the spoilt ones by their number

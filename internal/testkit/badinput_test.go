@@ -63,7 +63,7 @@ type badInputs struct {
 	logs int // lines that a case may cost
 }
 
-// TestBadInput goes through groups of bad inputs at all doors. After each the next call works, no client gets a fault of ours, the
+// TestBadInput goes through groups of bad inputs at all endpoints. After each the next call works, no client gets a fault of ours, the
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	if testing.Short() {

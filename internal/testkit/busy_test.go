@@ -22,7 +22,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// TestABusyLoopIsNotBlocked fills each bounded queue of each door while its loop answers an offer or opens a conversation. The call
+// TestABusyLoopIsNotBlocked fills each bounded queue of each endpoint while its loop answers an offer or opens a conversation. The call
 // then goes on, and when the client has gone nothing of it is left.
 func TestABusyLoopIsNotBlocked(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestOneDataChannel(t *testing.T) {
 	}
 }
 
-// Offers and restarts of ICE are limited alike at each door that takes them in a call: 10 at once, then one a second.
+// Offers and restarts of ICE are limited alike at each endpoint that takes them in a call: 10 at once, then one a second.
 func TestRestartsAreLimited(t *testing.T) {
 	t.Parallel()
 	const many = 40
@@ -189,7 +189,7 @@ func TestRestartsAreLimited(t *testing.T) {
 	}
 }
 
-// withSideband opens the door of the operator's backend.
+// withSideband serves the API of the operator's backend.
 func withSideband(d *testkit.Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 		return (&backend.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()

@@ -42,7 +42,7 @@ func operator(t *testing.T, l *testkit.LockedGateway) string {
 // talking is a speaker and its conversation.
 type talking struct {
 	testkit.Speaker
-	door, id string
+	name, id string
 }
 
 // allEndings are the ways in which conversations end, and one in which they go on. A talker of each protocol begins, unless skip
@@ -58,7 +58,7 @@ var allEndings = []struct {
 		for _, s := range all {
 			before := turns(l, s.id)
 			s.More()
-			testkit.Eventually(t, "turn at "+s.door, func() bool { return turns(l, s.id) > before })
+			testkit.Eventually(t, "turn at "+s.name, func() bool { return turns(l, s.id) > before })
 			testkit.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
 		}
 	}},
@@ -71,7 +71,7 @@ var allEndings = []struct {
 		key := operator(t, l)
 		for _, s := range all {
 			if status, body := l.SendRequest("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
-				t.Fatalf("%s: %d %s", s.door, status, body)
+				t.Fatalf("%s: %d %s", s.name, status, body)
 			}
 			s.AwaitEnd(websocket.CloseNormalClosure)
 		}
@@ -122,7 +122,7 @@ func turns(l *testkit.LockedGateway, id string) int {
 	return -1
 }
 
-// TestEveryProtocolReportsTheReasonOfTheEnd has conversations at all doors end in every way, of which each client hears in
+// TestEveryProtocolReportsTheReasonOfTheEnd has conversations at all endpoints end in every way, of which each client hears in
 // the words of its protocol.
 func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
 	t.Parallel()
@@ -136,7 +136,7 @@ func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
 				if ending.skip != nil && ending.skip(name, talker) {
 					continue
 				}
-				s := talking{Speaker: talker.Begin(t, l, l.MintToken(ending.grants)), door: name}
+				s := talking{Speaker: talker.Begin(t, l, l.MintToken(ending.grants)), name: name}
 				for _, info := range l.Host.Sessions() {
 					if !slices.Contains(known, info.ID) {
 						s.id, known = info.ID, append(known, info.ID)

@@ -212,7 +212,7 @@ func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) testkit
 	}
 }
 
-// TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
+// TestAFloodHurtsNobodyElse floods each endpoint by one connection, while the call beside it asks and is answered and new calls begin. What
 // it took is there again when it has ended.
 func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
 	if os.Getenv("TEST_ALL") == "" {

@@ -57,8 +57,8 @@ type Endpoints struct {
 }
 
 // AddEndpoints adds further endpoints.
-func (d *Endpoints) AddEndpoints(doors func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
-	d.more = append(d.more, doors)
+func (d *Endpoints) AddEndpoints(endpoints func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
+	d.more = append(d.more, endpoints)
 }
 
 // RunTests runs the tests of a package and checks that no goroutine is left.
@@ -103,8 +103,8 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 		{Pattern: "/{$}", Socket: &so.Server, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
 	}
-	for _, doors := range so.more {
-		list = append(list, doors(host, so.RTC)...)
+	for _, endpoints := range so.more {
+		list = append(list, endpoints(host, so.RTC)...)
 	}
 	admission := signaling.Options{Access: so.Access, Logger: log}
 	for _, text := range so.Origins {
@@ -113,8 +113,8 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 	for _, text := range so.Hosts {
 		admission.Hosts = append(admission.Hosts, Must(signaling.ParseHost(text)))
 	}
-	door := signaling.NewServer(admission, list...)
-	server := httptest.NewUnstartedServer(door)
+	endpoints := signaling.NewServer(admission, list...)
+	server := httptest.NewUnstartedServer(endpoints)
 	if so.SmallBuffers {
 		server.Listener = smallBuffers{server.Listener}
 	}
@@ -125,7 +125,7 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 		if err := host.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		if err := door.Close(ctx); err != nil {
+		if err := endpoints.Close(ctx); err != nil {
 			t.Error(err)
 		}
 		server.Close()
@@ -138,7 +138,7 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 			t.Log(logs.String())
 		}
 	})
-	return &Gateway{URL: "ws" + strings.TrimPrefix(server.URL, "http"), HTTP: server.URL, Host: host, Server: door, Logs: logs}
+	return &Gateway{URL: "ws" + strings.TrimPrefix(server.URL, "http"), HTTP: server.URL, Host: host, Server: endpoints, Logs: logs}
 }
 
 // SmallBuffer is the size of the kernel's buffer for a connection, in bytes; the kernel may use more.

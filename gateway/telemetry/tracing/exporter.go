@@ -37,7 +37,7 @@ const (
 )
 
 // exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
-// OpenTelemetry's own exporter depends on gRPC, which would be a sixth of the program.
+// OpenTelemetry's own exporter shows the URL, which may hold a token, in its errors.
 type exporter struct {
 	url     string
 	headers http.Header

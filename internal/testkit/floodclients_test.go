@@ -48,13 +48,13 @@ func slowBackend(t *testing.T) *httptest.Server {
 	return up
 }
 
-// withREST opens the door of REST.
+// withREST serves REST.
 func withREST(t *testing.T, up *httptest.Server) testkit.Option {
 	return func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
-			door := geminirest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
-			t.Cleanup(door.Close)
-			return door.Endpoints()
+			server := geminirest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
+			t.Cleanup(server.Close)
+			return server.Endpoints()
 		})
 	}
 }
@@ -153,9 +153,9 @@ type stranger struct {
 	n  int // requests
 }
 
-func newStranger(t *testing.T, door *sip.Server, at string) *stranger {
+func newStranger(t *testing.T, server *sip.Server, at string) *stranger {
 	t.Helper()
-	return &stranger{PacketConn: testkit.Must(net.ListenPacket("udp", at+":0")), to: net.UDPAddrFromAddrPort(door.Addresses()[0])}
+	return &stranger{PacketConn: testkit.Must(net.ListenPacket("udp", at+":0")), to: net.UDPAddrFromAddrPort(server.Addresses()[0])}
 }
 
 // ask sends a request, and returns the final answer; empty: none has come, as packets are lost.
@@ -215,7 +215,7 @@ func (s *stranger) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
 
 var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 
-// newTrunks opens a door of SIP with two trunks, one of which is known by its address, 127.0.0.5.
+// newTrunks serves SIP for two trunks, one of which is known by its address, 127.0.0.5.
 func newTrunks(t *testing.T, g *testkit.Gateway) *sip.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sip.json")
@@ -226,17 +226,17 @@ func newTrunks(t *testing.T, g *testkit.Gateway) *sip.Server {
 	}
 	options := sip.Options{Agents: testkit.Agents, Host: g.Host, Logger: slog.New(slog.DiscardHandler)}
 	options.Config = testkit.Must(sip.Load(file))
-	door := testkit.Must(sip.New(options))
-	t.Cleanup(door.Close)
-	return door
+	server := testkit.Must(sip.New(options))
+	t.Cleanup(server.Close)
+	return server
 }
 
-// floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
+// floodSIP has strangers and somebody who tries passwords at the SIP endpoint, which then still answers its trunk.
 func floodSIP(t *testing.T, g *testkit.Gateway) testkit.Flooder {
-	door := newTrunks(t, g)
-	eve, lab := newStranger(t, door, "127.0.9.251"), newStranger(t, door, "127.0.0.5")
+	server := newTrunks(t, g)
+	eve, lab := newStranger(t, server, "127.0.9.251"), newStranger(t, server, "127.0.0.5")
 	return testkit.Flooder{Send: func(n int) bool {
-		s := newStranger(t, door, fmt.Sprintf("127.0.9.%d", 1+n%250))
+		s := newStranger(t, server, fmt.Sprintf("127.0.9.%d", 1+n%250))
 		defer s.Close()
 		s.ask("OPTIONS", "", "", 0)
 		s.ask("BYE", "", "", 0)
