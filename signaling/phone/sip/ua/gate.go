@@ -133,19 +133,23 @@ type ruling struct {
 	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that are used in several places. The first three are not real refusals, because the request is challenged and the phone sends
-// it again. At first a phone often uses the nonce of its last call.
+// The rules that are not real refusals: the request is challenged, and the phone sends it again. At first a phone often uses the nonce of
+// its last call. These rules are not counted.
 const (
 	rulePassword = "no password yet"
-	ruleAnswered = "an answer that was given before"
-	ruleStale    = "an answer to no challenge of ours, or too late"
+	ruleReplay   = "a nonce that was used before"
+	ruleStale    = "an unknown or expired nonce"
+)
+
+// The rules of refusals that are used in several places. Like all rules of refusals they are values of the metric
+// voxgate_refusals_total, so their texts stay.
+const (
 	ruleStranger = "no trunk has this address"
 	ruleCancel   = "a CANCEL of another's call"
 	ruleCrowd    = "too many strangers"
+	// ruleOwner is for a request within a call from an address that does not belong to the call.
+	ruleOwner = "a request of another's call"
 )
-
-// ruleOwner is the rule for a request within a call from an address that does not belong to the call.
-const ruleOwner = "a request of another's call"
 
 // admitRequest decides on a request outside a dialog: which of the given trunks it belongs to, or why it is refused.
 // Each nonce is accepted once.
@@ -158,7 +162,7 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	defer g.mu.Unlock()
 	nonce := readCredentials(req).Nonce
 	if _, used := g.usedNonces.Get(g.now(), nonce); used {
-		return ruling{code: 401, rule: ruleAnswered, algorithms: r.trunk.algorithms()}
+		return ruling{code: 401, rule: ruleReplay, algorithms: r.trunk.algorithms()}
 	}
 	g.usedNonces.Put(g.now(), nonce, struct{}{})
 	if at, err := netip.ParseAddrPort(req.Source()); err == nil {
@@ -373,7 +377,7 @@ func newRefusals(count func(rule string), log *slog.Logger) *refusals {
 // record counts a refusal and logs it. The log is rate-limited, so that strangers cannot fill the disk.
 func (r *refusals) record(what, rule, from string) {
 	switch rule {
-	case rulePassword, ruleAnswered, ruleStale:
+	case rulePassword, ruleReplay, ruleStale:
 	default:
 		r.count("sip " + rule)
 	}
