@@ -149,7 +149,7 @@ type conversationAudio struct {
 	*bridge.Session
 }
 
-// NewMicrophone implements [Conversation]. Secret keys are filtered, and answering-machine detection listens.
+// NewMicrophone implements [sipmedia.Conversation]. Secret keys are filtered, and answering-machine detection listens.
 func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 	mic, err := a.Session.NewMicrophone(rate)
 	if err != nil {
@@ -158,10 +158,10 @@ func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 	return a.call.screen.wrapSink(a.call.keypad.FilterSecret(mic)), nil
 }
 
-// AttachOutput implements [Conversation].
+// AttachOutput implements [sipmedia.Conversation].
 func (a conversationAudio) AttachOutput(out media.Output) { a.call.screen.attachOutput(a.Session, out) }
 
-// Pause implements [Conversation].
+// Pause implements [sipmedia.Conversation].
 func (a conversationAudio) Pause(on bool) error { return a.Do(bridge.Pause{On: on}) }
 
 // This line does not compile unless both packages give the model's voice the same rate.

@@ -41,10 +41,10 @@ func Protocol() signaling.Protocol {
 			}
 			o := Options{
 				Config: c, Agents: e.Agents, Host: e.Host, Account: e.Gate.TrunkAccount, OnQuality: e.RTC.ReportQuality,
-				Refused: e.OnRefused, Logger: e.Logger,
+				OnRefused: e.OnRefused, Logger: e.Logger,
 			}
 			if e.Observe != nil {
-				o.Tell = func(s CallStatus) { e.Observe(s.ID, s) }
+				o.OnStatus = func(s CallStatus) { e.Observe(s.ID, s) }
 			}
 			server, err := New(o)
 			if err != nil {

@@ -102,7 +102,7 @@ func (r *outboundCall) ringTimeout() time.Duration {
 
 // callRegistry holds the outgoing calls, in the order in which they began.
 type callRegistry struct {
-	tell func(CallStatus) // receives each change of status; may be nil
+	onStatus func(CallStatus) // receives each change of status; may be nil
 
 	mu   sync.Mutex
 	list []*outboundCall
@@ -245,7 +245,7 @@ func (l *callRegistry) changeStatus(r *outboundCall, f func(*CallStatus)) {
 	r.status.Change++
 	status := r.currentStatus()
 	l.mu.Unlock()
-	if l.tell != nil {
-		l.tell(status)
+	if l.onStatus != nil {
+		l.onStatus(status)
 	}
 }

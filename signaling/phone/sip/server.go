@@ -54,11 +54,11 @@ type Options struct {
 	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
 	// default is 32 s.
 	Timeout time.Duration
-	// Refused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
-	Refused func(rule string)
-	// Tell is called on each status change of an outgoing call. It may be nil, and must not block.
-	Tell   func(CallStatus)
-	Logger *slog.Logger
+	// OnRefused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
+	OnRefused func(rule string)
+	// OnStatus is called on each status change of an outgoing call. It may be nil, and must not block.
+	OnStatus func(CallStatus)
+	Logger   *slog.Logger
 }
 
 // New listens at the configured addresses and answers calls. Shut down the host before you close the Server.
@@ -73,7 +73,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", protocolName),
 		ports: ports, resolver: cmp.Or(o.Resolver, net.DefaultResolver), onQuality: o.OnQuality,
-		registry: callRegistry{tell: o.Tell}, calls: callTable{list: map[*ua.Call]*call{}},
+		registry: callRegistry{onStatus: o.OnStatus}, calls: callTable{list: map[*ua.Call]*call{}},
 		timeout: cmp.Or(o.Timeout, ua.DefaultTimeout),
 	}
 	if s.account == nil {
@@ -89,7 +89,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.phones, err = ua.New(ua.Options{
 		External: o.Config.External, TLS: o.Config.TLS, Trunks: o.Config.signalling(), Calls: o.Config.Calls, Resolver: s.resolver,
-		Timeout: s.timeout, OnCall: s.serveCall, Refused: o.Refused, Logger: s.log,
+		Timeout: s.timeout, OnCall: s.serveCall, OnRefused: o.OnRefused, Logger: s.log,
 	})
 	if err != nil {
 		return nil, err

@@ -134,11 +134,11 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
 	o := &testGateway{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
 	options := sip.Options{
-		Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second,
+		OnRefused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second,
 		Resolver: &net.Resolver{PreferGo: true, Dial: o.dialResolver},
 	}
 	for _, f := range tell {
-		options.Tell = f
+		options.OnStatus = f
 	}
 	if o.server, err = sip.New(options); err != nil {
 		t.Fatal(err)

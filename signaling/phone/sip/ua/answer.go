@@ -197,9 +197,9 @@ func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, del
 	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
 	switch {
 	case isOurOffer:
-		setBody(res, "application/sdp", c.Media.BuildReoffer())
+		setBody(res, typeSDP, c.Media.BuildReoffer())
 	case describes:
-		setBody(res, "application/sdp", c.Media.LocalDescription())
+		setBody(res, typeSDP, c.Media.LocalDescription())
 	}
 	body, err := deliver(res)
 	if isOurOffer && err == nil && len(body) > 0 {

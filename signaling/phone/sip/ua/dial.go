@@ -19,7 +19,7 @@ import (
 type DialOptions struct {
 	Timeout time.Duration     // limit on ringing
 	Headers map[string]string // of the INVITE
-	// OnRinging is called at most once, when the phone rings.
+	// OnRinging is called when the phone rings: at most once for each INVITE, of which redirections and challenges need several.
 	OnRinging func()
 }
 
@@ -62,7 +62,7 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	var more []sip.Header
 	for { // each server, and the target of a redirection, may challenge
 		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
-		setBody(req, "application/sdp", c.Media.LocalDescription())
+		setBody(req, typeSDP, c.Media.LocalDescription())
 		headers := auth.authHeaders(c.dialog.login, req)
 		for _, h := range headers {
 			req.AppendHeader(h)

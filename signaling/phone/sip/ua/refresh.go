@@ -114,7 +114,7 @@ func (c *Call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 		return nil, errChanging
 	}
 	req := c.dialog.newRequest(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
-	setBody(req, "application/sdp", c.Media.LocalDescription())
+	setBody(req, typeSDP, c.Media.LocalDescription())
 	res, err := c.dialog.send(ctx, req)
 	if err != nil || !res.IsSuccess() {
 		return res, err
@@ -153,7 +153,8 @@ func (c *Call) noteRefresh() {
 	c.refreshed = time.Now()
 }
 
-// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended.
+// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended. It is for tests of package
+// sip, because the shortest timer takes 45 s until a refresh.
 func (c *Call) RefreshNow() (done <-chan struct{}) {
 	over := make(chan struct{})
 	c.refreshing.Go(func() {

@@ -120,6 +120,11 @@ func (t *transport) awaitSocket(l listener) {
 	}
 }
 
+// Connections returns the number of peer addresses for which sipgo keeps a connection of a protocol, such as "udp".
+func (t *transport) Connections(protocol string) int {
+	return t.agent.TransportLayer().Pool(protocol).Size()
+}
+
 // closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
 // request in a goroutine that cannot be waited for, and opens a new socket if the request's is closed.
 func (t *transport) closeLate() {
@@ -130,12 +135,12 @@ func (t *transport) closeLate() {
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {
 		if looks == most {
-			t.log.Warn("endpoint closed with open sockets", "sockets", t.agent.TransportLayer().Pool("udp").Size())
+			t.log.Warn("endpoint closed with open sockets", "sockets", t.Connections("udp"))
 			return
 		}
 		time.Sleep(look)
 		empty++
-		if t.agent.TransportLayer().Pool("udp").Size() > 0 {
+		if t.Connections("udp") > 0 {
 			empty = 0
 		}
 		_ = t.agent.Close()

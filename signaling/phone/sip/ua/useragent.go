@@ -34,9 +34,9 @@ type Options struct {
 	Timeout time.Duration
 	// OnCall serves a new incoming call of a trunk, which must be refused, or answered and released.
 	OnCall func(*Call)
-	// Refused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
-	Refused func(rule string)
-	Logger  *slog.Logger
+	// OnRefused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
+	OnRefused func(rule string)
+	Logger    *slog.Logger
 }
 
 // New returns a user agent without sockets: see [UserAgent.Listen].
@@ -50,7 +50,7 @@ func New(o Options) (*UserAgent, error) {
 		return nil, err
 	}
 	shared := &core{
-		gate: newGate(o.Trunks, o.Calls, time.Now), refusals: newRefusals(o.Refused, o.Logger), names: nameCache{resolver: o.Resolver},
+		gate: newGate(o.Trunks, o.Calls, time.Now), refusals: newRefusals(o.OnRefused, o.Logger), names: nameCache{resolver: o.Resolver},
 		timeout: cmp.Or(o.Timeout, DefaultTimeout), closing: make(chan struct{}),
 	}
 	u := &UserAgent{core: shared, calls: &callTable{byTag: map[string]*Call{}}, registrar: &registrar{core: shared}, onCall: o.OnCall}
@@ -84,11 +84,6 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 		list = append(list, l.at)
 	}
 	return list
-}
-
-// Connections returns the number of peer addresses for which sipgo keeps a connection of a transport, such as "udp".
-func (u *UserAgent) Connections(transport string) int {
-	return u.agent.TransportLayer().Pool(transport).Size()
 }
 
 // NewCall returns an outgoing call by a trunk, which is not dialled yet. If from is empty, the caller ID is the trunk's own number.
