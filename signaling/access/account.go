@@ -230,7 +230,7 @@ func (a *account) ContinueSession(next bridge.Cost) {
 	a.countSession(claims)
 	a.reserveTurn(next)
 	for _, c := range claims {
-		g.markChanged(c.budgetOwner, units)
+		g.markChanged(c.budgetOwner, inSessions)
 	}
 }
 
@@ -437,7 +437,7 @@ func (a *account) End() {
 		u.counts[sessions].local--
 	}
 	for _, c := range a.quotaChecks() {
-		g.markChanged(c.budgetOwner, units)
+		g.markChanged(c.budgetOwner, inSessions)
 	}
 	a.sessionUsages = nil
 }

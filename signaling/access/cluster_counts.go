@@ -25,8 +25,11 @@ const (
 // counter is something that gateways count together: the conversations of one owner, or what it has reserved and spent in one unit.
 type counter struct {
 	budgetOwner
-	unit unit // the constant units stands for conversations
+	unit unit // or inSessions
 }
+
+// inSessions is the unit of a [counter] of conversations, which have no budget.
+const inSessions = units
 
 // clusterCounts holds the counts that a gate shares with the gates of other gateways: concurrent conversations,
 // reservations and spending, and single-use tokens. Each gateway reports its own part. While the store is unavailable,
@@ -53,8 +56,7 @@ func newShared(s store.Store, node string) *clusterCounts {
 	}
 }
 
-// markChanged records that an owner's usage has changed in this unit; the constant units stands for its conversations.
-// Needs mu.
+// markChanged records that an owner's usage has changed in this unit, or its number of conversations (inSessions). Needs mu.
 func (g *Gate) markChanged(s budgetOwner, u unit) {
 	if h := g.cluster; s.kind != "all" {
 		h.changedCounters[counter{s, u}] = true
@@ -67,7 +69,7 @@ func (g *Gate) markChanged(s budgetOwner, u unit) {
 
 // hasPending reports whether an owner has unreported changes. Needs the gate's mu.
 func (h *clusterCounts) hasPending(s budgetOwner) bool {
-	for u := range units + 1 {
+	for u := range inSessions + 1 {
 		if h.changedCounters[counter{s, u}] {
 			return true
 		}
@@ -98,9 +100,9 @@ func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s, u := range g.usages {
-		for unit := range units + 1 {
+		for unit := range inSessions + 1 {
 			inUse := u.counts[sessions].local > 0
-			if unit < units {
+			if unit != inSessions {
 				used := u.counts[unit.reservedResource()].local + u.counts[unit.spentResource()].local
 				inUse = used > 0 || u.hasBudget && u.isRunning()
 			}
@@ -118,7 +120,7 @@ func (g *Gate) publishCounters(list []counter) {
 	work.SetLimit(maxReports)
 	for _, c := range list {
 		work.Go(func() error {
-			if c.unit == units {
+			if c.unit == inSessions {
 				g.countSessions(c.budgetOwner, -1)
 			} else {
 				g.reserveInCluster(budgetLimit{c.budgetOwner, c.unit, 0}, 0)

@@ -24,14 +24,14 @@ func generate(t *testing.T, backend http.HandlerFunc, model, request string) (pi
 	defer up.Close()
 	client, log := &api.Client{BaseURL: up.URL + "/prefix", APIKey: "google's secret"}, slog.New(slog.DiscardHandler)
 	host := bridge.NewHost(bridge.Options{Client: client, Logger: log})
-	door := geminirest.New(host, client, nil, log)
+	server := geminirest.New(host, client, nil, log)
 	defer func() {
-		door.Close()
+		server.Close()
 		if err := host.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
-	_, err = door.GenerateContent(t.Context(), bridge.Unlimited, model, json.RawMessage(request), func(piece json.RawMessage) error {
+	_, err = server.GenerateContent(t.Context(), bridge.Unlimited, model, json.RawMessage(request), func(piece json.RawMessage) error {
 		pieces = append(pieces, string(piece))
 		return nil
 	})

@@ -38,8 +38,8 @@ func Serve(t testing.TB, scenario emulator.Scenario, seen *testkit.SeenByModel) 
 	return func(d *testkit.Endpoints, ho *bridge.Options) {
 		ho.Client = &api.Client{BaseURL: up.URL}
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-			door := geminilive.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
-			return door.Endpoints()
+			server := geminilive.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
+			return server.Endpoints()
 		})
 	}
 }

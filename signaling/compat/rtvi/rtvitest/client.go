@@ -21,8 +21,8 @@ import (
 // Serve adds the endpoints for Pipecat's clients.
 func Serve(d *testkit.Endpoints, _ *bridge.Options) {
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-		door := rtvi.Server{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
-		return door.Endpoints()
+		server := rtvi.Server{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
+		return server.Endpoints()
 	})
 }
 

@@ -18,11 +18,11 @@ import (
 func Serve(d *testkit.Endpoints, _ *bridge.Options) {
 	d.Agents = testkit.Agents
 	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-		door := whip.Server{
+		server := whip.Server{
 			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
 		}
-		return door.Endpoints()
+		return server.Endpoints()
 	})
 }
 
