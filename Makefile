@@ -24,9 +24,9 @@ check: build-deps static ## the short loop: formatting, vet, staticcheck, the sh
 	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=12 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
-test: lint go-test web-test ## what a change must pass: every Go test, and each feature of the pages in Chromium
+test: lint go-test web-test ## what a change must pass: lint, the Go tests, and each feature of the pages in Chromium
 
-test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, bad networks, Firefox, published clients, the lab
+test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, floods, bad networks, Firefox, published clients, the lab
 
 lint: build-deps web-deps static
 	$(NPM) run --silent types
@@ -56,8 +56,8 @@ go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/b
 	TEST_ALL=1 $(GOTEST) -race -timeout=15m -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
 	$(GO) test -C lab -race -vet=off ./...
 
-# Browser tests that are not of a feature of the pages: bad networks, other browsers and published clients; and those with
-# variants, of which make test runs the first: forms of windows, colours, transports.
+# OTHERS are the tests that make test leaves out: bad networks, other browsers, several gateways, memory, published clients.
+# VARIED are those with variants (sizes of windows, colours, transports), of which make test runs the first.
 OTHERS   := firefox firewall live memory network nodes realtime rest rtvi sdk
 VARIED   := canvas embed native operator page settings sight vox
 WEBTEST  := node --test --test-concurrency=3 --test-reporter=spec

@@ -17,7 +17,7 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// soak is how many conversations TestSoak opens and closes. With 20,000 it finds no more (2026-11-23).
+// soak is the number of conversations that the test opens and closes. With 20,000 it finds no more (2026-11-23).
 const soak = 120
 
 // soakPark is how long a conversation waits for its lost client.

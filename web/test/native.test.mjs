@@ -4,8 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { describe } from 'node:test';
 import {
-  jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway,
-  variants,
+  jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway, variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');

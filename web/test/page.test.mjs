@@ -4,8 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import {
   clock, gets, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
-  withGateway,
-  variants,
+  withGateway, variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');

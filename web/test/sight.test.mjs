@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
 import {
   clock, gets, goesBy, hears, inFirefox, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, test, tone,
-  type,
-  variants,
+  type, variants,
 } from './harness.mjs';
 
 const MOST = 768;

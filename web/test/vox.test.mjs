@@ -13,8 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import {
   clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, says, shiftClock, silence, speech, start, startGateway,
-  status, test, tone, type,
-  variants,
+  status, test, tone, type, variants,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
