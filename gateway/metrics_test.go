@@ -18,21 +18,14 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 
+	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
 )
 
 func getURL(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.StatusCode, string(b)
+	resp, body := testkit.SendHTTP(t, http.MethodGet, url, "")
+	return resp.StatusCode, body
 }
 
 // What an operator sees of a conversation, at an address of their own.

@@ -132,7 +132,7 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	testkit.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
 }
 
-// A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
+// A key with the name of a telephone line does not see the line's calls: that takes sessions:all.
 func TestKeyNamedLikeATrunk(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, mediastreamtest.Serve(t))
@@ -173,7 +173,7 @@ func TestKeyNamedLikeATrunk(t *testing.T) {
 	testkit.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
 
-// Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
+// What strangers send is not parsed before they are admitted: it would cost them kilobytes, and the gateway milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)

@@ -136,7 +136,7 @@ func (d *badInputTarget) run(t *testing.T, name string, f func(*testing.T)) {
 	d.LockedGateway.T = t
 }
 
-// awaitIdle waits until nobody is left.
+// awaitIdle waits until all conversations have ended, and returns the resources that the process holds then.
 func awaitIdle(t *testing.T, g *testkit.Gateway) (r resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()

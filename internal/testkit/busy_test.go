@@ -58,7 +58,7 @@ func checkBusyLoop(t *testing.T, fill func(*testing.T, *testkit.Gateway) func(),
 	testkit.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 }
 
-// One data channel of the name that is served is served in a call: each further one, which would keep 65 KB and a goroutine, is closed.
+// A call has one data channel with the served name. Each further one, which would keep 65 KB and a goroutine, is closed.
 func TestOneDataChannel(t *testing.T) {
 	t.Parallel()
 	const further = 64

@@ -26,11 +26,11 @@ import (
 	"voxgate/signaling/compat/openai/openaitest"
 )
 
-// floodTime is how long a flood lasts, and longFlood one whose processor time is judged, once it has used up for burstTime what a
-// connection may take at once.
+// floodTime is the duration of a flood. A flood whose CPU time is judged first runs for burstTime, which uses up the burst that a
+// connection is granted, and then for longFlood.
 const floodTime, burstTime, longFlood = 700 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond
 
-// usage is what this process takes while something happens.
+// usage holds the resources that this process used during a measurement.
 type usage struct {
 	heap  uint64 // bytes in use, at most, more than before
 	cores float64
@@ -38,7 +38,7 @@ type usage struct {
 	others float64 // cores that other processes took
 }
 
-// measure runs f and says what the process took meanwhile.
+// measure runs f and returns the resources that the process used meanwhile.
 func measure(t *testing.T, f func()) (u usage) {
 	inUse := func() uint64 {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
@@ -72,7 +72,7 @@ func measure(t *testing.T, f func()) (u usage) {
 	return u
 }
 
-// allCPUTime is how long the machine's processors have worked, for whomever (Linux, in ticks of 10 ms); 0: that is not known.
+// allCPUTime returns the CPU time of all processes of the machine (on Linux, in ticks of 10 ms), or 0 if it is unknown.
 func allCPUTime() (busy time.Duration) {
 	text, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -84,13 +84,13 @@ func allCPUTime() (busy time.Duration) {
 	return busy
 }
 
-// What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
+// Limits of a flood: bytes of heap, including the flooder's own, and answers, of which the gateway sends 200 at once and 50 a second.
 const (
 	mostHeap    = 120 << 20
 	mostAnswers = 400
 )
 
-// floods are those that were found to hurt, by one connection: these, and those of the protocols.
+// floods returns the floods of one connection that were found to hurt others: these, and those of the protocols.
 func floods(slow *httptest.Server) (all []testkit.Flood) {
 	junk := strings.Repeat("A", 15<<20)
 	manyAnswers := `{"functionResponses":[` + testkit.RepeatJSON(30000, `{"id":"1","response":{}}`) + `]}`
@@ -212,8 +212,8 @@ func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) testkit
 	}
 }
 
-// TestAFloodHurtsNobodyElse floods each endpoint by one connection, while the call beside it asks and is answered and new calls begin. What
-// it took is there again when it has ended.
+// TestAFloodHurtsNobodyElse floods each endpoint by one connection, while another call gets answers and new calls begin. After the flood,
+// its goroutines, descriptors and memory must be free again.
 func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
 	if os.Getenv("TEST_ALL") == "" {
 		t.Skip("make test-all sets TEST_ALL")
@@ -313,7 +313,7 @@ func (n *neighbour) talks(until <-chan time.Time) {
 	}
 }
 
-// goesOn reports whether something has not happened, nor ended.
+// goesOn reports whether end has neither sent a value nor been closed.
 func goesOn(end <-chan time.Time) bool {
 	select {
 	case <-end:
@@ -327,8 +327,8 @@ func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// checkReplies checks what a client of the client protocol got: once that it sends too much, and no more errors than it has sent
-// messages that count.
+// checkReplies checks what a client of the client protocol has received: one warning that it sends too much, and at most mostAnswers
+// answers and errors.
 func checkReplies(t *testing.T, c *testkit.Client, sent int) {
 	t.Helper()
 	if c == nil {
