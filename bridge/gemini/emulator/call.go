@@ -131,7 +131,7 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 		return nil
 	}
 	if c.isGuided {
-		if text = sentence(c.name, response); text == "" {
+		if text = comment(c.name, response, isGerman(s.userSentences()...)); text == "" {
 			return nil
 		}
 		transcript = text

@@ -2,30 +2,89 @@ package emulator
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
 	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The emulator plays the VOX assistant for developers without a key: it understands the sentences that the page proposes, and calls
-// the tools that Gemini would call. The guide is active in sessions that declare its tools.
+// The emulator plays the VOX assistant for developers without a key: it understands the sentences that the page proposes, in English and
+// German, and calls the tools that Gemini would call. The guide is active in sessions that declare its tools.
 
 // guideTool is the function that identifies a session of the VOX assistant.
 const guideTool = "change_app"
 
-var (
-	agrees   = regexp.MustCompile(`(?i)^(yes|yeah|sure|ok|ja)\b`)
-	declines = regexp.MustCompile(`(?i)^(no|not now|nein)\b`)
-	undoes   = regexp.MustCompile(`(?i)\b(undo|take (it|that) back|rückgängig|zurück)\b`)
-	adds     = regexp.MustCompile(`(?i)^(?:add|nimm) (.+?)[.!]?$`)
-	changes  = regexp.MustCompile(`(?i)^(make|change|mach|ändere)\b`)
-	builds   = regexp.MustCompile(`(?i)^(build|bau)`)
-	wishes   = regexp.MustCompile(`(?i)^(an? |i want |i need |i'd like |eine? |ich )`)
-	aList    = regexp.MustCompile(`(?i)list|famil`)
-)
+// phrases are the sentences that the guide understands.
+var phrases = struct {
+	german, agrees, declines, undoes, adds, changes, builds, wishes, searches, status, navigates *regexp.Regexp
+}{
+	german:    regexp.MustCompile(`(?i)[äöüß]|\b(eine?|ich|ja|nein|nimm|baue?|mach|und|das|meine?|zeige?|wie|suche?|bitte|nicht)\b`),
+	agrees:    regexp.MustCompile(`(?i)^(yes|yeah|sure|ok|ja)\b`),
+	declines:  regexp.MustCompile(`(?i)^(no|not now|nein|nicht jetzt|jetzt nicht)\b`),
+	undoes:    regexp.MustCompile(`(?i)\b(undo|take (it|that) back|rückgängig|zurück)`),
+	adds:      regexp.MustCompile(`(?i)^(?:add|nimm) (.+?)[.!]?$`),
+	changes:   regexp.MustCompile(`(?i)^(make|change|call|mach|nenne?|ändere)\b|^ändere`),
+	builds:    regexp.MustCompile(`(?i)^(build|bau)`),
+	wishes:    regexp.MustCompile(`(?i)^(an? |i want |i need |i'd like |eine? |ich )`),
+	searches:  regexp.MustCompile(`(?i)^(?:find|search|search for|look for|suche?|finde) (.+?)[.?!]*$`),
+	status:    regexp.MustCompile(`(?i)^(how is|how far|what do (we|i) have|what is in|status|wie (steht|geht|weit)|was haben wir)`),
+	navigates: regexp.MustCompile(`(?i)^(open|show|go to|zeige?|öffne|geh)\b|^öffne`),
+}
+
+// places maps words to the targets of navigate_ui.
+var places = []struct {
+	words  *regexp.Regexp
+	target string
+}{
+	{regexp.MustCompile(`(?i)tool|werkzeug|studio`), "studio"},
+	{regexp.MustCompile(`(?i)file|datei`), "files"},
+	{regexp.MustCompile(`(?i)setting|einstellung|voice|stimme`), "settings"},
+	{regexp.MustCompile(`(?i)\bapp\b|preview|vorschau`), "preview"},
+	{regexp.MustCompile(`(?i)chat|conversation|gespräch`), "chat"},
+}
+
+// searchWords translates what a German searches for: the registry is in English, and Gemini would translate it.
+var searchWords = map[string]string{
+	"karten": "maps", "bezahlen": "payments", "musik": "music", "anmeldung": "login", "dateien hochladen": "upload files", "sprache": "speech",
+	"übersetzung": "translation", "spiele": "games", "kalender": "calendar", "diagramme": "charts",
+}
+
+// demo is an app that the guide can build.
+type demo struct {
+	wish         *regexp.Regexp // what leads to it
+	summary      string         // the wish in English, the language of the registry
+	name, german string
+	file         string
+}
+
+//go:embed demos
+var demoFiles embed.FS
+
+var demos = []*demo{
+	{regexp.MustCompile(`(?i)\bmap|karte|restaurant|place`), "A map of restaurants", "Restaurants", "Restaurants", "map.html"},
+	{regexp.MustCompile(`(?i)drum|beat|musi[ck]|sound|schlagzeug`), "A drum machine", "Drum machine", "Drumcomputer", "drums.html"},
+	{regexp.MustCompile(`(?i)list|famil`), "A list for my family", "Family list", "Familienliste", "list.html"},
+}
+
+// otherDemo is what the guide builds for all other wishes.
+var otherDemo = &demo{name: "Example list", german: "Beispielliste", file: "list.html"}
+
+// findDemo returns the demo for a wish.
+func findDemo(wish string) *demo {
+	for _, d := range demos {
+		if d.wish.MatchString(wish) {
+			return d
+		}
+	}
+	return otherDemo
+}
+
+// isGerman reports whether somebody speaks German, by their sentences.
+func isGerman(said ...string) bool { return slices.ContainsFunc(said, phrases.german.MatchString) }
 
 // guide returns the call for a sentence of the user. said lists the user's earlier sentences, newest last.
 func guide(text string, said []string) (call typedCall, ok bool) {
@@ -34,53 +93,128 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 		raw, _ := json.Marshal(args) // strings and booleans always marshal
 		return typedCall{name, raw}, true
 	}
+	p := &phrases
 	switch {
-	case agrees.MatchString(text):
-		return with("answer_question", live.Object{"yes": true})
-	case declines.MatchString(text):
-		return with("answer_question", live.Object{"yes": false})
-	case undoes.MatchString(text):
-		return with("undo_change", live.Object{})
-	case adds.MatchString(text):
-		return with("add_tool", live.Object{"tool_id": adds.FindStringSubmatch(text)[1]})
-	case changes.MatchString(text):
-		return with("change_app", live.Object{"change": text})
-	case builds.MatchString(text):
-		wish, name := text, "First app"
+	case p.builds.MatchString(text):
+		wish := text
 		for _, before := range said {
-			if wishes.MatchString(before) {
+			if p.wishes.MatchString(before) && findDemo(text) == otherDemo {
 				wish = before
 			}
 		}
-		if aList.MatchString(wish) {
-			name = "Family list"
+		d := findDemo(wish)
+		name := d.name
+		if isGerman(text) || isGerman(said...) {
+			name = d.german
 		}
 		return with("generate_app", live.Object{"prompt": wish, "name": name})
-	case wishes.MatchString(text):
-		return with("recommend_tools", live.Object{"project_summary": text})
+	case p.agrees.MatchString(text):
+		return with("answer_question", live.Object{"yes": true})
+	case p.declines.MatchString(text):
+		return with("answer_question", live.Object{"yes": false})
+	case p.undoes.MatchString(text):
+		return with("undo_change", live.Object{})
+	case p.adds.MatchString(text):
+		return with("add_tool", live.Object{"tool_id": p.adds.FindStringSubmatch(text)[1]})
+	case p.changes.MatchString(text):
+		return with("change_app", live.Object{"change": text})
+	case p.searches.MatchString(text):
+		query := p.searches.FindStringSubmatch(text)[1]
+		return with("search_tools", live.Object{"query": cmp.Or(searchWords[strings.ToLower(query)], query)})
+	case p.status.MatchString(text):
+		return with("get_project_status", live.Object{})
+	case p.navigates.MatchString(text):
+		for _, place := range places {
+			if place.words.MatchString(text) {
+				return with("navigate_ui", live.Object{"target": place.target})
+			}
+		}
+	case p.wishes.MatchString(text):
+		return with("recommend_tools", live.Object{"project_summary": cmp.Or(findDemo(text).summary, text)})
 	}
 	return call, false
 }
 
-// sentence returns the guide's comment on a result.
-func sentence(name string, response map[string]any) string {
+// comments are the guide's comments on results, in English and German.
+var comments = map[string][2]string{
+	"failed": {"That did not work: %s.", "Das ging nicht: %s."},
+	"unchanged": {
+		"This example can change the colour, the size and the name. Say: make it green, or: make it bigger.",
+		"Dieses Beispiel kann Farbe, Größe und Namen ändern. Sagen Sie: mach es grün, oder: mach es größer.",
+	},
+	"declined": {"All right, I do not build it.", "Gut, dann baue ich es nicht."},
+	"asking":   {"Shall I build it? Say yes, or no.", "Soll ich es bauen? Sagen Sie ja oder nein."},
+	"writing":  {"I am writing it.", "Ich schreibe sie."},
+	"recommend_tools": {
+		"These fit together. Say add, and a name. Or say: build it.",
+		"Das passt zusammen. Sagen Sie nimm und einen Namen. Oder: baue es.",
+	},
+	"nothing fits": {"I find nothing that fits. Try another wish.", "Ich finde nichts, was passt. Versuchen Sie einen anderen Wunsch."},
+	"search_tools": {"Say add, and a name, to put one into your project.", "Sagen Sie nimm und einen Namen, dann kommt es in Ihr Projekt."},
+	"add_tool":     {"Added. Say build it, and I write the app.", "Ist dabei. Sagen Sie baue es, und ich schreibe die App."},
+	"generate_app": {
+		"Here it is. Now say what shall be different, as: make the button green.",
+		"Da ist sie. Sagen Sie jetzt, was anders sein soll, etwa: mach den Knopf grün.",
+	},
+	"navigate_ui": {"There it is.", "Da ist es."},
+	"example": {
+		"I only have three apps here, so this is a list. With a Gemini key I write what you say.",
+		"Ich habe hier nur drei Apps, darum ist es eine Liste. Mit einem Gemini-Schlüssel schreibe ich, was Sie sagen.",
+	},
+	"change_app":  {"Done. Say undo, and it is as before.", "Fertig. Sagen Sie zurück, und es ist wie vorher."},
+	"undo_change": {"It is as it was before.", "Es ist wieder wie vorher."},
+	"get_project_status": {
+		"Tools in your project: %d, apps: %d. Say build it, or: make it green.",
+		"Werkzeuge in Ihrem Projekt: %d, Apps: %d. Sagen Sie baue es, oder: mach es grün.",
+	},
+}
+
+// comment returns the guide's comment on a result.
+func comment(name string, response map[string]any, german bool) string {
+	key, values := name, []any(nil)
 	status, _ := response["status"].(string)
 	wrong, failed := response["error"].(string)
-	switch {
-	case failed:
-		return "That did not work: " + wrong + "."
-	case strings.HasPrefix(status, "not begun"):
-		return "Shall I build it? Say yes, or no."
-	case status != "":
-		return "I am writing it."
+	count := func(field string) int {
+		list, _ := response[field].([]any)
+		return len(list)
 	}
-	return map[string]string{
-		"recommend_tools": "These fit together. Say add, and a name. Or say: build it.",
-		"add_tool":        "Added. Say build it, and I write the app.",
-		"generate_app":    "Here it is. Now say what shall be different, as: make the button green.",
-		"change_app":      "Done. Say undo, and it is as before.",
-		"undo_change":     "It is as it was before.",
-	}[name]
+	app, _ := response["app"].(string)
+	switch {
+	case strings.HasSuffix(wrong, "has changed nothing"):
+		key = "unchanged"
+	case strings.HasSuffix(wrong, "does not want it"):
+		key = "declined"
+	case failed:
+		key, values = "failed", []any{wrong}
+	case strings.HasPrefix(status, "not begun"):
+		key = "asking"
+	case status != "":
+		key = "writing"
+	case name == "generate_app" && (strings.HasPrefix(app, otherDemo.name) || strings.HasPrefix(app, otherDemo.german)):
+		key = "example"
+	case strings.HasSuffix(name, "_tools") && count("tools") == 0:
+		key = "nothing fits"
+	case name == "get_project_status":
+		values = []any{count("tools"), count("apps")}
+	}
+	words := comments[key][0]
+	if german {
+		words = comments[key][1]
+	}
+	if values != nil {
+		words = fmt.Sprintf(words, values...)
+	}
+	return words
+}
+
+// userSentences returns what the user has said and typed.
+func (s *session) userSentences() (said []string) {
+	for _, t := range s.history {
+		if t.Role == "user" {
+			said = append(said, t.Text)
+		}
+	}
+	return said
 }
 
 // playVOX answers a sentence with a call, if the session belongs to the VOX assistant and the guide understands the sentence.
@@ -88,13 +222,7 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 	if _, assistant := s.setup.Functions[guideTool]; !assistant {
 		return false, nil
 	}
-	var said []string
-	for _, t := range s.history {
-		if t.Role == "user" {
-			said = append(said, t.Text)
-		}
-	}
-	c, ok := guide(text, said)
+	c, ok := guide(text, s.userSentences())
 	if _, known := s.setup.Functions[c.Name]; !ok || !known || len(s.calls) >= maxCalls {
 		return false, nil
 	}
@@ -102,25 +230,68 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 	return true, s.say(&script{calls: []*call{one}})
 }
 
-//go:embed app.html
-var demoApp string
-
-// colours are the colours of the guide's app.
+// colours are the colours of the guide's apps.
 var colours = map[string]string{
 	"green": "#2f855a", "grün": "#2f855a", "red": "#c53030", "rot": "#c53030",
 	"blue": "#2b6cb0", "blau": "#2b6cb0", "orange": "#b7560f", "pink": "#b83280",
 }
 
-// writeApp answers VOX's request for an app or a change: the demo, in the colour that the last line asks for.
+var (
+	accent  = regexp.MustCompile(`--accent: #[0-9a-f]{6}`)
+	size    = regexp.MustCompile(`--size: [0-9.]+`)
+	bigger  = regexp.MustCompile(`(?i)big|large|größer`)
+	smaller = regexp.MustCompile(`(?i)small|kleiner`)
+	title   = regexp.MustCompile(`<title>[^<]*</title>`)
+	renames = regexp.MustCompile(`(?i)^"(?:call|nenne?) (?:it|the app|es|sie|die app) ([^<>&"]{1,40}?)[.!]?"$`)
+)
+
+// writeApp answers VOX's request for an app, with a demo, or for a change, with the changed app. The last line of the request has the
+// user's words.
 func writeApp(text string) string {
-	app := demoApp
-	last := strings.ToLower(text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:])
-	for name, colour := range colours {
-		if strings.Contains(last, name) {
-			app = strings.Replace(app, "--accent: #6a4fd8", "--accent: "+colour, 1)
+	text = strings.TrimSpace(text)
+	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")
+	lower := strings.ToLower(words)
+	var app string
+	if before, found := lastFile(text); found && strings.Contains(about, "change") {
+		app = before
+		if bigger.MatchString(lower) {
+			app = size.ReplaceAllString(app, "--size: 1.25")
+		}
+		if smaller.MatchString(lower) {
+			app = size.ReplaceAllString(app, "--size: 0.85")
+		}
+		if found := renames.FindStringSubmatch(words); found != nil {
+			app = title.ReplaceAllLiteralString(app, "<title>"+found[1]+"</title>")
+		}
+	} else {
+		page, err := demoFiles.ReadFile("demos/" + findDemo(words).file)
+		if err != nil {
+			return "" // unreachable: it is embedded
+		}
+		app = string(page)
+		if isGerman(words) {
+			app = strings.Replace(app, `<html lang="en">`, `<html lang="de">`, 1)
 		}
 	}
-	return "<<<file index.html>>>\n" + app + "<<<end>>>\n"
+	for name, colour := range colours {
+		if strings.Contains(lower, name) {
+			app = accent.ReplaceAllLiteralString(app, "--accent: "+colour)
+		}
+	}
+	return beginFile + strings.TrimSuffix(app, "\n") + "\n<<<end>>>\n"
+}
+
+// beginFile is the line before the text of an app's page.
+const beginFile = "<<<file index.html>>>\n"
+
+// lastFile returns the page of the app that is to be changed.
+func lastFile(text string) (page string, ok bool) {
+	if strings.Count(text, beginFile) < 2 {
+		return "", false // the first one explains the format
+	}
+	page = text[strings.LastIndex(text, beginFile)+len(beginFile):]
+	page, _, ok = strings.Cut(page, "\n<<<end>>>")
+	return page, ok
 }
 
 // guidedCall returns the call for a request to a text model, or the comment on a result. It returns nil if the request is to be
@@ -156,7 +327,7 @@ func (q *request) guidedCall(text string) live.Object {
 	for _, p := range q.Contents[len(q.Contents)-1].Parts {
 		var response map[string]any
 		if f := p.FunctionResponse; f != nil && json.Unmarshal(f.Response, &response) == nil {
-			return textPart(cmp.Or(sentence(f.Name, response), "Done."))
+			return textPart(cmp.Or(comment(f.Name, response, isGerman(words...)), "Done."))
 		}
 	}
 	return nil
