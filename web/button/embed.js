@@ -39,7 +39,7 @@ voxgate-orb { flex: none; width: 44px; aspect-ratio: 1; border-radius: 50%; }
 .log { flex: 1; min-height: 80px; overflow-y: auto; display: flex; flex-direction: column; gap: 8px; overflow-wrap: anywhere; }
 .log p { margin: 0; }
 .log .user { align-self: flex-end; max-width: 85%; padding: 6px 12px; border-radius: 14px 14px 4px; background: color-mix(in srgb, var(--accent) 14%, transparent); }
-.log .cut::after { content: ' …'; }
+.log small { display: block; opacity: .7; }
 form, .row { display: flex; gap: 8px; }
 input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 999px; background: none; }
 .row button { flex: 1; }
@@ -48,10 +48,8 @@ input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
 
-/** Errors that a visitor cannot fix; they are logged to the console for the author of the page. */
-const ours = ['origin_refused', 'authentication_failed', 'api_key_missing', 'project_id_missing', 'no_token', 'bad_options'];
 /** What it says, and how. It is loaded when the button is pressed, and before that where the label is to be in another language. */
-const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./says.js')) });
+const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./status.js')) });
 
 /**
  * @param {string} tag
@@ -92,8 +90,9 @@ export class VoxgateTalk extends HTMLElement {
   #submit = make('button', { type: 'submit', textContent: '↑' });
   #orb = /** @type {any} */ (make('voxgate-orb')); // orb.js makes it one, with the first conversation
   #interrupt = make('button', { className: 'orb', type: 'button', onclick: () => this.#session?.interrupt() }, this.#orb);
+  #form = make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
   #panel = make('section', { className: 'panel', hidden: true }, make('div', { className: 'head' }, this.#interrupt, this.#status), this.#log,
-    make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit), make('div', { className: 'row' }, this.#mute, this.#end));
+    this.#form, make('div', { className: 'row' }, this.#mute, this.#end));
 
   constructor() {
     super();
@@ -113,13 +112,18 @@ export class VoxgateTalk extends HTMLElement {
 
   async #load() {
     this.#words ??= await loadWords();
-    const { speak, talk, states } = this.#words;
-    await speak({ talk, states }, { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) });
+    const { speak, talk, states, errors } = this.#words;
+    await speak({ talk, states, errors }, { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) });
   }
 
   /** @param {string} name in the table */
   #word(name) {
     return this.#words ? this.#words.fill(this.#words.talk[name] ?? this.#words.states[name]) : '';
+  }
+
+  /** Hides what cannot help. @param {boolean} on */
+  #usable(on) {
+    for (const e of [this.#form, this.#mute, this.#interrupt]) e.hidden = !on;
   }
 
   #relabel() {
@@ -148,6 +152,7 @@ export class VoxgateTalk extends HTMLElement {
     this.#turns.clear();
     this.#talk.hidden = true;
     this.#panel.hidden = false;
+    this.#usable(true);
     this.#show('connecting', this.#word('connecting') || '…');
     this.#relabel();
     this.#end.focus();
@@ -164,9 +169,9 @@ export class VoxgateTalk extends HTMLElement {
     session.on('closed', (why) => {
       if (!current()) return;
       if (!session.setup) this.#text.value ||= said ?? ''; // nothing typed gets lost
-      const mine = ours.includes(why.code);
-      if (mine) console.warn(`voxgate: ${why.told ?? why.message}`);
-      this.#over(mine ? this.#word('not here') : why.message);
+      const status = this.#words?.statusOf(this.#words.situationOf(session, {}, why));
+      if (status && !status.next) console.warn(`voxgate: ${why.told ?? why.message}`); // for the author of the page
+      this.#over(status?.text ?? why.message, !status || Boolean(status.next));
     });
     if (said) session.send(said);
     this.#orb.session = session;
@@ -204,7 +209,7 @@ export class VoxgateTalk extends HTMLElement {
   #state(session) {
     const { state, mic } = session;
     if (!this.#words) return;
-    this.#show(state, this.#words.sentenceOf(session));
+    this.#show(state, this.#words.statusOf(this.#words.situationOf(session, { offers: this.#words.OFFERS.button })).text);
     this.#mute.textContent = this.#words.muteOf(mic);
     this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
   }
@@ -218,7 +223,8 @@ export class VoxgateTalk extends HTMLElement {
       this.#log.append(line);
     }
     line.textContent = turn.heard ?? turn.text;
-    line.classList.toggle('cut', turn.interrupted);
+    const by = this.#words?.cutOf(turn.cutBy);
+    if (by) line.append(make('small', { textContent: by }));
     this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
   }
@@ -241,9 +247,10 @@ export class VoxgateTalk extends HTMLElement {
     else this.start(text);
   }
 
-  /** @param {string} why */
-  #over(why) {
+  /** @param {string} why @param {boolean} [again] it can help to talk or type again */
+  #over(why, again = true) {
     this.#session = undefined;
+    this.#usable(again);
     this.#show('closed', why);
     this.#mute.textContent = this.#word('again');
     this.#end.textContent = this.#word('close') || '✕';

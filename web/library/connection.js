@@ -2,7 +2,7 @@
  * The connection to a gateway: a WebSocket and a WebRTC peer, which messages use which, and whether the gateway still responds.
  */
 import { errors } from './en.js';
-import { fill } from './strings.js';
+import { ENDINGS, fill } from './strings.js';
 
 /**
  * @import { ClientMessage, ClientType, ConnectGemini, GeminiError, Piece, ServerMessage, SetupComplete } from './messages.d.ts'
@@ -51,7 +51,7 @@ export class VoxgateError extends Error {
    * @param {{field?: string, retryAfter?: number}} [details] what is wrong, and in how many seconds to come back
    */
   constructor(code, message, { field, retryAfter } = {}) {
-    super(fill(errors[code] ?? message));
+    super(fill((code === 'ended' && message ? errors[ENDINGS[message] ?? ''] : errors[code]) ?? message));
     this.told = message;
     this.code = code;
     this.field = field;
@@ -312,10 +312,10 @@ export class Connection {
         return this.#after('fault', GAP, () => this.#tellFault());
       }
       case 'GEMINI_DISCONNECTED': {
-        const { reason = 'The conversation has ended.' } = payload ?? {};
+        const { reason = 'goodbye' } = payload ?? {}; // the other side has ended it
         if (this.#fault && this.#fault.payload.message === reason) return this.end(errorOf(this.#fault.payload));
         this.#tellFault();
-        return this.end(new VoxgateError(reason === 'replaced' ? reason : 'ended', reason));
+        return this.end(new VoxgateError(reason === 'replaced' ? reason : 'ended', reason === 'goodbye' ? undefined : reason));
       }
       case 'PONG':
         return;
@@ -346,7 +346,7 @@ export class Connection {
     this.#after('gateway', 0);
     if (this.#fault && code === 1011) return this.end(errorOf(this.#fault.payload));
     this.#tellFault();
-    if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new VoxgateError('ended', 'The conversation has ended.'));
+    if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new VoxgateError('ended'));
     if (!this.opened) return void unreachable(this.#o.url).then((why) => this.end(why));
     this.#check();
   }

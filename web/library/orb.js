@@ -8,6 +8,8 @@
  * its colours are `--voxgate-accent` and `--voxgate-person`. It is a picture: put it into a button if it shall be pressed.
  */
 
+import { lookFor } from './look.js';
+
 /** @import { Session } from './types.d.ts' */
 
 const style = `
@@ -25,7 +27,7 @@ g path { transform-origin: center; transform: scaleY(calc(.3 + var(--mic)*var(--
 g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=muted]) .silent, :host([state=asking]) .question { display: inline }
 :host([state]:not([state=ready], [state=listening])) g { display: none }
 :host(:not([state=listening])) g path { transform: scaleY(var(--tall)) }
-:host([state=listening]) .sphere { animation: breathe 4s ease-in-out infinite }
+:host([state=listening]) .sphere, :host([state=ready]) .sphere { animation: breathe 4s ease-in-out infinite }
 :host([state=speaking]) .ring { opacity: calc(.75*var(--mic)) }
 :host([state=thinking]) .ring, :host([state=connecting]) .ring { border-color: #0000 var(--a); opacity: 1; animation: turn 1.2s linear infinite }
 :host([state=connecting]) .ring { border-color: #0000 #0000 #0000 var(--p) }
@@ -57,13 +59,7 @@ function svg(tag, attributes, ...children) {
 }
 
 /** The look of the orb for the state of a session. @param {Session|undefined} session @param {boolean} [asking] a question to the person is pending */
-export function lookOf(session, asking = false) {
-  if (!session || session.state === 'closed') return 'ready';
-  const { state, mic } = session;
-  if (state === 'connecting' || state === 'reconnecting') return state;
-  if (asking) return 'asking';
-  return state === 'listening' && mic !== 'live' ? 'muted' : state;
-}
+export const lookOf = (session, asking) => lookFor(session?.state ?? 'idle', session?.mic, asking);
 
 /** A quiet voice is to be seen, too: loudness is felt by its logarithm. @param {number} level 0 to 1 */
 const felt = (level) => (level > 0.01 ? Math.min(1, Math.sqrt(level) * 1.3) : 0);

@@ -7,10 +7,11 @@
  * declared/react.d.ts describes all of it.
  */
 import { createContext, createElement as h, useContext, useEffect, useRef, useState, useSyncExternalStore } from 'react';
-import { canvas as words, states } from './en.js';
+import { canvas as words, errors, states } from './en.js';
+import { isOpen } from './look.js';
 import { parse } from './markdown.js';
 import './orb.js';
-import { isOpen, muteOf, sentenceOf } from './says.js';
+import { cutOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
 import { speak } from './strings.js';
 import { open } from './voxgate.js';
 
@@ -76,7 +77,9 @@ class Talk {
   see = (more) => {
     const session = this.#session;
     const { state = 'closed', mic = 'off', turns = this.seen.turns } = session ?? {};
-    const sentence = session && state !== 'closed' ? sentenceOf(session) : '';
+    const { error } = { ...this.seen, ...more };
+    const failed = error?.fatal ? error : undefined;
+    const sentence = session && (state !== 'closed' || failed) ? statusOf(situationOf(session, { offers: OFFERS.react }, failed)).text : '';
     this.seen = { ...this.seen, state, mic, turns, sentence, ...more };
     for (const f of this.#watchers) f();
   };
@@ -98,7 +101,7 @@ export function VoxgateProvider({ children, ...options }) {
     talk.options = options; // of the next conversation
   });
   useEffect(() => {
-    speak({ states, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
+    speak({ states, errors, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
   }, [talk, lang, strings]);
   useEffect(() => () => void talk.end(), [talk]);
   return h(Context.Provider, { value: talk }, children);
@@ -191,10 +194,10 @@ function element(piece, key) {
 export function Transcript({ children: show, ...props }) {
   const { turns } = useVoxgate();
   return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => {
-    const { id, role, text, heard, interrupted } = turn;
+    const { id, role, text, heard, interrupted, cutBy } = turn;
     const said = heard ?? text;
     return h('article', { key: id, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
-      show ? show(turn) : role === 'model' ? parse(said).map(element) : said);
+      show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy) ? h('small', null, cutOf(cutBy)) : null);
   }));
 }
 

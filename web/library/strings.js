@@ -41,3 +41,12 @@ export const fill = (text = '', values) => text.replace(/\{(\w+)\}/g, (all, name
 
 /** Who answers has a name. @param {string} [backend] the gateway's, which answers itself where it has no key */
 export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate' : 'Gemini');
+
+/** Why the gateway ends a conversation that did not fail (bridge/errors.go), as names in the table of errors. @type {Record<string, string>} */
+export const ENDINGS = {
+  'This conversation has reached its time limit.': 'time limit',
+  'This conversation has used up its tokens.': 'token limit',
+  'The budget for conversations is used up.': 'budget',
+  'Silence: nothing was said for a while.': 'silence',
+  'The gateway is shutting down.': 'shutdown',
+};

@@ -44,24 +44,25 @@ export class Turns {
     this.#answer = this.#grow(this.#answer ?? this.#begin('model'), more);
   }
 
-  /** The link is lost in the middle of an answer. It ends when the gateway says how. */
+  /** The connection is lost in the middle of an answer. It ends when the gateway says how. */
   cut() {
     this.#saidAll();
-    if (this.#answer) this.#answer = this.#put({ ...this.#answer, interrupted: true });
+    if (this.#answer) this.#answer = this.#put({ ...this.#answer, interrupted: true, cutBy: 'link' });
   }
 
   /**
    * Both sides have finished.
-   * @param {boolean} interrupted
-   * @param {string} [heard] what the person heard of the answer
+   * @param {Turn['cutBy']} [cutBy] what interrupted the answer
+   * @param {string} [heard] what the person heard of it
    */
-  finish(interrupted, heard) {
+  finish(cutBy, heard) {
     this.#saidAll();
     const answer = this.#answer;
     this.#said = this.#answer = undefined;
     if (!answer) return;
     const text = heard && !answer.text.startsWith(heard) ? heard : answer.text;
-    this.#put({ ...answer, text, final: true, interrupted, ...(interrupted && { heard: heard ?? text }) });
+    const { cutBy: before, ...rest } = answer;
+    this.#put({ ...rest, text, final: true, interrupted: Boolean(cutBy), ...(cutBy && { heard: heard ?? text, cutBy: before ?? cutBy }) });
   }
 
   /**

@@ -310,6 +310,8 @@ export interface Turn {
   interrupted: boolean;
   /** Of an answer that was interrupted: what was heard of its text. */
   heard?: string;
+  /** What interrupted the answer: the person, or who acts for them; a lost connection; the end of the conversation. */
+  cutBy?: 'person' | 'link' | 'end';
 }
 
 export interface ToolCall {

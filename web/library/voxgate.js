@@ -500,7 +500,7 @@ export class Session {
     if (!resumeToken) return this.#outbox.again();
     this.#outbox.anew();
     this.#event = 0;
-    this.#turns.finish(true);
+    this.#turns.finish('link');
     this.#calls.drop();
     this.#emit('error', new VoxgateError('not_resumed'));
   }
@@ -586,7 +586,7 @@ export class Session {
   #leave() {
     const { resume } = this.#options;
     if (!resume || !this.#token) return void this.close();
-    this.#turns.finish(true);
+    this.#turns.finish('end');
     remember(resume, { token: this.#token, event: this.#event, turns: this.turns, typed: this.#outbox.typed });
     this.#end(new VoxgateError('closed')); // without a goodbye the gateway keeps the conversation
   }
@@ -609,7 +609,7 @@ export class Session {
     this.#sight?.close();
     this.#mic = 'off';
     this.#video = { state: 'off' };
-    this.#turns.finish(true);
+    this.#turns.finish(why.code === 'lost' ? 'link' : 'end');
     this.#changed();
     this.#emit('closed', why);
   }
@@ -647,10 +647,10 @@ export class Session {
       case 'INTERRUPTED':
         this.#generation = payload?.generation ?? 0;
         if (payload?.by !== 'link') this.#voice.flush(); // else all that came of it is to be heard
-        this.#turns.finish(true, payload?.heard);
+        this.#turns.finish(payload?.by === 'link' ? 'link' : 'person', payload?.heard);
         return this.#quiet();
       case 'TURN_COMPLETE':
-        this.#turns.finish(false);
+        this.#turns.finish();
         this.#turnOver = true;
         if (!this.#voice.playing) this.#quiet();
         return;
@@ -677,6 +677,7 @@ export class Session {
         }
         return this.#emit('log', payload);
       case 'SESSION_STATE':
+        if (payload.unanswered) this.#thinking = false; // no answer comes any more
         this.#emit('link', (this.#link = { ...payload, message: payload.message && waitOf(payload) }));
         return this.#changed();
       case 'CONTEXT':

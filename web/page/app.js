@@ -1,11 +1,11 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
 import { label as translate, lineOf, make } from './dom.js';
-import { canvas as canvasWords, states } from './en.js';
+import { canvas as canvasWords, errors, states } from './en.js';
+import { isOpen } from './look.js';
 import { nativeTools } from './native.js';
-import { lookOf } from './orb.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
-import { isOpen, muteOf, sentenceOf } from './says.js';
+import { absenceOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
 import { fill, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { open } from './voxgate.js';
@@ -58,7 +58,7 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 const preferences = load(given);
 const lang = new URLSearchParams(location.search).get('lang') ?? preferences.lang;
 named(document.documentElement.dataset['backend']);
-await Promise.all([read({ states, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
+await Promise.all([read({ states, errors, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
 document.documentElement.lang = language();
 const relabel = () => translate(document, (name) => fill(words[name] ?? states[name]));
 relabel();
@@ -70,11 +70,6 @@ transcript.onShown = () => {
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 const tools = nativeTools({ canvas, contacts: $('contacts') });
-
-/** What a visitor can do nothing about; the gateway's log says what is wrong. */
-const THEIRS = ['authentication_failed', 'api_key_missing', 'project_id_missing'];
-/** After these it cannot be tried again at once. */
-const FINAL = ['connection_failed', 'busy', 'unauthorized', 'replaced'];
 
 const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
@@ -163,7 +158,7 @@ function start(mic = true, known = []) {
 /** @param {Session} opened */
 function listen(opened) {
   opened.on('state', () => {
-    if (session !== opened) return;
+    if (session !== opened || opened.state === 'closed') return; // `closed` tells why
     if (opened.setup && opened.state !== 'reconnecting' && typed.length) {
       transcript.waited(); // it is sent now, though the microphone may still be asked for
       for (const turn of typed.splice(0)) transcript.turn(turn);
@@ -184,7 +179,7 @@ function listen(opened) {
     const back = opened.state === 'reconnecting';
     if ((opened.setup && !back) || turn.role === 'model') return transcript.turn(turn);
     typed.push(turn);
-    transcript.waiting(turn.text, fill(words[back ? 'sent back' : 'sent later']));
+    transcript.waiting(turn.text, fill(states[back ? 'sent back' : 'sent later']));
   });
   opened.on('tool', (call) => session === opened && showTool(call));
   opened.on('grounding', (g) => session === opened && transcript.grounding(g));
@@ -207,8 +202,11 @@ function over(whose, why) {
   stopRecording = undefined; // it has ended by itself
   transcript.waited();
   transcript.store(); // the page may be on its way out
-  text.value ||= typed.map((turn) => turn.text).join(' '); // nothing typed gets lost
-  typed.length = 0;
+  if (typed.length) {
+    text.value = [text.value, ...typed.splice(0).map((turn) => turn.text)].filter(Boolean).join(' '); // nothing typed gets lost
+    $('unsent').hidden = false;
+    body.classList.add('typing');
+  }
   lasted = whose.setup && !transcript.empty ? Date.now() - begun : 0;
   before = whose.turns;
   $('empty').hidden = !transcript.empty;
@@ -221,15 +219,6 @@ function stop() {
   clearInterval(again.timer);
   again = ended = undefined;
   render();
-}
-
-/** What a person reads before a conversation, and after one. */
-function idle() {
-  if (!ended || ended.code === 'closed' || ended.code === 'aborted') return fill(words['ready']);
-  if (again) return fill(words['trying'], { seconds: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) });
-  if (THEIRS.includes(ended.code)) return fill(words['not available']);
-  const why = fill(words[ended.code] ?? ended.message);
-  return FINAL.includes(ended.code) ? why : `${why} ${words['press again']}`;
 }
 
 /** @param {number} ms */
@@ -246,18 +235,20 @@ function doing() {
   return undefined;
 }
 
-/** One sentence that is true of the server, the voice and the microphone together. */
-function sentence() {
-  if (!session) return idle();
-  if (leaving && session.state !== 'connecting') return fill(states['again']);
-  return sentenceOf(session, { doing: doing(), push: preferences.push });
+/** What the person is told now. */
+function currentStatus() {
+  const activity = doing();
+  return statusOf(situationOf(session, {
+    asking: canvas.waiting,
+    push: preferences.push,
+    offers: OFFERS.page,
+    ...(activity && { activity }),
+    ...(again && { retryIn: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) }),
+  }, ended));
 }
 
-/** What the orb looks like. */
-function shape() {
-  const look = lookOf(session, canvas.waiting);
-  return running.size && (look === 'listening' || look === 'muted') ? 'thinking' : look;
-}
+/** @type {import('./status.js').Status['press']} what pressing the orb does */
+let pressed = 'start';
 
 /** @type {ReturnType<typeof setTimeout>|undefined} */
 let telling;
@@ -279,7 +270,8 @@ function tell(now) {
 }
 
 function render() {
-  const now = sentence();
+  const current = currentStatus();
+  const now = leaving && session && session.state !== 'connecting' ? fill(states['again']) : current.text;
   const mic = session?.mic ?? 'off';
   if ($('status').textContent !== now) {
     const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
@@ -288,14 +280,15 @@ function render() {
     tell(now);
   }
   const hears = isOpen(mic) || mic === 'asking';
-  const speaking = session?.state === 'speaking';
   body.dataset['state'] = session ? 'live' : 'ready';
-  body.dataset['orb'] = shape();
-  picture.setAttribute('state', shape());
+  const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;
+  body.dataset['orb'] = look;
+  picture.setAttribute('state', look);
   body.classList.toggle('home', !session && transcript.empty);
   const ready = session && session.state !== 'connecting';
-  label(orb, !session ? states['start'] : ready && !hears && !speaking ? muteOf(mic) : states['interrupt']);
-  orb.ariaDisabled = session && !speaking && (hears || !ready) ? 'true' : null;
+  pressed = current.press;
+  label(orb, states[pressed || 'start']);
+  orb.ariaDisabled = pressed ? null : 'true';
   mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (isOpen(mic) || mic === 'muted'));
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
   label(mute, ready ? muteOf(mic) : states['mute']);
@@ -327,9 +320,9 @@ let counting;
 
 /** How long the gateway has been away already, once a second. A screen reader hears of it once. */
 function renderAway() {
-  const seconds = session?.away ? Math.floor((Date.now() - session.away.since) / 1_000) : 0;
-  $('absence').hidden = seconds < 2;
-  say('since', fill(words['away'], { seconds }));
+  const absence = absenceOf(session?.away);
+  $('absence').hidden = !absence;
+  say('since', absence);
   clearTimeout(counting);
   if (session?.away) counting = setTimeout(renderAway, 1_000);
 }
@@ -443,11 +436,11 @@ function offerNotification() {
 
 // --- what the person does
 
-/** The orb starts, and stops an answer; it never ends the conversation. */
+/** The orb starts, stops an answer, and mutes; it never ends the conversation. */
 orb.addEventListener('click', () => {
-  if (!session) start();
-  else if (session?.state === 'speaking') session.interrupt();
-  else if (!orb.ariaDisabled && !preferences.push) speak();
+  if (pressed === 'start') start();
+  else if (pressed === 'interrupt') session?.interrupt();
+  else if (pressed && pressed !== 'unblock') speak(pressed === 'mute'); // a click anywhere lets the sound play
 });
 
 /** Mutes or unmutes; who typed first is asked for the microphone now. @param {boolean} [on] */
@@ -491,6 +484,7 @@ $('type').addEventListener('submit', (event) => {
   event.preventDefault();
   const said = text.value.trim();
   text.value = '';
+  $('unsent').hidden = true;
   if (body.classList.contains('typing')) typing(false); // the answer is what there shall be room for
   if (said) send(said);
 });
@@ -502,6 +496,7 @@ function typing(on) {
   if (on) text.focus();
   else if (document.activeElement === text) text.blur();
 }
+text.addEventListener('input', () => ($('unsent').hidden = true));
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
 

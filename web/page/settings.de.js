@@ -62,7 +62,6 @@ export const settings = {
   recording: 'Aufnahme {ending}',
   tool: 'Werkzeug',
   note: 'Hinweis',
-  interrupted: 'unterbrochen',
   'last answer': 'Letzte Antwort',
   'no answers': 'Es gab noch keine Antwort.',
   'last answers': 'Die letzten {count} Antworten: {times}',

@@ -62,7 +62,6 @@ export const settings = {
   recording: 'Recording {ending}',
   tool: 'Tool',
   note: 'Note',
-  interrupted: 'interrupted',
   'last answer': 'Last answer',
   'no answers': 'No answer has been given yet.',
   'last answers': 'The last {count} answers: {times}',

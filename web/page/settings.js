@@ -3,6 +3,7 @@ import { make } from './dom.js';
 import { states } from './en.js';
 import { asOptions, link, reset, save } from './preferences.js';
 import { settings as words } from './settings.en.js';
+import { cutOf } from './status.js';
 import { fill, language, speak } from './strings.js';
 import { connect } from './voxgate.js';
 
@@ -144,7 +145,7 @@ export const translated = () => speak({ settings: words }, {}, { de: () => impor
 /** @param {Line[]} lines */
 export function asMarkdown(lines) {
   const who = { user: `**${states['you']}:** `, model: fill('**{who}:** '), tool: `*${words['tool']}:* `, note: `*${words['note']}:* ` };
-  const markdown = lines.map((l) => who[l.role] + l.text + (l.interrupted ? ` … *(${words['interrupted']})*` : '')).join('\n\n');
+  const markdown = lines.map((l) => who[l.role] + l.text + (l.interrupted ? ` …${cutOf(l.cutBy ?? 'person').replace(/.+/, ' *($&)*')}` : '')).join('\n\n');
   return new Blob([markdown], { type: 'text/markdown' });
 }
 

@@ -3,13 +3,14 @@ import { make } from './dom.js';
 import { states } from './en.js';
 import { nodes } from './markdown.js';
 import { page as words } from './page.en.js';
+import { cutOf } from './status.js';
 import { fill, language } from './strings.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
 /**
  * One line of a downloaded transcript.
- * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true}} Line
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy']}} Line
  */
 
 const KEY = 'voxgate.transcript';
@@ -65,11 +66,11 @@ export class Transcript {
       // storage is blocked for this page, or holds foreign data
     }
     if (!Array.isArray(lines)) return;
-    for (const { at, role, text, interrupted = false } of lines) {
+    for (const { at, role, text, interrupted = false, cutBy } of lines) {
       if (role === 'note' || role === 'tool') this.note(text);
-      else this.turn({ id: `kept ${this.#begun}`, role, text, final: true, interrupted });
+      else this.turn({ id: `kept ${this.#begun}`, role, text, final: true, interrupted, ...(cutBy && { cutBy }) });
       const last = this.#log.lastElementChild;
-      if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }) });
+      if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
     }
   }
 
@@ -90,7 +91,7 @@ export class Transcript {
   }
 
   /** @param {Turn} turn */
-  turn({ id, role, text, final, interrupted, heard }) {
+  turn({ id, role, text, final, interrupted, heard, cutBy }) {
     const e = this.#place(id, () => article(role), final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const said = (heard ?? text).trim();
@@ -101,9 +102,10 @@ export class Transcript {
     if (interrupted) {
       const unheard = text.trimStart().slice(said.length).trimEnd();
       if (unheard) e.append(make('s', '', unheard));
-      e.append(make('small', '', words['you interrupted']));
+      const by = cutOf(cutBy ?? 'person');
+      if (by) e.append(make('small', '', by));
     }
-    if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }) });
+    if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
   }
 
   /**

@@ -155,7 +155,7 @@ describe('a canvas', () => {
     ]);
     assert.equal(await status(page), 'Listening', 'Esc has not ended the call');
     for (let i = 0; i < 2; i++) await page.keyboard.press('Escape');
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
   });
 
   play('goes when its call is cancelled, and when the conversation ends', async (page) => {
@@ -165,7 +165,7 @@ describe('a canvas', () => {
     await append(page, 'b', [button('more')]);
     assert.equal(await isOpen(page), true);
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     assert.equal(await isOpen(page), false);
     assert.equal(await page.locator('.canvas-sheet > *').count(), 0, 'nothing is left for the next');
     assert.deepEqual(await answers(page), []);
@@ -273,7 +273,7 @@ describe('a canvas', () => {
     await page.getByText('Hide', { exact: true }).press('Enter');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Show what Gemini has shown');
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     assert.equal(await show.isVisible(), false);
     assert.deepEqual(await answers(page), [['a', { shown: true }], ['ask-1', { action: 'first' }], ['b', { name: 'Ada', action: 'more' }]]);
   });
@@ -538,7 +538,7 @@ describe('the page', () => {
       await page.locator('.canvas').evaluate((e) => e.scrollTo(0, e.scrollHeight));
       assert.ok(await page.getByText('Hide', { exact: true }).isVisible());
       await stop(page);
-      await says(page, 'Ready.');
+      await says(page, 'The conversation is over.');
     }, { context });
   }
 
@@ -623,6 +623,6 @@ describe('the page', () => {
     assert.equal(await page.textContent('.card >> nth=1'), 'Tool plain: done');
     await tell(page, 'TOOL_STATUS', { id: 'g3', name: 'slow', status: 'running' });
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
   });
 });

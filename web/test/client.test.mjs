@@ -445,7 +445,7 @@ describe('a session', () => {
       return { seen, speech };
     });
     assert.deepEqual(states, {
-      seen: ['listening', 'listening', 'thinking', 'thinking', 'reconnecting', 'thinking', 'thinking', 'speaking', 'listening', 'thinking', 'listening'],
+      seen: ['listening', 'listening', 'thinking', 'thinking', 'reconnecting', 'listening', 'listening', 'speaking', 'listening', 'thinking', 'listening'],
       speech: [true, false],
     });
   });
@@ -817,8 +817,8 @@ describe('the library tells', () => {
       return list;
     });
     assert.deepEqual(got, [
-      [['error', 'busy: Too much.']],
-      [['closed', 'websocket_error: It broke.']],
+      [['error', 'busy: Busy just now.']],
+      [['closed', 'websocket_error: The connection to Gemini was lost.']],
       [['error', 'bad_message: What?'], ['closed', 'ended: The gateway is shutting down.']],
       [['error', 'bad_message: What?'], ['error', 'bad_message: What again?']],
     ]);
@@ -1183,7 +1183,7 @@ describe('the page says', () => {
     assert.equal(await detail(page), 'WebSocket · answered in 1.2 s · 3,400 tokens');
     await page.evaluate(() => (setups = [{}]));
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     assert.equal(await detail(page), '');
     await begin(page);
     assert.equal(await detail(page), 'WebSocket', 'another conversation counts anew');
@@ -1218,7 +1218,7 @@ describe('the page says', () => {
   play('why it is over', async (page) => {
     await begin(page);
     await tell(page, 'GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.' });
-    await says(page, 'The gateway is shutting down. Press the button to try again.');
+    await says(page, 'The gateway is shutting down. Try again in a minute.');
   });
 
   play('once what was typed, however often it was sent', async (page) => {

@@ -71,7 +71,7 @@ describe('lost connections', () => {
     await gets(page, 'TURN_COMPLETE', { way: 'channel', after: lost });
     assert.equal(await page.evaluate(() => sockets.length), 1, 'no other socket was needed');
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     await gets(page, 'GEMINI_DISCONNECTED', { way: 'channel' });
     assert.equal((await page.evaluate(() => sent.at(-1))).way, 'channel');
   });
@@ -249,7 +249,7 @@ describe('one page', () => {
     for (let i = 0; i < 3; i++) {
       await start(page);
       await stop(page);
-      await says(page, 'Ready.');
+      await says(page, 'The conversation is over.');
     }
     await start(page);
     await says(page, 'Listening');

@@ -267,7 +267,7 @@ describe('take_photo', () => {
     await call(page, 'c', 'take_photo');
     await asked(page, 'wants to take a photo.');
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     assert.deepEqual([await live(page), await isOpen(page), await answers(page)], [0, false, []]);
   });
 
@@ -436,7 +436,7 @@ describe('the address book', () => {
     await page.getByRole('button', { name: 'Close' }).press('Enter');
     assert.equal(await page.evaluate(() => localStorage.getItem('voxgate.contacts')), '[]');
     await keys('Escape', 'Escape');
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
   });
 
   play('Esc closes it before the canvas', async (page) => {

@@ -63,7 +63,7 @@ look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
   await page.keyboard.press('Escape');
   await says(page, 'Press Esc again to end the conversation.');
   await page.keyboard.press('Escape');
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   await page.focus('#talk');
   await page.keyboard.press('Enter');
   await says(page, TALKS);
@@ -345,7 +345,7 @@ play('says how long the gateway has been away, tries at once when asked to, and 
   await says(page, 'Reconnecting… Nothing you say is heard right now.');
   await type(page, 'Are you still there?');
   const words = () => page.$$eval('.turn', (all) => all.map((e) => [...e.childNodes].slice(1).map((n) => n.textContent).join('|')));
-  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|you interrupted', 'Are you still there?|is sent when we are back']);
+  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|the connection was lost here', 'Are you still there?|is sent when we are back']);
   await page.waitForFunction(() => /^For [2-4] s$/.test(since.textContent) && absence.checkVisibility());
 
   await page.evaluate(() => { // and the next try by itself is far away
@@ -360,7 +360,7 @@ play('says how long the gateway has been away, tries at once when asked to, and 
   await says(page, 'Listening');
   assert.equal(await page.isVisible('#absence'), false);
   await page.waitForFunction(() => texts(links.at(-1)).includes('Are you still there?'));
-  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|you interrupted', 'Are you still there?']);
+  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|the connection was lost here', 'Are you still there?']);
 
   await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: ', far away' } } }); // it was said all the same
   await tell(page, 'TURN_COMPLETE');
@@ -372,7 +372,7 @@ play('draws a line between two conversations', async (page) => {
   await says(page, 'Listening');
   await type(page, 'one');
   await stop(page);
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   assert.equal(await page.locator('.rule').count(), 0);
   await start(page);
   await says(page, 'Listening');
@@ -385,7 +385,7 @@ play('draws a line between two conversations', async (page) => {
   assert.equal(await page.locator('.rule').count(), 2, 'nor without being asked');
   await stop(page);
   for (let i = 0; i < 2; i++) {
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     await start(page);
     await says(page, 'Listening');
     await stop(page);
@@ -451,7 +451,7 @@ const noWorklet = () => {
 };
 play('does not say that it listens when nobody hears', async (page) => {
   await start(page);
-  await says(page, 'Gemini cannot hear you.');
+  await says(page, 'Gemini cannot hear you');
   await page.waitForFunction(() => document.body.dataset.orb === 'muted');
   await page.evaluate(() => (window.refused = false));
   await page.click('#mute');
@@ -492,7 +492,7 @@ play('says what it is doing, and the orb shows it', async (page) => {
   ]);
   assert.match(await page.title(), /^● Listening · Voxgate$/);
   await stop(page);
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   assert.equal(await page.title(), 'Voxgate');
 });
 
@@ -621,7 +621,7 @@ play('says at the end how long it was, and goes on with what was said', async (p
   await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Hello Ada.' } } });
   await tell(page, 'TURN_COMPLETE', { turn: 1 });
   await stop(page);
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   assert.match(await page.textContent('#lasted'), /^The conversation lasted \d+ seconds?\.$/);
   const { name, content } = await saves(page, () => page.click('text=Transcript'));
   assert.deepEqual([name, String(content)], ['transcript.md', '**You:** My name is Ada.\n\n**Gemini:** Hello Ada.']);
@@ -755,7 +755,7 @@ look('is a call to the device, with its buttons', { init: { content: `(${deviceC
   await page.evaluate(() => call.handlers.togglecamera());
   await page.waitForFunction(() => call.camera);
   await page.evaluate(() => call.handlers.hangup());
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   assert.deepEqual(await page.evaluate(() => [Object.values(call.handlers), navigator.mediaSession.metadata]), [[null, null, null], null]);
 });
 
@@ -776,8 +776,8 @@ look('or gives nothing any more', { init: playGateway, query: '?transport=websoc
   await says(page, 'Listening');
   await micLevel(page, () => Number(document.querySelector('#orb').style.getPropertyValue('--mic')) > 0);
   await says(page, 'We hear nothing from “', 25_000); // 8 s after the last sound
-  assert.equal(await page.evaluate(() => document.body.dataset.orb), 'muted');
-  assert.equal(await page.innerText('#mute span'), 'Mute', 'it is open');
+  assert.equal(await page.evaluate(() => document.body.dataset.orb), 'listening', 'it is open');
+  assert.equal(await page.innerText('#mute span'), 'Mute');
 });
 
 /** A microphone that the system can keep. */

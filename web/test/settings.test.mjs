@@ -203,10 +203,10 @@ play('the transcript can be saved', async (page) => {
     const { content } = await saves(page, () => page.getByRole('button', { name }).click());
     return String(content);
   };
-  assert.equal(await save('Transcript .md'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(interrupted)*');
+  assert.equal(await save('Transcript .md'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(you interrupted)*');
   const lines = JSON.parse(await save('Transcript .json'));
   assert.deepEqual(lines.map(({ at, ...l }) => [!Number.isNaN(Date.parse(at)), l]), [
-    [true, { role: 'user', text: 'Tell me a story' }], [true, { role: 'model', text: 'Once upon', interrupted: true }],
+    [true, { role: 'user', text: 'Tell me a story' }], [true, { role: 'model', text: 'Once upon', interrupted: true, cutBy: 'person' }],
   ]);
 });
 
@@ -237,7 +237,7 @@ for (const transport of variants(['webrtc', 'websocket'])) {
     await page.locator('.statistics').waitFor({ state: 'detached' });
     await says(page, 'Listening'); // and not the end
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
   });
 }
 
@@ -354,7 +354,7 @@ for (const transport of variants(['webrtc', 'websocket'])) {
     await page.waitForFunction(() => document.querySelector('#recording').textContent === 'Recording');
     await page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE'));
     await stop(page);
-    await says(page, 'Ready.');
+    await says(page, 'The conversation is over.');
     await open(page);
     const { name, content } = await saves(page, () => page.getByRole('button', { name: 'Recording .' }).click());
     assert.deepEqual([name, content.subarray(0, 4).toString('hex')], ['recording.webm', '1a45dfa3']); // which such files begin with

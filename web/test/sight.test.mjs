@@ -107,7 +107,7 @@ for (const [transport, query] of variants([['WebRTC', ''], ['WebSocket', '?trans
         await page.click(`#${what}`);
         await shown(1);
         await stop(page);
-        await says(page, 'Ready.');
+        await says(page, 'The conversation is over.');
         assert.ok(await page.isHidden('#view'), 'it ends with the conversation');
         assert.ok(await page.isDisabled('#camera'));
       });
@@ -312,6 +312,6 @@ inPage('a conversation that is recorded is marked', {}, async (page) => {
   assert.equal(await page.textContent('#recording'), 'Recording');
   assert.ok(await page.isVisible('#recording'));
   await stop(page);
-  await says(page, 'Ready.');
+  await says(page, 'The conversation is over.');
   assert.ok(await page.isHidden('#recording'));
 });

@@ -14,6 +14,7 @@ import { build } from 'esbuild';
 import {
   clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, says, shiftClock, silence, speech, start, startGateway,
   status, test, tone, type, variants,
+  TALKS,
 } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -90,7 +91,7 @@ const tab = (page) => page.getAttribute('.tabs [aria-selected=true]', 'aria-cont
 
 look('each tool is called, and does what it says', {}, async (page) => {
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   assert.equal(await page.innerText('#recording'), 'Recording');
   const hello = await page.evaluate(() => frames_.find((f) => f.way === 'up').message);
   assert.deepEqual([hello.type, hello.theme, hello.projectContext], ['start', 'expert', undefined]);
@@ -158,7 +159,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('.version >> text=Show');
   await page.waitForFunction((green) => document.querySelector('iframe').src === green, green);
   await page.click('#end');
-  await says(page, 'Your project is kept');
+  await says(page, 'Press the button to go on.');
   const turns = await page.locator('.turn').count();
 
   await page.reload();
@@ -166,7 +167,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(await page.getAttribute('iframe', 'src'), green);
   assert.deepEqual([await page.locator('.turn').count(), await page.locator('#added .tool').count()], [turns, 1]);
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   const hello = await page.evaluate(() => frames_.find((f) => f.way === 'up').message);
   assert.match(hello.project, /^[A-Z2-7]{26}$/);
   assert.equal(hello.projectContext.earlier[0].text, 'A list for my family');
@@ -182,12 +183,12 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
 look('begins anew where what the browser has kept cannot be read', { init: () => localStorage.setItem('voxgate.vox', '{"project":{"apps":7},"theme":"none"}') }, async (page) => {
   await page.getByRole('heading', { name: 'What are you building?' }).waitFor();
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
 });
 
 look('an app is written when the person agrees, and cannot leave its frame', {}, async (page) => {
   await start(page);
-  await says(page, 'VOX is');
+  await says(page, TALKS);
   const make = { prompt: 'an HTML page with a counter' };
   await type(page, `/tool generate_app ${JSON.stringify(make)}`);
   await page.getByText('Generate this app?').waitFor();
@@ -234,7 +235,7 @@ look('an app is written when the person agrees, and cannot leave its frame', {},
     talk: 'NetworkError', microphone: 'SecurityError', top: 'SecurityError',
   });
   assert.equal(await page.getAttribute('iframe', 'sandbox'), 'allow-scripts allow-forms allow-modals');
-  await says(page, 'VOX is');
+  await says(page, TALKS);
   page.complaints.length = 0; // of the attempts
 });
 
@@ -242,9 +243,9 @@ const over = [silence(1), speech(), speech(), speech(), silence(1.8), tone(0.6)]
 look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) => {
   const judge = clock(t);
   await page.evaluate(() => (window.twice = true)); // more is queued than the gateway sends ahead, or silence came by itself
-  assert.equal(await status(page), 'Press the button and speak.');
+  assert.equal(await status(page), 'Ready. Press the button and speak.');
   await start(page);
-  await says(page, 'VOX is speaking…');
+  await says(page, 'Speaking');
   const { at } = await gets(page, 'interrupted');
   const last = await hearsNothing(page, at);
   const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 1_000 && f.at < at), at);
@@ -252,7 +253,7 @@ look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) =>
   judge(() => assert.ok(last - at < 200, `heard for ${last - at} ms after interrupted`));
   await page.evaluate(() => (window.twice = false));
   assert.match(await page.textContent('.turn.vox'), /^You/);
-  await says(page, 'VOX is speaking…'); // it answers the interruption
+  await says(page, 'Speaking'); // it answers the interruption
 
   await page.keyboard.press('m');
   await says(page, 'You are muted.', 10_000);
@@ -268,9 +269,9 @@ look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) =>
 
 look('the end of an answer that is cut off stands above what cut it off', {}, async (page) => {
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   await type(page, 'One sentence is said. Another one follows. A third one comes. A fourth one ends it.');
-  await says(page, 'VOX is speaking…');
+  await says(page, 'Speaking');
   await page.locator('.turn.vox').waitFor();
   await type(page, 'And now?');
   await page.locator('.turn.vox', { hasText: 'And now?' }).waitFor();
@@ -280,7 +281,7 @@ look('the end of an answer that is cut off stands above what cut it off', {}, as
 
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   await call(page, 'add_tool', { tool_id: 'stripe' });
   const first = await gets(page, 'ready');
   const cut = await now(page);
@@ -288,7 +289,7 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
     Math.random = () => 1_000; // no other socket until there is a network again
     sockets.at(-1).close();
   });
-  await says(page, 'Reconnecting. Your conversation is kept.');
+  await says(page, 'Reconnecting… Nothing you say is heard right now.');
   assert.equal(await page.getAttribute('body', 'data-state'), 'reconnecting');
   await type(page, '/tool get_project_status {}'); // waits
   await page.evaluate(() => dispatchEvent(new Event('online')));
@@ -304,7 +305,7 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
     MediaStreamTrack.prototype.stop = function () { tracks.push(this); stop.call(this); };
   });
   await page.click('#end');
-  await says(page, 'The conversation has ended.');
+  await says(page, 'The conversation is over. Press the button to go on.');
   assert.deepEqual(await page.evaluate(() => tracks.map((t) => t.readyState)), ['ended'], 'nobody listens');
   await page.waitForFunction(() => sockets.at(-1).readyState === WebSocket.CLOSED);
   assert.equal(await page.evaluate(() => frames_.findLast((f) => f.way === 'up').message.type), 'end');
@@ -371,7 +372,7 @@ for (const [why, name, sentence] of [
     await page.waitForFunction(() => document.body.dataset.state === 'typed'); // not: listening
     if (why !== 'refused') return;
     await type(page, 'Hello');
-    await says(page, 'VOX is speaking…');
+    await says(page, 'Speaking');
     await hears(page, { sound: 0.3 });
     await says(page, sentence);
   });
@@ -405,14 +406,14 @@ function refuse() {
 look('says why it was refused, and hears nobody', { init: refuse }, async (page) => {
   const error = (code, message, retryAfterMs) => [{ type: 'error', code, message, retryAfterMs }, { type: 'session_end', reason: 'error', message }];
   for (const [door, sentence] of [
-    [undefined, 'Could not connect. Check your connection, or try again in a minute.'],
+    [undefined, 'The gateway cannot be reached. Press the button to try again.'],
     [error('unauthorized', 'no'), 'You are not signed in here, or no longer. Open this page again from where you came.'],
     [error('forbidden', 'This token does not grant the model.'), 'This token does not grant the model.'],
-    [error('busy', 'full', 11_200), 'VOX is busy. Try again in 12 s.'],
-    [error('busy', 'full'), 'VOX is busy. Try again in a minute.'],
+    [error('busy', 'full', 11_200), 'Busy just now. Try again in a minute.'],
+    [error('busy', 'full'), 'Busy just now. Try again in a minute.'],
     [[{ type: 'error', code: 'bad_message', message: 'targets[0] must be a name.' }], 'targets[0] must be a name.'],
-    [[], 'The connection was lost. Start a new conversation.'],
-    [[{ type: 'ready', sessionId: 's', mode: 'live' }], 'The connection was lost. Start a new conversation.'],
+    [[], 'The connection was lost. Press the button to try again.'],
+    [[{ type: 'ready', sessionId: 's', mode: 'live' }], 'The connection was lost. Press the button to try again.'],
     [[{ type: 'ready', sessionId: 's' }, { type: 'session_end', reason: 'timeout', message: 'The hour is over.' }], 'The hour is over.'],
   ]) {
     await page.evaluate((door) => (window.door = door), door ?? null);
@@ -443,7 +444,7 @@ look('waits for a token, but not for ever', { init: refuse }, async (page) => {
   assert.deepEqual(await page.evaluate(() => [late.vox.state, lost.vox.state, asked]), ['connecting', 'reconnecting', 2]);
   await page.clock.runFor(9_000);
   assert.equal(await page.evaluate(() => late.began), 'no_token');
-  assert.deepEqual(await page.evaluate(() => [late.vox.state, late.vox.message]), ['failed', 'You could not be signed in. Try again in a minute.']);
+  assert.deepEqual(await page.evaluate(() => [late.vox.state, late.vox.message]), ['failed', 'You could not be signed in. Press the button to try again.']);
   assert.ok((await page.evaluate(() => asked)) > 2);
 });
 
@@ -456,33 +457,33 @@ look('a token behind the # goes to the gateway and out of sight', { init: refuse
 
 look('says so when a microphone gives nothing', { init: shiftClock }, async (page) => {
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   await page.evaluate(() => void (later += 10_000));
   await says(page, 'We hear nothing from your microphone.');
   await page.click('#mute');
   await says(page, 'You are muted.');
   await page.click('#mute');
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
 });
 
 look('can be used with keys alone', {}, async (page) => {
   await page.keyboard.press('Enter');
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   await page.keyboard.press('m');
   await says(page, 'You are muted. VOX does not hear you.');
   await page.keyboard.press('m');
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   await page.focus('#text');
   await page.keyboard.type('mmm');
-  assert.equal(await status(page), 'VOX is listening…', 'letters typed are no commands');
+  assert.equal(await status(page), 'Listening', 'letters typed are no commands');
   await page.keyboard.press('Enter');
-  await says(page, 'VOX is speaking…');
+  await says(page, 'Speaking');
   await page.keyboard.press('Escape');
   assert.notEqual(await page.evaluate(() => document.activeElement.id), 'text', 'Esc leaves the field first');
   await page.keyboard.press('Escape');
   await says(page, 'Press Esc again to end the conversation.');
   await page.keyboard.press('Escape');
-  await says(page, 'The conversation has ended.');
+  await says(page, 'The conversation is over. Press the button to go on.');
   assert.equal(await page.evaluate(() => sockets.length), 1, 'one press is one start');
 });
 
@@ -493,7 +494,7 @@ for (const px of [24, 32]) {
       ...['main', 'footer'].map((e) => document.querySelector(e)).filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.id)]);
     assert.deepEqual(await wide(), [`${px}px`, 390]);
     await start(page);
-    await says(page, 'VOX is listening…');
+    await says(page, 'Listening');
     assert.deepEqual(await wide(), [`${px}px`, 390]);
     await call(page, 'search_tools', { query: 'payments' });
     await call(page, 'add_tool', { tool_id: 'stripe' });
@@ -512,7 +513,7 @@ look('a phone on its side keeps the dock beside the conversation', { context: { 
     return footer.left >= main.right && main.height > 300;
   });
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, 'Listening');
   assert.ok(await beside());
   await call(page, 'add_tool', { tool_id: 'stripe' }); // now there is a project
   await page.locator('#open').waitFor();
@@ -549,7 +550,7 @@ for (const [name, [width, height]] of variants(Object.entries(sizes))) {
     await page.selectOption('#model', '');
     await page.click('#done');
     await start(page);
-    await says(page, 'VOX is listening…');
+    await says(page, 'Listening');
     await call(page, 'add_tool', { tool_id: 'stripe' });
     await call(page, 'search_tools', { query: 'payments' });
     await check('talking');
@@ -605,7 +606,7 @@ test('a wish, cards, a tool, an app, a change and an undo, by voice and without 
       await page.locator(then).first().waitFor({ state: 'attached', timeout: 20_000 });
     };
     await page.keyboard.press('Enter');
-    await says(page, 'VOX is listening…');
+    await says(page, 'Listening');
     await page.waitForFunction(() => window.speak);
     await say(0, '.card[data-tool=recommend_tools] .tool');
     const order = await page.$$eval('.turn.user, .card', (all) => all.map((e) => e.className));
@@ -691,7 +692,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
   const page = await openPage({ url: `http://127.0.0.1:${server.address().port}/`, browsers, init: watch });
   try {
     await page.click('text=Talk');
-    await says(page, 'VOX is listening…');
+    await says(page, 'Listening');
     await page.click('text=Mute');
     await says(page, 'You are muted.');
     await page.click('text=Say hello');
@@ -699,7 +700,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
     await hears(page, { sound: 0.3 });
     assert.equal(await page.textContent('.user'), 'Hello React');
     await page.click('text=End');
-    await says(page, 'The conversation has ended.');
+    await says(page, 'The conversation is over. Press the button to go on.');
     assert.deepEqual(page.complaints, []);
   } finally {
     await page.quit();

@@ -2,7 +2,7 @@
 import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
-import { muteOf } from '../says.js';
+import { muteOf } from '../status.js';
 import { fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';

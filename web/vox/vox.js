@@ -10,9 +10,9 @@
  * Call `startSession` in a gesture (a click, a key), or the browser may hold the sound back.
  */
 import { Voice } from '../audio.js';
-import { states } from '../en.js';
+import { errors, states } from '../en.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
-import { unheard } from '../says.js';
+import { OFFERS, statusOf as describe } from '../status.js';
 import { fill, speak } from '../strings.js';
 import { vox as words } from './en.js';
 
@@ -35,7 +35,7 @@ const say = (name, values) => fill(words[name], values);
 
 /** @type {Snapshot} */
 const NOTHING = {
-  state: 'idle', get message() { return say('begin'); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
+  state: 'idle', get message() { return fill(states['ready']); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false,
 };
@@ -52,7 +52,7 @@ export class VoxError extends Error {
    * @param {number} [retryAfterMs] when to come back, if that is known
    */
   constructor(code, message, retryAfterMs) {
-    super(message || say(code) || say('unknown_error'));
+    super(message || fill(errors[code] ?? errors['unknown_error'], { who: 'VOX' }));
     this.code = code;
     this.retryAfterMs = retryAfterMs;
   }
@@ -418,7 +418,7 @@ export class VoxLive extends EventTarget {
   #over({ reason, message }) {
     const said = this.#why?.message === message ? this.#why : new VoxError('ended', message); // the error before it has a code
     if (reason === 'error') return this.#finish('failed', said);
-    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || say('limit')) : undefined);
+    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || fill(errors['time limit'])) : undefined);
   }
 
   /**
@@ -600,22 +600,35 @@ export class VoxLive extends EventTarget {
     return this.#hears && this.#now.mic === 'live' ? 'listening' : 'ready';
   }
 
-  /** One sentence that is true of the gateway, the voice and the microphone together. */
+  /** What the person is told: the same as on the other pages. */
   #sentence() {
-    const { mic, mode, isVoxSpeaking, questions, actions, transcript } = this.#now;
-    if (this.#phase === 'idle') return say('begin');
-    if (this.#phase === 'connecting') return mic === 'asking' ? unheard(mic) : fill(states['connecting']);
-    if (this.#phase === 'lost') return say('reconnecting');
-    if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : say('ready');
-    if (this.#link && this.#link !== 'live') return this.#linkMessage || say('model');
-    if (this.blocked) return fill(states['blocked'], { who: 'VOX' });
+    const { mic, mode, isVoxSpeaking } = this.#now;
+    const waits = this.#link && this.#link !== 'live';
+    const live = waits ? 'reconnecting' : isVoxSpeaking ? 'speaking' : 'listening';
+    const state = { idle: 'idle', connecting: 'connecting', lost: 'reconnecting', live, ended: 'closed', failed: 'closed' }[this.#phase];
+    const activity = this.#activity();
+    return describe({
+      state: /** @type {import('../status.js').Situation['state']} */ (state),
+      mic: mic === 'live' && !this.#hears ? 'muted' : mic,
+      asksMic: true,
+      resumable: true,
+      blocked: this.blocked,
+      who: 'VOX',
+      offers: OFFERS.vox,
+      ...(waits && { wait: this.#linkMessage || fill(errors['resuming']) }),
+      ...(activity && mode && { activity }),
+      ...(this.#why && { reason: this.#why.code, message: this.#why.message }),
+    }).text;
+  }
+
+  /** What goes on beside the talk, in words: a question, a tool, or an answer that is written. */
+  #activity() {
+    const { mode, questions, actions, transcript } = this.#now;
     if (questions.length) return say('question');
     const running = actions.find((a) => a.status === 'running');
-    if (running?.title) return running.title;
-    if (isVoxSpeaking) return say('speaking');
-    if (mode === 'text' && !this.#asked) return say('typing');
-    if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? say('writing') : say('thinking');
-    return this.#hears && mic === 'live' ? say('listening') : unheard(mic === 'live' ? 'muted' : mic, '', 'VOX');
+    if (running?.title || mode !== 'text') return running?.title;
+    if (!this.#asked) return say('typing');
+    return transcript.at(-1)?.role === 'vox' ? say('writing') : say('thinking');
   }
 }
 
@@ -663,16 +676,10 @@ function statusOf(name, data) {
 /** @param {VoxMessage} message */
 const errorOf = ({ code = 'unknown_error', message, retryAfterMs }) => new VoxError(code, message, retryAfterMs);
 
-const ended = () => new VoxError('ended', say('ended here'));
+const ended = () => new VoxError('ended', fill(errors['closed']));
 
 /** @param {unknown} e */
 const asVoxError = (e) => (e instanceof VoxError ? e : new VoxError('unknown_error', String(e)));
-
-/** @param {VoxError} error */
-function whyOf({ code, message, retryAfterMs }) {
-  if (code !== 'busy' || !retryAfterMs) return say(code) || message;
-  return say('busy for', { seconds: Math.ceil(retryAfterMs / 1_000) });
-}
 
 const badURL = (/** @type {string} */ why) => new VoxError('bad_options', `url ${why}: it is the gateway's endpoint, as wss://voxgate.example.com/api/vox/live`);
 

@@ -8,7 +8,7 @@ export interface Seen {
   mic: Mic;
   /** What was said: another array after each change. It stays after the end. */
   turns: readonly Turn[];
-  /** The state in words, in the language of the page; '' without a conversation. */
+  /** The state in words, in the language of the page, and why a conversation failed; '' without one. */
   sentence: string;
   /** Why the conversation did not begin, or has ended; or what went wrong in it. The next start clears it. */
   error?: VoxgateError;

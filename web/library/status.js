@@ -1,0 +1,197 @@
+/** What a person is told of a conversation, what pressing the orb does, and what can be done next: for the page, the talk button, React and VOX. */
+import { errors, states } from './en.js';
+import { isOpen, lookFor } from './look.js';
+import { ENDINGS, fill, speak } from './strings.js';
+
+/** @import { Look } from './look.js' */
+/** @import { Mic, Session, State, VoxgateError } from './types.d.ts' */
+
+/**
+ * Everything that the status depends on.
+ * @typedef {object} Situation
+ * @property {State|'idle'} state `idle`: no conversation yet
+ * @property {Mic} [mic]
+ * @property {string} [microphone] its name
+ * @property {boolean} [asksMic] the browser asks the person for the microphone
+ * @property {string} [wait] the sentence for a person who waits for the model
+ * @property {boolean} [resumable] the conversation survives a lost connection
+ * @property {boolean} [reachable] false: the last attempt to reach the gateway was refused
+ * @property {boolean} [blocked] the browser holds the sound back
+ * @property {string} [activity] a tool that runs, or a question to the person, in words
+ * @property {boolean} [asking] a question to the person is pending
+ * @property {boolean} [push] push to talk
+ * @property {string} [reason] the code of the error with which it ended
+ * @property {string} [message] the gateway's own sentence for that
+ * @property {number} [retryIn] seconds until a busy gateway is tried again
+ * @property {Offer[]} [offers] what the surface has, so that nobody is advised to use what is not there
+ * @property {string} [who] answers, if not {who} of strings.js
+ */
+
+/**
+ * @typedef {'orb'|'type'|'microphone'|'devices'|'goOn'} Offer an orb to press, a text field, a microphone button, a choice of microphones; the orb goes on with
+ *   what was said
+ */
+
+/**
+ * @typedef {object} Status
+ * @property {string[]} keys of the sentences, as `states listening`
+ * @property {string} text the sentences
+ * @property {Look} look of the orb
+ * @property {boolean} listens the person is heard
+ * @property {''|'start'|'interrupt'|'mute'|'unmute'|'use'|'unblock'} press what pressing the orb does
+ * @property {''|'start'|'retry'|'later'|'elsewhere'} next how a conversation that is over can go on: by another one; the same may work now,
+ *   or in a minute; '' and `elsewhere`: not from here
+ */
+
+speak({ states, errors });
+
+/**
+ * How a conversation goes on that ended with a code, or for a reason of ENDINGS; others may be tried again. `says` replaces the error's own sentence, `then`
+ * follows it.
+ * @type {Record<string, {next: Status['next'], says?: string, then?: string}>}
+ */
+const ENDS = {
+  closed: { next: 'start' },
+  aborted: { next: 'start', says: 'states ready' },
+  ended: { next: 'start' },
+  'time limit': { next: 'start' },
+  silence: { next: 'start' },
+  'token limit': { next: '' },
+  budget: { next: '' },
+  shutdown: { next: 'later', then: 'states later' },
+  busy: { next: 'later', then: 'states later' },
+  connection_failed: { next: 'later', then: 'states later' },
+  no_token: { next: 'retry', says: 'states no sign-in' },
+  unauthorized: { next: 'elsewhere', then: 'states sign in' },
+  replaced: { next: 'elsewhere' },
+  forbidden: { next: '' },
+  // The person can do nothing about these: the gateway's log and the console say what is wrong.
+  ...Object.fromEntries(['authentication_failed', 'api_key_missing', 'project_id_missing', 'origin_refused', 'bad_options'].map((code) => (
+    [code, { next: /** @type {Status['next']} */ (''), says: 'states not available' }]))),
+};
+
+/** @param {Situation} situation */
+const endOf = ({ reason = 'closed', message = '' }) => {
+  const name = (reason === 'ended' && ENDINGS[message]) || reason;
+  return { name, ...(ENDS[name] ?? { next: /** @type {Status['next']} */ ('retry') }) };
+};
+
+/** What each surface has. An app made with React is unknown, so that it is told facts alone. @type {Record<'page'|'button'|'vox'|'react', Offer[]>} */
+export const OFFERS = {
+  page: ['orb', 'type', 'microphone', 'devices'],
+  button: ['orb', 'type', 'microphone'],
+  vox: ['orb', 'type', 'microphone', 'goOn'],
+  react: [],
+};
+
+/** The sentences for a microphone that is not heard, or none if it is. @param {Mic} mic @param {Offer[]} offers */
+function micKeys(mic, offers) {
+  if (mic === 'live') return [];
+  const keys = [`states mic ${mic}`];
+  if (mic === 'silent') keys.push(offers.includes('devices') ? 'states choose mic' : 'states check mic');
+  else if (mic === 'off') keys.push(...(offers.includes('microphone') ? ['states press mic'] : []));
+  else if (mic !== 'muted' && mic !== 'asking' && offers.includes('type')) keys.push('states can type');
+  return keys;
+}
+
+/** What the microphone button does. @param {Mic} mic */
+const micAction = (mic) => (isOpen(mic) || mic === 'asking' ? 'mute' : mic === 'muted' ? 'unmute' : 'use');
+
+/** The label of the microphone button. @param {Mic} mic */
+export const muteOf = (mic) => states[micAction(mic)] ?? '';
+
+/**
+ * @param {Situation} situation
+ * @returns {Status}
+ */
+export function statusOf(situation) {
+  const { state, mic = 'off', microphone, message, retryIn = 0, who } = situation;
+  const { keys, next = '', own = '' } = sentencesOf(situation);
+  const values = { name: microphone ? `“${microphone}”` : states['microphone'], seconds: retryIn, ...(who && { who }) };
+  const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
+  return { keys, text, look: lookFor(state, mic, situation.asking), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
+}
+
+/** @param {string} key a section and a name in it */
+function wordOf(key) {
+  const at = key.indexOf(' ');
+  return (key.startsWith('errors') ? errors : states)[key.slice(at + 1)];
+}
+
+/**
+ * @param {Situation} situation
+ * @returns {{keys: string[], next?: Status['next'], own?: string}} `own`: a sentence that is in no table
+ */
+function sentencesOf(situation) {
+  const { state, mic = 'off', asksMic, wait, resumable, reachable, blocked, activity, push, message, retryIn, offers = [] } = situation;
+  const orb = offers.includes('orb');
+  const one = (/** @type {string} */ name) => ({ keys: [`states ${name}`] });
+  switch (state) {
+    case 'idle':
+      return { keys: orb ? ['states ready'] : [], next: 'start' };
+    case 'closed': {
+      const { name, next, says, then } = endOf(situation);
+      if (retryIn) return { keys: ['states trying'], next };
+      if (says === 'states ready' && !orb) return { keys: ['states closed'], next };
+      const advice = then ?? (!orb || says === 'states ready' ? '' : next === 'start' ? `states ${offers.includes('goOn') ? 'press on' : 'press anew'}` : next === 'retry' ? 'states press again' : '');
+      const why = says ?? (name === 'closed' ? 'states closed' : name === 'ended' && message ? '' : `errors ${name}`);
+      return { keys: [why || 'errors of the gateway', ...(advice ? [advice] : [])], next };
+    }
+    case 'connecting':
+      return one(mic === 'asking' && asksMic ? 'mic asking' : 'connecting');
+    case 'reconnecting':
+      if (wait) return { keys: [], own: wait };
+      if (reachable !== false) return one(resumable ? 'reconnecting' : 'interrupted');
+      return { keys: ['states unreachable', ...(offers.includes('type') ? ['states sent when back'] : [])] };
+  }
+  const said = wait || (blocked ? '' : activity);
+  if (said) return { keys: [], own: said };
+  if (blocked) return one('blocked');
+  if (state === 'thinking') return one('thinking');
+  if (state === 'speaking') {
+    if (mic === 'muted' && !push) return one('speaking muted');
+    return one(`speaking${isOpen(mic) ? '' : ' alone'}${orb ? '' : ' untapped'}`);
+  }
+  if (push && mic === 'muted') return one('push');
+  const unheard = micKeys(mic, offers);
+  return unheard.length ? { keys: unheard } : one('listening');
+}
+
+/** @param {Situation} situation @returns {Status['press']} */
+function pressOf(situation) {
+  const { state, mic = 'off', blocked, push } = situation;
+  if (state === 'idle') return 'start';
+  if (state === 'closed') return endOf(situation).next ? 'start' : '';
+  if (state === 'connecting') return '';
+  if (blocked) return 'unblock';
+  if (state === 'speaking') return 'interrupt';
+  if (mic === 'asking' || mic === 'insecure' || (push && (isOpen(mic) || mic === 'muted'))) return '';
+  return micAction(mic);
+}
+
+/**
+ * The situation of a session, for statusOf.
+ * @param {Session|undefined} session
+ * @param {Partial<Situation>} [more] what the session does not know: activity, push, offers, and in how many seconds it is tried again
+ * @param {VoxgateError} [ended] why the last session ended
+ * @returns {Situation}
+ */
+export function situationOf(session, more, ended) {
+  if (!session || session.state === 'closed') {
+    return { state: session || ended ? 'closed' : 'idle', ...(ended && { reason: ended.code, message: ended.told ?? ended.message }), ...more };
+  }
+  const { state, mic, setup, link, away, blocked, track } = session;
+  return {
+    state, mic, blocked, asksMic: Boolean(setup), resumable: Boolean(setup?.resumeToken), ...(track?.label && { microphone: track.label }),
+    ...(link.message && { wait: link.message }), ...(away && { reachable: away.reachable }), ...more,
+  };
+}
+
+/** For how long the gateway has been away, in words; '' for the first 2 s. @param {{since: number}} [away] */
+export function absenceOf(away) {
+  const seconds = away ? Math.floor((Date.now() - away.since) / 1_000) : 0;
+  return seconds < 2 ? '' : fill(states['away'], { seconds });
+}
+
+/** Where an answer was cut off, in words; '' if the end of the conversation says it. @param {'person'|'link'|'end'} [by] */
+export const cutOf = (by) => (by ? fill(states[`cut ${by}`]) : '');

@@ -1,0 +1,91 @@
+/** What a person is told, in each state and for each reason, over the page, the talk button, React and VOX, in both languages. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { errors, states } from '../library/en.js';
+import { OFFERS, situationOf, statusOf } from '../library/status.js';
+import { ENDINGS, speak } from '../library/strings.js';
+
+/** Sentences that send a person to something, by what it is. */
+const ADVICE = { 'press anew': 'orb', 'press again': 'orb', 'press on': 'goOn', ready: 'orb', 'can type': 'type', 'sent when back': 'type', 'press mic': 'microphone', 'choose mic': 'devices' };
+
+const MICS = ['off', 'asking', 'live', 'muted', 'refused', 'missing', 'failed', 'lost', 'insecure', 'unheard', 'silent'];
+const CODES = ['closed', 'aborted', 'ended', 'replaced', 'lost', 'no_gateway', 'no_token', 'timeout', 'busy', 'connection_failed', 'unauthorized', 'forbidden',
+  'authentication_failed', 'api_key_missing', 'project_id_missing', 'origin_refused', 'bad_options', 'websocket_error', 'unknown_error', 'refused'];
+
+/** Every situation, with what must be true of it beside what is true of all. */
+function* situations() {
+  yield { state: 'idle' };
+  for (const mic of MICS) {
+    yield { state: 'connecting', mic };
+    yield { state: 'connecting', mic, asksMic: true };
+    for (const state of ['listening', 'thinking', 'speaking']) {
+      for (const more of [{}, { push: true }, { blocked: true }, { activity: 'Taking photo…' }, { asking: true, activity: 'Which one?' }, { wait: 'Gemini did not answer.' }]) yield { state, mic, ...more };
+    }
+    for (const resumable of [true, false]) for (const reachable of [true, false, undefined]) yield { state: 'reconnecting', mic, resumable, reachable };
+    yield { state: 'reconnecting', mic, wait: 'Waiting for Gemini’s answer…' };
+  }
+  for (const reason of CODES) yield { state: 'closed', reason, message: 'What the gateway says.' };
+  for (const message of Object.keys(ENDINGS)) yield { state: 'closed', reason: 'ended', message };
+  yield { state: 'closed', reason: 'ended' };
+  yield { state: 'closed', reason: 'busy', retryIn: 3 };
+}
+
+for (const lang of ['en', 'de']) {
+  test(`each status is true, complete and can be followed, in ${lang}`, async () => {
+    await speak({ states, errors }, { lang });
+    for (const [surface, offers] of Object.entries(OFFERS)) {
+      for (const situation of situations()) {
+        const { keys, text, look, listens, press, next } = statusOf({ ...situation, offers });
+        const what = `${surface}: ${JSON.stringify(situation)}: ${text}`;
+        if (surface !== 'react' || situation.state !== 'idle') assert.ok(text, what);
+        assert.doesNotMatch(text, /undefined|[{}]|goodbye|  /, what);
+        const names = keys.map((key) => key.replace('states ', ''));
+        for (const name of names) assert.ok(!ADVICE[name] || offers.includes(ADVICE[name]), `${what} advises what is not there`);
+        if (text === states['listening']) assert.ok(listens && look === 'listening' && press === (situation.push ? '' : 'mute'), what);
+        if (listens && !situation.asking) assert.equal(look, 'listening', what);
+        if (situation.blocked && situation.state !== 'closed') assert.equal(press, 'unblock', what);
+        const over = ['idle', 'closed'].includes(situation.state);
+        assert.equal(look === 'ready', over, what);
+        if (!over) assert.ok(next === '' && press !== 'start', what);
+        if (situation.state === 'closed') {
+            assert.equal(press, next ? "start" : "", what);
+          assert.equal(names.includes('press again'), next === 'retry' && offers.includes('orb'), what);
+        }
+      }
+    }
+  });
+}
+
+test('what is said where it matters most', async () => {
+  await speak({ states, errors }, { lang: 'en' });
+  const page = (situation) => statusOf({ offers: OFFERS.page, ...situation }).text;
+  const rows = [
+    [{ state: 'idle' }, 'Ready. Press the button and speak.'],
+    [{ state: 'closed', reason: 'closed' }, 'The conversation is over. Press the button for a new one.'],
+    [{ state: 'closed', reason: 'ended' }, 'The conversation was ended from the other side. Press the button for a new one.'],
+    [{ state: 'closed', reason: 'lost' }, 'The connection was lost. Press the button to try again.'],
+    [{ state: 'closed', reason: 'busy', retryIn: 3 }, 'Busy just now. Trying again in 3 s.'],
+    [{ state: 'closed', reason: 'api_key_missing', message: 'GEMINI_API_KEY is not set.' }, 'Gemini is not available here.'],
+    [{ state: 'closed', reason: 'ended', message: 'The shop closes now.' }, 'The shop closes now. Press the button for a new one.'],
+    [{ state: 'reconnecting', mic: 'live', resumable: true, reachable: false }, 'The gateway cannot be reached. What you type is sent when it is back.'],
+    [{ state: 'listening', mic: 'silent', microphone: 'Headset' }, 'We hear nothing from “Headset”. Speak, or choose another microphone.'],
+  ];
+  for (const [situation, sentence] of rows) assert.equal(page(situation), sentence);
+  assert.equal(statusOf({ state: 'listening', mic: 'silent', offers: OFFERS.button }).text, 'We hear nothing from your microphone. Speak, or check whether it is switched on.');
+});
+
+test('a session is told as what it is', () => {
+  const session = { state: 'listening', mic: 'live', link: { state: 'live' }, blocked: false, setup: { resumeToken: 't' } };
+  assert.equal(statusOf(situationOf(session)).text, states['listening']);
+  assert.equal(situationOf(undefined).state, 'idle');
+  const ended = Object.assign(new Error('The connection was lost.'), { code: 'lost' });
+  assert.deepEqual(situationOf({ ...session, state: 'closed' }, {}, ended), { state: 'closed', reason: 'lost', message: 'The connection was lost.' });
+});
+
+test('the reasons of the gateway for an end are those of its source', () => {
+  const source = readFileSync(new URL('../../bridge/errors.go', import.meta.url), 'utf8');
+  const limits = [...source.matchAll(/Limit = "([^"]+)"/g)].map(([, sentence]) => sentence);
+  assert.ok(limits.length > 3);
+  for (const sentence of limits) assert.ok(ENDINGS[sentence], sentence);
+});
