@@ -183,6 +183,7 @@ var arrows = map[string][]string{
 	"media/record":                    {"media", "media/opus/libopus"},
 	"media/rtpaudio":                  {"media"},
 	"media/silero":                    {},
+	"media/smartturn":                 {},
 	"media/vad":                       {"media"},
 	"store":                           {},
 	"internal/testkit/redistest":      {}, // imported by tests only
@@ -222,6 +223,7 @@ var owners = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
 	"github.com/tdewolff/minify/v2":            {"signaling/client"},
+	"github.com/yalue/onnxruntime_go":          {"media/smartturn"},
 	"github.com/gorilla/websocket": {
 		"signaling",
 		"internal/testkit",

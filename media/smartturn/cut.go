@@ -1,0 +1,147 @@
+package smartturn
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+const (
+	wholeFrames, melFrames    = 800, 200 // lengths of the input, in frames of 10 ms: of the file, and after the cut
+	wholePositions, positions = wholeFrames / 2, melFrames / 2
+	positionSize              = 384 // floats
+)
+
+// Fields and types of ONNX messages (onnx.proto).
+const (
+	modelGraph = 7
+
+	graphInitializer, graphInput, graphValueInfo = 5, 11, 13
+
+	tensorDims, tensorType, tensorName, tensorRawData = 1, 2, 8, 9
+	typeFloat, typeInt64                              = 1, 7
+
+	valueType, typeTensor, tensorShape, shapeDim, dimValue = 2, 1, 2, 1, 1
+)
+
+var errModel = errors.New("not the ONNX file of smart-turn v3 for CPUs")
+
+// cutModel changes the model's input from 8 s to its last 2 s: the length of the input, the constant with the number of positions, and the
+// embeddings of the positions, of which the last are kept. The shapes of intermediate values, which are optional, are dropped.
+func cutModel(model []byte) ([]byte, error) {
+	var c cutter
+	c.cutField(&model, modelGraph, func(graph []byte) []byte {
+		c.cutField(&graph, graphInitializer, c.cutTensor)
+		c.cutField(&graph, graphValueInfo, func([]byte) []byte { return nil })
+		c.cutField(&graph, graphInput, func(input []byte) []byte {
+			c.cutInput(&input, valueType, typeTensor, tensorShape, shapeDim)
+			return input
+		})
+		return graph
+	})
+	if c.isBroken || c.embeddings != 1 || c.counts != 1 || c.inputs != 1 {
+		return nil, errModel
+	}
+	return model, nil
+}
+
+// cutter counts the changes.
+type cutter struct {
+	embeddings, counts, inputs int
+	isBroken                   bool // the file is not a protobuf message
+}
+
+// cutField replaces each value of a message's field by what change returns, and drops the field where that is nil.
+func (c *cutter) cutField(message *[]byte, field protowire.Number, change func(value []byte) []byte) {
+	var out []byte
+	for rest := *message; len(rest) > 0; {
+		number, kind, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			c.isBroken = true
+			return
+		}
+		whole := rest[:n]
+		rest = rest[n:]
+		if number != field || kind != protowire.BytesType {
+			out = append(out, whole...)
+			continue
+		}
+		_, _, tag := protowire.ConsumeTag(whole)
+		value, _ := protowire.ConsumeBytes(whole[tag:])
+		if value = change(value); value != nil {
+			out = protowire.AppendBytes(protowire.AppendTag(out, field, protowire.BytesType), value)
+		}
+	}
+	*message = out
+}
+
+// cutInput follows the path to the dimensions of the input, and changes its length.
+func (c *cutter) cutInput(message *[]byte, field protowire.Number, path ...protowire.Number) {
+	c.cutField(message, field, func(value []byte) []byte {
+		if len(path) > 0 {
+			c.cutInput(&value, path[0], path[1:]...)
+			return value
+		}
+		if !slices.Equal(value, encodeNumber(nil, dimValue, wholeFrames)) {
+			return value
+		}
+		c.inputs++
+		return encodeNumber(nil, dimValue, melFrames)
+	})
+}
+
+func encodeNumber(b []byte, field protowire.Number, value uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), value)
+}
+
+// cutTensor cuts the embeddings and the number of positions, and returns other tensors as they are.
+func (c *cutter) cutTensor(tensor []byte) []byte {
+	var dims []uint64
+	var kind uint64
+	var name, data []byte
+	for rest := tensor; len(rest) > 0; {
+		number, wire, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			c.isBroken = true
+			return tensor
+		}
+		value := rest[n:]
+		if n = protowire.ConsumeFieldValue(number, wire, value); n < 0 {
+			c.isBroken = true
+			return tensor
+		}
+		rest = value[n:]
+		integer, _ := protowire.ConsumeVarint(value)
+		switch {
+		case number == tensorDims && wire == protowire.VarintType:
+			dims = append(dims, integer)
+		case number == tensorType && wire == protowire.VarintType:
+			kind = integer
+		case number == tensorName && wire == protowire.BytesType:
+			name, _ = protowire.ConsumeBytes(value)
+		case number == tensorRawData && wire == protowire.BytesType:
+			data, _ = protowire.ConsumeBytes(value)
+		}
+	}
+	const row = 4 * positionSize // bytes
+	switch {
+	case kind == typeFloat && slices.Equal(dims, []uint64{wholePositions, positionSize}) && len(data) == wholePositions*row:
+		c.embeddings++
+		return encodeTensor(kind, name, data[len(data)-positions*row:], positions, positionSize)
+	case kind == typeInt64 && slices.Equal(dims, []uint64{1}) && len(data) == 8 && binary.LittleEndian.Uint64(data) == wholePositions:
+		c.counts++
+		return encodeTensor(kind, name, binary.LittleEndian.AppendUint64(nil, positions), 1)
+	}
+	return tensor
+}
+
+func encodeTensor(kind uint64, name, data []byte, dims ...uint64) (b []byte) {
+	for _, d := range dims {
+		b = encodeNumber(b, tensorDims, d)
+	}
+	b = encodeNumber(b, tensorType, kind)
+	b = protowire.AppendBytes(protowire.AppendTag(b, tensorName, protowire.BytesType), name)
+	return protowire.AppendBytes(protowire.AppendTag(b, tensorRawData, protowire.BytesType), data)
+}

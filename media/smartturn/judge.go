@@ -1,0 +1,230 @@
+package smartturn
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// DefaultCPU is the share of a core that questions may use: at 20 ms a question the pauses of about 70 calls.
+	DefaultCPU = 0.25
+
+	// Deadline limits the time from a question to its answer.
+	Deadline = 250 * time.Millisecond
+
+	// budgetWindow is the time whose budget may be used at once.
+	budgetWindow = 4 * time.Second
+	// maxQueue limits the questions that wait. More could not be answered in time by one worker.
+	maxQueue = 12
+	// maxWorkers limits the questions that are answered at once.
+	maxWorkers = 4
+)
+
+// Judge answers whether people have finished. It may be used concurrently.
+type Judge struct {
+	network    predictor
+	threadTime func() time.Duration
+	queue      chan question
+	budget     budget
+	workers    sync.WaitGroup
+
+	mu       sync.RWMutex // guards isClosed, and the queue against being closed in Ask
+	isClosed bool
+
+	questions, answers, tooLate, overBudget, failures atomic.Int64
+	cpu, latency                                      atomic.Int64 // sums in nanoseconds
+}
+
+// predictor is a [network], or that of a test.
+type predictor interface {
+	predict(a *analysis, pcm []int16) (float64, error)
+	close()
+}
+
+// question is about a window of audio.
+type question struct {
+	pcm      []int16
+	prosody  float64
+	at       time.Time
+	reserved time.Duration // of the budget
+	answer   func(finished float64, ok bool)
+}
+
+// Load opens the library of ONNX Runtime and the model, and starts the workers; cpu is the share of a core that questions may use, or 0 for
+// [DefaultCPU]. A process can use only one library. The error names the file that is wrong. The Judge must be closed.
+func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
+	n, err := loadNetwork(libraryFile, modelFile)
+	if err != nil {
+		return nil, err
+	}
+	if cpu == 0 {
+		cpu = DefaultCPU
+	}
+	return newJudge(n, cpu, min(runtime.GOMAXPROCS(0), maxWorkers), threadTime), nil
+}
+
+func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Duration) *Judge {
+	j := &Judge{network: n, threadTime: threadTime, queue: make(chan question, maxQueue), budget: newBudget(cpu)}
+	for range workers {
+		j.workers.Go(j.work)
+	}
+	return j
+}
+
+// Ask asks whether a person has finished, without blocking. pcm is the audio at 16 kHz until about 200 ms after the last sound of the
+// voice; its last 2 s are copied. prosody is the prediction of package prosody for the same pause, which becomes part of the answer.
+//
+// Ask returns false if the budget is used up or too many questions wait; then answer is not called. Otherwise answer is called once, within
+// [Deadline] or a little later, with the probability that the person has finished, or with ok false if the network was late or failed. It
+// runs in a goroutine of the Judge and must not block.
+func (j *Judge) Ask(pcm []int16, prosody float64, answer func(finished float64, ok bool)) bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	j.questions.Add(1)
+	now := time.Now()
+	if j.isClosed || len(j.queue) == cap(j.queue) {
+		j.overBudget.Add(1)
+		return false
+	}
+	reserved := j.budget.reserve(now)
+	if reserved == 0 {
+		j.overBudget.Add(1)
+		return false
+	}
+	window := append([]int16(nil), pcm[max(0, len(pcm)-samples):]...)
+	select {
+	case j.queue <- question{window, prosody, now, reserved, answer}:
+		return true
+	default:
+		j.budget.settle(reserved, 0)
+		j.overBudget.Add(1)
+		return false
+	}
+}
+
+// work answers questions on a thread of its own, whose CPU time it measures.
+func (j *Judge) work() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var a analysis
+	for q := range j.queue {
+		if time.Since(q.at) >= Deadline {
+			j.budget.settle(q.reserved, 0)
+			j.tooLate.Add(1)
+			q.answer(0, false)
+			continue
+		}
+		start := j.threadTime()
+		p, err := j.network.predict(&a, q.pcm)
+		used := j.threadTime() - start
+		j.budget.settle(q.reserved, used)
+		j.cpu.Add(int64(used))
+		latency := time.Since(q.at)
+		switch {
+		case err != nil:
+			j.failures.Add(1)
+			q.answer(0, false)
+		case latency > Deadline:
+			j.tooLate.Add(1)
+			q.answer(0, false)
+		default:
+			j.answers.Add(1)
+			j.latency.Add(int64(latency))
+			q.answer(Combine(p, q.prosody), true)
+		}
+	}
+}
+
+// Predict returns the network's own probability, without queue, budget and prosody. It is meant for measurements.
+func (j *Judge) Predict(pcm []int16) (float64, error) {
+	return j.network.predict(new(analysis), pcm)
+}
+
+// Close waits for the questions in the queue, and releases the model. The library stays loaded. Ask returns false from then on.
+func (j *Judge) Close() {
+	j.mu.Lock()
+	if j.isClosed {
+		j.mu.Unlock()
+		return
+	}
+	j.isClosed = true
+	close(j.queue)
+	j.mu.Unlock()
+	j.workers.Wait()
+	j.network.close()
+}
+
+// Stats counts questions since the start. Questions that still wait are in none of the four kinds.
+type Stats struct {
+	Questions  int64
+	Answers    int64
+	TooLate    int64 // after the deadline
+	OverBudget int64 // refused, because the budget was used up or the queue was full
+	Failures   int64 // errors of ONNX Runtime
+
+	Latency time.Duration // sum over Answers
+	CPU     time.Duration // used by the questions
+}
+
+// Stats returns the counts.
+func (j *Judge) Stats() Stats {
+	return Stats{
+		j.questions.Load(), j.answers.Load(), j.tooLate.Load(), j.overBudget.Load(), j.failures.Load(),
+		time.Duration(j.latency.Load()), time.Duration(j.cpu.Load()),
+	}
+}
+
+// budget limits CPU time: it grows with time by a share of it, up to that of budgetWindow.
+type budget struct {
+	share   float64
+	most    time.Duration
+	mu      sync.Mutex
+	at      time.Time
+	rest    time.Duration
+	typical time.Duration // expected cost of a question
+}
+
+func newBudget(share float64) budget {
+	const typical = 20 * time.Millisecond
+	most := max(time.Duration(share*float64(budgetWindow)), 2*typical)
+	return budget{share: share, most: most, rest: most, typical: typical}
+}
+
+// reserve takes the expected cost of a question, or returns 0 if less than that is left.
+func (b *budget) reserve(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.at.IsZero() {
+		b.rest = min(b.rest+time.Duration(b.share*float64(now.Sub(b.at))), b.most)
+	}
+	b.at = now
+	if b.rest < b.typical {
+		return 0
+	}
+	b.rest -= b.typical
+	return b.typical
+}
+
+// settle replaces the expected cost of a question by what it used.
+func (b *budget) settle(reserved, used time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rest += reserved - used
+	if used > 0 { // at most the whole budget, because there would be no more questions otherwise
+		b.typical = min(b.typical+(used-b.typical)/16, b.most)
+	}
+}
+
+// Combine returns the probability of the network and that of package prosody as one.
+func Combine(network, prosody float64) float64 {
+	return 1 / (1 + math.Exp(-logit(network)-logit(prosody)))
+}
+
+// logit returns the logarithm of the odds.
+func logit(p float64) float64 {
+	p = min(max(p, 1e-4), 1-1e-4)
+	return math.Log(p / (1 - p))
+}

@@ -1,0 +1,214 @@
+package smartturn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowNetwork needs a time for each answer, in which it uses CPU. The tests run in simulated time.
+type slowNetwork struct {
+	takes time.Duration
+	err   error
+}
+
+func (n *slowNetwork) predict(*analysis, []int16) (float64, error) {
+	time.Sleep(n.takes)
+	return 0.9, n.err
+}
+
+func (n *slowNetwork) close() {}
+
+// simulate starts a judge with one worker in simulated time, which is also its CPU time.
+func simulate(t *testing.T, takes time.Duration, cpu float64, err error, test func(j *Judge, ask func() (accepted bool, ok chan bool))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		j := newJudge(&slowNetwork{takes, err}, cpu, 1, func() time.Duration { return time.Since(start) })
+		defer j.Close()
+		test(j, func() (bool, chan bool) {
+			answered := make(chan bool, 1)
+			return j.Ask(nil, 0.5, func(_ float64, ok bool) { answered <- ok }), answered
+		})
+	})
+}
+
+func (s Stats) counts() [5]int64 {
+	return [5]int64{s.Questions, s.Answers, s.TooLate, s.OverBudget, s.Failures}
+}
+
+func TestAskAnswers(t *testing.T) {
+	simulate(t, 20*time.Millisecond, 1, nil, func(j *Judge, ask func() (bool, chan bool)) {
+		if accepted, ok := ask(); !accepted || !<-ok {
+			t.Error("no answer")
+		}
+		s := j.Stats()
+		if s.counts() != [5]int64{1, 1, 0, 0, 0} || s.Latency != 20*time.Millisecond || s.CPU != 20*time.Millisecond {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestAskIsLate asks five questions at once that need 100 ms each: the third has its answer after the deadline, and the others are
+// not begun.
+func TestAskIsLate(t *testing.T) {
+	simulate(t, 100*time.Millisecond, 1, nil, func(j *Judge, ask func() (bool, chan bool)) {
+		var answers [5]chan bool
+		for i := range answers {
+			_, answers[i] = ask()
+		}
+		for i, want := range []bool{true, true, false, false, false} {
+			if ok := <-answers[i]; ok != want {
+				t.Errorf("question %d: ok %v", i, ok)
+			}
+		}
+		if s := j.Stats(); s.counts() != [5]int64{5, 2, 3, 0, 0} || s.CPU != 300*time.Millisecond {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestAskKeepsTheBudget asks a question each 50 ms for a minute, with a budget for a tenth of a core.
+func TestAskKeepsTheBudget(t *testing.T) {
+	simulate(t, 40*time.Millisecond, 0.1, nil, func(j *Judge, ask func() (bool, chan bool)) {
+		for range 20 * 60 {
+			ask()
+			time.Sleep(50 * time.Millisecond)
+		}
+		s := j.Stats()
+		if seconds := s.CPU.Seconds(); seconds < 6 || seconds > 6.5 {
+			t.Errorf("%.2f s of CPU in a minute, want 6.0 and at most 0.4 of the time before", seconds)
+		}
+		if s.Answers+s.OverBudget != s.Questions {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestAskRefusesWhenTheQueueIsFull(t *testing.T) {
+	simulate(t, time.Millisecond, 100, nil, func(j *Judge, ask func() (bool, chan bool)) {
+		ask()
+		synctest.Wait() // the worker has the first question
+		accepted := 0
+		for range maxQueue + 5 {
+			if ok, _ := ask(); ok {
+				accepted++
+			}
+		}
+		if accepted != maxQueue || j.Stats().OverBudget != 5 {
+			t.Errorf("%d accepted, %+v", accepted, j.Stats())
+		}
+	})
+}
+
+func TestAskReportsFailures(t *testing.T) {
+	simulate(t, time.Millisecond, 1, errors.New("broken"), func(j *Judge, ask func() (bool, chan bool)) {
+		if accepted, ok := ask(); !accepted || <-ok {
+			t.Error("an answer without a network")
+		}
+		j.Close()
+		if accepted, _ := ask(); accepted {
+			t.Error("a question is accepted after Close")
+		}
+		if s := j.Stats(); s.counts() != [5]int64{2, 0, 0, 1, 1} {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestAskIsCheap(t *testing.T) {
+	j := newJudge(&slowNetwork{}, 1e6, 1, threadTime)
+	defer j.Close()
+	pcm, answered := make([]int16, 3*samples), make(chan bool)
+	answer := func(float64, bool) { answered <- true }
+	if n := testing.AllocsPerRun(100, func() {
+		if j.Ask(pcm, 0.5, answer) {
+			<-answered
+		}
+	}); n > 1 { // the copy of the window
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.onnx")
+	if err := os.WriteFile(broken, []byte("not a model"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for model, want := range map[string]string{filepath.Join(dir, "missing"): "missing", broken: "broken.onnx: not the ONNX file"} {
+		if _, err := Load("libonnxruntime.so", model, 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// loadJudge opens the files that `make turn-model` has got, or skips the test.
+func loadJudge(t testing.TB) *Judge {
+	t.Helper()
+	library, model := os.Getenv("VOXGATE_ONNXRUNTIME"), os.Getenv("VOXGATE_TURN_MODEL")
+	if library == "" || model == "" {
+		t.Skip("VOXGATE_ONNXRUNTIME and VOXGATE_TURN_MODEL are not set (make turn-model)")
+	}
+	j, err := Load(library, model, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	return j
+}
+
+// TestPredictionsEqualThoseOfPython compares the network with that of vectors.py, which cuts the model by other code.
+func TestPredictionsEqualThoseOfPython(t *testing.T) {
+	j := loadJudge(t)
+	text, err := os.ReadFile("testdata/probabilities.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pcm := readSpeech(t)
+	for line := range strings.Lines(string(text)) {
+		var end int
+		var want float64
+		if _, err := fmt.Sscan(line, &end, &want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := j.Predict(pcm[:end])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got-want) > 0.02 {
+			t.Errorf("window until %d: %.4f, want %.4f", end, got, want)
+		}
+	}
+}
+
+func TestLoadRefusesAnotherLibrary(t *testing.T) {
+	loadJudge(t)
+	_, err := Load("other.so", os.Getenv("VOXGATE_TURN_MODEL"), 0)
+	if err == nil || !strings.Contains(err.Error(), "other.so: ONNX Runtime is already loaded") {
+		t.Error(err)
+	}
+}
+
+func BenchmarkPredict(b *testing.B) {
+	j := loadJudge(b)
+	var a analysis
+	pcm := readSpeech(b)
+	b.ReportAllocs()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := threadTime()
+	for b.Loop() {
+		if _, err := j.network.predict(&a, pcm); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((threadTime()-start).Milliseconds())/float64(b.N), "cpu-ms/op")
+}
