@@ -35,6 +35,7 @@ type Agent struct {
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
+	Turns      json.RawMessage `json:"turns,omitzero"`      // who decides about turns, and how: a LiveConfig's voxgate.turns
 	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller (nil: none)
 	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call (nil: nothing)
 	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation after its end
@@ -189,11 +190,12 @@ func (a *Agent) validate() error {
 	if err := bridge.CheckConfig(a.Config); err != nil {
 		return &fieldError{"config", err}
 	}
-	if err := bridge.CheckConfig((&Agent{Silence: a.Silence}).SessionAgent().Config); err != nil {
-		return &fieldError{"silence", err}
-	}
-	if err := bridge.CheckConfig((&Agent{Waiting: a.Waiting}).SessionAgent().Config); err != nil {
-		return &fieldError{"waiting", err}
+	for name, only := range map[string]Agent{
+		"silence": {Silence: a.Silence}, "waiting": {Waiting: a.Waiting}, "turns": {Turns: a.Turns},
+	} {
+		if err := bridge.CheckConfig(only.SessionAgent().Config); err != nil {
+			return &fieldError{name, err}
+		}
 	}
 	return nil
 }
@@ -232,6 +234,9 @@ func (a *Agent) SessionAgent() bridge.Agent {
 	extension := map[string]any{}
 	if a.Record != nil {
 		extension["record"] = *a.Record
+	}
+	if len(a.Turns) > 0 {
+		extension["turns"] = a.Turns
 	}
 	if a.Silence != nil {
 		extension["silence"] = a.Silence

@@ -164,6 +164,9 @@ func markError(err error) error {
 			Message: "audioStreamEnd is not allowed while the client marks speech itself; send activityEnd.",
 			Err:     err,
 		}
+	case errors.Is(err, uplink.ErrGatewayActivity):
+		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd are not allowed while the gateway decides about turns; " +
+			`voxgate.turns.by must be "client" for them.`, Err: err}
 	case errors.Is(err, uplink.ErrAutomaticActivity):
 		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd are not allowed while Gemini detects speech; " +
 			"initialConfig.voxgate.vad.enabled must be false for them.", Err: err}

@@ -135,10 +135,19 @@ type (
 
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway and not by the
 	// model. At is the position, counted in all audio received from the caller.
+	//
+	// Where the gateway decides about turns, the times are those at which it has begun and ended the turn. Retracted means
+	// that the previous turn has continued: its end was retracted before anything of the answer was heard.
 	UserSpeaking struct {
-		Speaking bool
-		At       time.Duration
+		Speaking  bool
+		At        time.Duration
+		Retracted bool
 	}
+
+	// InterruptionPending with Pending reports that a sound of the person holds the answer, and that it is not clear yet
+	// whether it interrupts. Without Pending, the answer goes on. If the sound does interrupt, [UserSpeaking] and
+	// [Interrupted] follow instead.
+	InterruptionPending struct{ Pending bool }
 
 	// StepChange reports that the conversation has moved to another step of the agent. Fields are the values collected
 	// so far.

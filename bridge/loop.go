@@ -26,13 +26,11 @@ func newSession(
 	s := &Session{
 		subscribers: &subscribers{}, observer: observer{id, h.options.Observe},
 		id: id, host: &h.hostState, log: log, request: o, gatewayTools: own,
-		streams: streams{
-			voice:  &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), playedSignal: make(chan struct{}, 1)},
-			uplink: uplink.New(),
-		},
+		streams:    streams{voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), playedSignal: make(chan struct{}, 1)}},
 		transcript: &transcript.Transcript{},
 		commands:   make(chan commandRequest), callerConns: make(chan *callerConn), done: make(chan struct{}), crashes: make(chan error, 1),
 	}
+	s.uplink = uplink.New(s.voice.playback)
 	s.voice.OnCrash, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.agentName = alarm.New(numAlarms), *newSteering(o), o.Origin.Agent
 	s.transcript.LoadHistory(historyEntries(config.Options.History))
@@ -237,6 +235,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.onSlowTool()
 		case alarmTurn:
 			s.onTurnOverdue()
+		case alarmTurnTaking:
+			s.tickTurns()
 		}
 	}
 }

@@ -31,6 +31,7 @@ type modelOutput struct {
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
+	wasRetracted     bool // the person continues a question that counted as complete, so an answer on its way is dropped
 
 	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0 means not measured
 	announcedThinking atomic.Bool  // the caller was informed that an answer is due
@@ -201,7 +202,7 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 			*t = turn{}
 		}
 		t.number, t.startedAt, t.isRequested = a.turnNumber, time.Now(), a.hasRequest()
-		if a.wasStopped && !t.isRequested {
+		if a.wasStopped && !t.isRequested || a.wasRetracted {
 			t.state, t.latestAt = turnDropped, time.Now()
 			return
 		}
@@ -257,6 +258,7 @@ func (a *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 	}
 	if voiced && t.timing == nil {
 		a.voice.whenPlayed(func() {
+			a.voice.isAnswering.Store(true)
 			a.announceThinking(false)
 			a.subscribers.notify(Speaking{number})
 		})
@@ -379,6 +381,7 @@ func (a *modelOutput) finishTurn(lost bool) {
 		otherwise = ByConnectionLoss
 	}
 	a.voice.AddMark(func(heard bool) {
+		a.voice.isAnswering.Store(false)
 		endReported.Store(heard)
 		a.reportTurnEnd(number, began, timing, a.reportLatency(timing), a.voice.cutCauseOr(heard, otherwise))
 		switch {
@@ -418,7 +421,7 @@ func (a *modelOutput) questionTurn() int {
 // to answer.
 func (a *modelOutput) recordQuestion(at time.Time) {
 	a.calls.MarkAsked()
-	a.hasAnswered, a.wasStopped = false, false
+	a.hasAnswered, a.wasStopped, a.wasRetracted = false, false, false
 	a.prompts.questionEndedAt = at
 	if !a.hasRepliedSince(at) {
 		a.prompts.isOpen = true
@@ -445,6 +448,12 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 		a.subscribers.notify(cut)
 		a.notifyDeferred(behind, t.state != turnIdle)
 	}
+}
+
+// retractQuestion drops the answer to the question that the person continues, of which nothing was heard.
+func (a *modelOutput) retractQuestion() {
+	a.interrupt(ByVoice, false)
+	a.wasRetracted = true
 }
 
 // notifyDeferred sends the events that were queued behind voice that was then interrupted. As with Google's servers, an
@@ -478,6 +487,7 @@ func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	playing, stopped := a.voice.QueuedDuration() > 0, a.hasStopped()
 	a.voice.cutCause.Store(&by)
 	flushed, behind := a.voice.dropVoice()
+	a.voice.isAnswering.Store(false)
 	if playing && by == ByVoice {
 		a.reportBargeIn(flushed.FadeDelay)
 	}

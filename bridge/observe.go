@@ -36,6 +36,9 @@ type (
 	// frame passed to the caller's output.
 	BargeIn struct{ Latency time.Duration }
 
+	// TurnTaking reports what the gateway has decided about a turn, where it decides about turns.
+	TurnTaking struct{ Change TurnChange }
+
 	// CallEnd reports the end of a tool call, and the turn in which it ended.
 	CallEnd struct {
 		toolcalls.CallEnd
@@ -79,6 +82,18 @@ type (
 
 	// Span is a period of a conversation; To is zero if it lasts to the end.
 	Span struct{ From, To time.Time }
+)
+
+// TurnChange is a decision about a turn.
+type TurnChange string
+
+// The values of [TurnChange].
+const (
+	TurnEnded     TurnChange = "ended"     // the person has finished
+	TurnRetracted TurnChange = "retracted" // the person had not finished: the end was retracted, and the answer dropped unheard
+	TurnHeld      TurnChange = "held"      // a sound of the person holds the answer
+	TurnResumed   TurnChange = "resumed"   // the answer goes on, because the sound was no interruption
+	TurnCut       TurnChange = "cut"       // the person has interrupted the answer
 )
 
 // Info is the state of a conversation.

@@ -31,6 +31,8 @@ type Options struct {
 	// Observe receives the observations of the conversation with this ID; nil means that nothing is observed, which also
 	// saves time. It is called by several goroutines and must not block.
 	Observe func(id string, o Observation)
+	// TurnJudge improves decisions about the ends of turns, where the gateway makes them; nil means that prosody alone decides.
+	TurnJudge TurnJudge
 	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
 	// SignPicture returns the gateway's own address for the URL of an external picture. SuggestionsPage returns the

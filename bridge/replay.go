@@ -171,7 +171,7 @@ func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (mi
 			if reused[b.ID] || b.Status == StatusRunning && !open(b.ID) {
 				continue
 			}
-		case StateChange, UserSpeaking, Thinking, Latency, Move:
+		case StateChange, UserSpeaking, InterruptionPending, Thinking, Latency, Move:
 			continue
 		case SetupComplete:
 			if !b.Update {

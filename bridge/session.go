@@ -65,6 +65,7 @@ type loopState struct {
 	clock        *alarm.Clock[alarmKind]
 	isParked     bool
 	onHold       bool
+	isAnswerHeld bool // the caller was told of an [InterruptionPending]
 	steering     steering
 	newestChange *configChange // newest change of the configuration, whether or not it was answered; nil before the first change
 	cluster      clusterState
@@ -119,6 +120,7 @@ const (
 	alarmSilence                        // the person has been silent for long
 	alarmTool                           // a tool has taken long in silence
 	alarmTurn                           // the model has not ended its turn
+	alarmTurnTaking                     // time passes for the turn-taking machine although no audio comes
 	numAlarms
 )
 

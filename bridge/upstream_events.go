@@ -10,6 +10,7 @@ import (
 
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/turns"
 	"voxgate/bridge/uplink"
 	"voxgate/bridge/upstream"
 	"voxgate/media"
@@ -368,6 +369,7 @@ func (s *Session) onConfigChanged() {
 		s.host.tokens.revokeTokens(s.id)
 	}
 	s.setKeepEvents(s.isResumable())
+	s.voice.MeasureLevel(options.Turns.By == turns.ByGateway)
 	s.clock.Clear(alarmLimit)
 	limit := minNonZero(options.MaxDuration, s.request.MergedAgent().MaxDuration)
 	if g := s.request.Grant; g != nil {

@@ -2,8 +2,10 @@ package bridge
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"voxgate/bridge/turns"
 	"voxgate/bridge/uplink"
 	"voxgate/bridge/upstream"
 	"voxgate/media"
@@ -29,13 +31,15 @@ func (s *Session) onSpeech(ctx context.Context) {
 		p.gateReported = true
 		s.reportError(CodeAudioStream, "This model does not hear speech while it waits for a tool.")
 	}
+	turnActions := s.uplink.TakeTurnActions()
+	isRetracted := slices.ContainsFunc(turnActions, func(a turns.Action) bool { return a.Kind == turns.Retract })
 	speaking, speeches, voiced := s.uplink.SpeechState()
 	began, ended := s.uplink.SpeechBounds()
 	if speeches != p.speeches { // true even if the speech has ended already, as with a client that sends in bursts
 		p.speeches, p.promptCount = speeches, 0
 		if !p.isSpeaking {
 			p.isSpeaking = true
-			s.notify(UserSpeaking{true, began})
+			s.notify(UserSpeaking{Speaking: true, At: began, Retracted: isRetracted})
 		}
 		s.output.onSpeech()
 		if s.keeper.OnSpeechContinued(ctx) {
@@ -43,13 +47,13 @@ func (s *Session) onSpeech(ctx context.Context) {
 		}
 		s.status.setApology(false)
 		s.watchMicrophone()
-		if s.keeper.Config().Options.Ducking {
+		if o := s.keeper.Config().Options; o.Ducking && o.Turns.By != turns.ByGateway {
 			s.voice.Duck(duckingDB)
 		}
 	}
 	if !speaking && p.isSpeaking {
 		p.isSpeaking = false
-		s.notify(UserSpeaking{false, ended})
+		s.notify(UserSpeaking{At: ended})
 		s.voice.Duck(0)
 		s.clock.Clear(alarmMicrophone)
 		s.watchMicrophone()
@@ -60,6 +64,10 @@ func (s *Session) onSpeech(ctx context.Context) {
 				s.keeper.ExpectReply(upstream.ForSpeech)
 			}
 		}
+	}
+	s.doTurnActions(turnActions)
+	if s.keeper.Config().Options.Turns.By == turns.ByGateway && !s.clock.IsSet(alarmTurnTaking) {
+		s.clock.Set(alarmTurnTaking, uplink.TickTime)
 	}
 }
 

@@ -23,6 +23,7 @@ type voice struct {
 	cutCause      atomic.Pointer[Cause] // why the voice was last dropped; read by the callbacks of marks in that voice
 	playedSignal  chan struct{}         // has a token when the voice may have been played to its end
 	roundTrip     atomic.Int64          // round-trip time to the caller, in ns; 0 means unknown
+	isAnswering   atomic.Bool           // an answer has begun to sound, and more of it may come
 
 	mu        sync.Mutex
 	isCutting bool        // the voice is being dropped
@@ -38,6 +39,12 @@ type utterance struct {
 
 // isEndReported reports whether the caller was informed of the end of the turn.
 func (u utterance) isEndReported() bool { return u.endReported != nil && u.endReported.Load() }
+
+// playback reports what the person hears. An answer also sounds while its playout waits for more of it. level is in dBov.
+func (v *voice) playback() (isSounding bool, level float64) {
+	isSounding, level = v.Playback()
+	return isSounding || v.isAnswering.Load(), level
+}
 
 // whenPlayed calls f when everything queued now has been played, if it ever is.
 func (v *voice) whenPlayed(f func()) {

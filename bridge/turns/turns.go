@@ -13,7 +13,7 @@
 //   - Duck and Unduck are Pacer.Duck(DuckDecibels) and Pacer.Duck(0). Hold and GoOn stop the playout and continue it; the hold of a
 //     call is another one: the playout goes on when neither holds it. Cut, and Retract, are Pacer.Flush; both end a hold.
 //   - AskJudge asks prosody and, if there is one, the end-of-turn model about the audio so far; [Machine.RecordVerdict] has the answers.
-//   - A new connection to the model asks [Machine.Open], and sends the open activity again, from its beginning.
+//   - A new connection to the model gets the open activity again, from its beginning: the uplink replays it, mark and audio.
 //
 // States: Quiet → (200 ms of voice with the second detector's agreement) Talking → (200 ms of quiet) Pause → (patience) Waiting →
 // Sounding → Quiet. Voice in Waiting goes back to Talking. In Sounding the answer is ducked, then held, then cut.
@@ -114,9 +114,11 @@ const (
 
 // Action is an order to the caller.
 type Action struct {
-	Kind  Kind
-	Back  time.Duration // for Start, Retract and AskEar: how far before the frame's end the audio to send begins
-	Pause uint32        // for AskJudge: number of the pause
+	Kind Kind
+	// Back is, for Start, Retract and AskEar, how far before the frame's end the audio to send begins. For End it is the quiet
+	// since the last voice.
+	Back  time.Duration
+	Pause uint32 // for AskJudge: number of the pause
 }
 
 // State is a state of the machine.
@@ -189,13 +191,19 @@ func (m *Machine) SetSettings(s Settings) { m.settings = s.withDefaults() }
 // State returns the state after the last frame.
 func (m *Machine) State() State { return m.state }
 
-// Open reports whether an activity is open at the model, and how long before the last frame's end its audio begins. A connection that
-// replaces another sends activityStart and this audio again.
-func (m *Machine) Open() (back time.Duration, isOpen bool) {
-	if !m.isOpen {
-		return 0, false
-	}
-	return m.at - m.openFrom, true
+// IsResting reports whether nothing is in progress, so that frames may be left out until there is audio again.
+func (m *Machine) IsResting() bool {
+	return m.state == Quiet && !m.burst.isAlive && !m.isEarOn && !m.isHeld && !m.isDucked
+}
+
+// Reset returns to the state Quiet, because the caller has ended the activity or a new conversation begins. What was learnt
+// about the person stays. It returns what is to be done, as ProcessFrame does.
+func (m *Machine) Reset() []Action {
+	m.count = 0
+	m.releasePlayout()
+	m.state, m.isOpen, m.openTo = Quiet, false, m.at
+	m.burst, m.isEarOn, m.hasHeldBurst, m.isShielded = burst{}, false, false, false
+	return m.actions[:m.count]
 }
 
 // RecordVerdict records the probability that a turn is finished, as an answer to AskJudge with this number of a pause. A later verdict
@@ -388,7 +396,7 @@ func (m *Machine) stepOpen(f Frame) {
 	}
 	if quiet >= m.endAfter(f.Muted) {
 		m.isOpen, m.openTo, m.state = false, m.at, Waiting
-		m.act(Action{Kind: End})
+		m.act(Action{Kind: End, Back: quiet})
 	}
 }
 

@@ -82,7 +82,7 @@ func (p *player) add(kind string) {
 	}
 	for _, a := range p.ProcessFrame(*f) {
 		text := fmt.Sprintf("%s@%d", kindNames[a.Kind], f.At.Milliseconds())
-		if a.Back > 0 {
+		if a.Back > 0 && a.Kind != turns.End {
 			text += fmt.Sprintf("-%d", a.Back.Milliseconds())
 		}
 		switch a.Kind {
@@ -283,32 +283,6 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestOpenActivity asks in each state for what a new connection must be told.
-func TestOpenActivity(t *testing.T) {
-	said := "q1000 s1000 q200 j0.9 q100 "
-	for script, want := range map[string]time.Duration{
-		"q1000":                                 -1, // quiet
-		"q1000 s180":                            -1, // not agreed yet
-		"q1000 s1000":                           1300 * time.Millisecond,
-		"q1000 s1000 q300":                      1600 * time.Millisecond, // a pause
-		"q1000 s1000 skip5000":                  1300 * time.Millisecond,
-		"q1000 s1000 +mute s100":                1400 * time.Millisecond,
-		said:                                    -1,                     // ended
-		said + "q400 s80":                       -1,                     // held before the first sound
-		said + "q400 s300":                      600 * time.Millisecond, // taken back
-		said + "q400 +answer q500 s100":         -1,
-		said + "q400 +answer q500 s300":         -1,                      // held
-		said + "q400 +answer q500 s800":         1100 * time.Millisecond, // cut off
-		said + "q400 +answer q500 s800 -answer": 1100 * time.Millisecond,
-	} {
-		p := player{Machine: turns.New(turns.Settings{})}
-		p.play(t, script)
-		if back, isOpen := p.Open(); isOpen != (want >= 0) || isOpen && back != want {
-			t.Errorf("%s: open %v, begun %v ago, want %v", script, isOpen, back, want)
-		}
-	}
-}
-
 // TestTwoRetractionsMakeMorePatient checks the quiet that ends a turn after 300 ms, then 700 ms, and 300 ms again.
 func TestTwoRetractionsMakeMorePatient(t *testing.T) {
 	p := player{Machine: turns.New(turns.Settings{})}
@@ -421,7 +395,7 @@ func TestActionsFitTogether(t *testing.T) {
 					t.Fatalf("%s in state %d does not fit", kindNames[a.Kind], m.State())
 				}
 			}
-			if _, says := m.Open(); says != isOpen || isOpen && isHeld {
+			if says := m.State() == turns.Talking || m.State() == turns.Pause; says != isOpen || isOpen && isHeld {
 				t.Fatalf("open %v, want %v; held %v", says, isOpen, isHeld)
 			}
 		}

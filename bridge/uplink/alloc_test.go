@@ -15,7 +15,7 @@ func chunk(level int16) []int16 {
 // have to be said again, and its size is not known before.
 func TestAudioPathAllocatesTheChunk(t *testing.T) {
 	for name, level := range map[string]int16{"silence": 0, "speech": 8000} {
-		u, pcm := New(), chunk(level)
+		u, pcm := New(nil), chunk(level)
 		once := func() {
 			u.QueueAudio(pcm, 16000)
 			if _, _, ok := u.Next(0); !ok {

@@ -36,6 +36,7 @@ const (
 // Reasons why a mark is rejected: Gemini would close the session, or too many marks are queued.
 var (
 	ErrManualActivity    = errors.New("a pause cannot be marked while the client marks the speech itself")
+	ErrGatewayActivity   = errors.New("speech cannot be marked while the gateway decides about turns")
 	ErrAutomaticActivity = errors.New("speech cannot be marked while Gemini detects it")
 	ErrTooManyMarks      = errors.New("too many marks are queued")
 )

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/turns"
 	"voxgate/media"
 )
 
@@ -65,6 +66,8 @@ type Uplink struct {
 	toolResponsesHeld bool          // the results of tools are held back
 	gated             bool          // replayed audio waits, and other audio is dropped
 	activity          speechActivity
+	playback          func() (isSounding bool, level float64)
+	turnTaker         *turnTaker // nil unless the gateway decides about turns
 	replayBuf         replayBuffer
 
 	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0 means none
@@ -76,9 +79,10 @@ type Uplink struct {
 	nextAudioAt time.Time // when the next paced audio may go
 }
 
-// New returns an empty uplink.
-func New() *Uplink {
-	return &Uplink{Ready: make(chan struct{}, 1), SpeechChanged: make(chan struct{}, 1), activity: newActivity()}
+// New returns an empty uplink. playback reports whether the person hears an answer, and its level in dBov. It must not call the
+// uplink.
+func New(playback func() (isSounding bool, level float64)) *Uplink {
+	return &Uplink{Ready: make(chan struct{}, 1), SpeechChanged: make(chan struct{}, 1), activity: newActivity(), playback: playback}
 }
 
 func notify(c chan struct{}) {
@@ -88,12 +92,24 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Configure sets whether the client marks speech itself, and how much audio before the mark of a start belongs to that
-// speech. It also sets how much silence the model needs after a speech to detect its end.
-func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
+// Config says who marks speech.
+type Config struct {
+	// IsManual is set if the client or the gateway marks speech, and not the model. Turns says which of them does, and how.
+	IsManual bool
+	Turns    turns.Settings
+	// PreRoll is the audio before the client's mark of a start that belongs to the speech.
+	PreRoll time.Duration
+	// EndSilence is the silence after a speech that the model needs to detect its end; 0 means none.
+	EndSilence time.Duration
+}
+
+// Configure changes who marks speech.
+func (u *Uplink) Configure(c Config) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.endSilence = endSilence
+	u.endSilence = c.EndSilence
+	u.configureTurns(c.Turns)
+	manual := c.IsManual
 	if u.activity.manual != manual { // queued marks belong to the other mode, and would close the session
 		if u.activity.endSpeech() { // a speech is in progress: its beginning is lost, so it gets no answer
 			u.activity.isVoid = true
@@ -106,7 +122,7 @@ func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 			u.queued += it.duration()
 		}
 	}
-	u.activity.manual, u.activity.preRoll = manual, preRoll
+	u.activity.manual, u.activity.preRoll = manual, c.PreRoll
 }
 
 // DiscardAll discards the queue, the replay buffer and the picture, for a new conversation.
@@ -136,9 +152,16 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 		if media.RMS(pcm) >= clearSpeech && u.GatedSpeechChunks.Add(1) == 1 {
 			notify(u.SpeechChanged) // the owner informs the client
 		}
+		if u.turnTaker != nil {
+			u.turnTaker.processAudio(pcm, rate, true, u.handleTurnAction)
+		}
 		return
 	}
 	it := Item{Rate: rate, PCM: slices.Clone(pcm)}
+	if u.turnTaker != nil {
+		u.takeTurnAudio(it)
+		return
+	}
 	began, ended := u.activity.detectSpeech(pcm, rate)
 	it.speechNumber = u.activity.currentSpeech()
 	if began {
@@ -158,6 +181,11 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 		u.activity.keepPreSpeech(it)
 		return
 	}
+	u.queueLiveAudio(it)
+}
+
+// queueLiveAudio queues audio for the model. The caller must hold mu.
+func (u *Uplink) queueLiveAudio(it Item) {
 	u.appendItem(it)
 	u.queued += it.duration()
 	for u.queued > maxQueued {
@@ -204,6 +232,11 @@ func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
+	case u.turnTaker != nil && m == MarkPause: // the microphone has stopped
+		u.turnTaker.processQuiet(true, u.handleTurnAction)
+		return nil
+	case u.turnTaker != nil:
+		return ErrGatewayActivity
 	case u.activity.manual && m == MarkPause:
 		return ErrManualActivity
 	case !u.activity.manual && m != MarkPause:
@@ -223,6 +256,12 @@ func (u *Uplink) QueueMark(m Mark) error {
 		}
 		return nil
 	}
+	u.queueMark(m)
+	return nil
+}
+
+// queueMark queues a mark and the audio that belongs to it. The caller must hold mu.
+func (u *Uplink) queueMark(m Mark) {
 	u.marks++
 	if m == MarkStart {
 		before := u.activity.beginSpeech()
@@ -242,7 +281,6 @@ func (u *Uplink) QueueMark(m Mark) error {
 	}
 	notify(u.SpeechChanged)
 	notify(u.Ready)
-	return nil
 }
 
 // appendSilence queues silence, from which the model detects the end of speech. That is needed because some models
@@ -387,6 +425,7 @@ func (u *Uplink) startHold() {
 	u.head, u.replayCount, u.marks, u.queued = 0, len(u.queue), 0, 0 // replayed typed turns stay
 	u.replayBuf.clearAnswered(0)
 	u.view = shownPicture{}
+	u.resetTurns()
 	if u.activity.endSpeech() {
 		u.activity.isVoid = true
 		notify(u.SpeechChanged)

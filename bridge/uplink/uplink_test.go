@@ -22,7 +22,7 @@ type person struct {
 // bubble runs f with simulated time and an empty uplink.
 func bubble(t *testing.T, f func(p *person)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New(), 0}) })
+	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New(nil), 0}) })
 }
 
 // says speaks for so long, or is silent with level 0.
@@ -284,7 +284,7 @@ func TestMarksByHand(t *testing.T) {
 				t.Errorf("%d: %v", mark, err)
 			}
 		}
-		p.up.Configure(true, 100*time.Millisecond, 0) // takes the mark back, which would close the session
+		p.up.Configure(uplink.Config{IsManual: true, PreRoll: 100 * time.Millisecond}) // takes the mark back, which would close the session
 		if err := p.up.QueueMark(uplink.MarkPause); err != uplink.ErrManualActivity {
 			t.Error(err)
 		}
@@ -308,7 +308,7 @@ func TestKeptForAnActivity(t *testing.T) {
 		if err := p.up.QueueMark(uplink.MarkKeep); err != uplink.ErrAutomaticActivity {
 			t.Error(err)
 		}
-		p.up.Configure(true, time.Minute, 0)
+		p.up.Configure(uplink.Config{IsManual: true, PreRoll: time.Minute})
 		p.up.SetGate(true)
 		p.says(loud, time.Second)
 		_ = p.up.QueueMark(uplink.MarkDrop)
@@ -330,7 +330,7 @@ func TestKeptForAnActivity(t *testing.T) {
 // A client that keeps and never begins fills no memory: the newest is kept.
 func TestKeptIsBounded(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 10*time.Second, 0)
+		p.up.Configure(uplink.Config{IsManual: true, PreRoll: 10 * time.Second})
 		for range 3 {
 			p.says(loud, 8*time.Second)
 			_ = p.up.QueueMark(uplink.MarkKeep)
@@ -401,7 +401,7 @@ func TestRewind(t *testing.T) {
 		}, false, "turn hint"},
 		"a hint that it does not know": {func(p *person) { p.up.QueueTurn(turn("hint", false)); p.take() }, false, "turn hint"},
 		"marks": {func(p *person) {
-			p.up.Configure(true, 0, 0)
+			p.up.Configure(uplink.Config{IsManual: true})
 			_ = p.up.QueueMark(uplink.MarkStart)
 			p.says(loud, time.Second)
 			_ = p.up.QueueMark(uplink.MarkEnd)
@@ -464,7 +464,7 @@ func TestRewindToTheHandle(t *testing.T) {
 			func(p *person) { p.up.QueueReplay(false); p.index = 0; p.up.RecordHandle(31); p.takeAll() }, false,
 			"loud 400",
 		},
-		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0, 0) }, false, ""},
+		"of speech that is marked":      {func(p *person) { p.up.Configure(uplink.Config{IsManual: true}) }, false, ""},
 		"with no newer handle":          {func(p *person) { relinked(p, false) }, false, "loud 400"},
 		"with a newer one":              {func(p *person) { relinked(p, false); p.up.RecordHandle(5) }, false, "loud 300"},
 		"and then by a fresh session":   {func(p *person) { relinked(p, false) }, true, "loud 1000"},
@@ -554,7 +554,7 @@ func TestGate(t *testing.T) {
 func TestPause(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		bubble(t, func(p *person) {
-			p.up.Configure(manual, 0, 0)
+			p.up.Configure(uplink.Config{IsManual: manual})
 			said, end := "loud 1000", "pause"
 			if manual {
 				_ = p.up.QueueMark(uplink.MarkStart)
@@ -588,7 +588,7 @@ func TestPause(t *testing.T) {
 // A speech that waits when the hold begins was never begun for the model.
 func TestPauseBeforeAnythingWasSent(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0, 0)
+		p.up.Configure(uplink.Config{IsManual: true})
 		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
 		p.up.SetPaused(true)
@@ -601,10 +601,10 @@ func TestPauseBeforeAnythingWasSent(t *testing.T) {
 // Another way of finding speech voids what was marked in the old one.
 func TestConfigureVoidsMarks(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0, 0)
+		p.up.Configure(uplink.Config{IsManual: true})
 		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
-		p.up.Configure(false, 0, 0)
+		p.up.Configure(uplink.Config{})
 		if speaking, _, voiced := p.up.SpeechState(); speaking || voiced != 0 {
 			t.Errorf("speaking %v, %v voiced", speaking, voiced)
 		}
@@ -617,7 +617,7 @@ func TestConfigureVoidsMarks(t *testing.T) {
 // A speech that is marked by hand and goes on is begun anew in another conversation.
 func TestClear(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0, 0)
+		p.up.Configure(uplink.Config{IsManual: true})
 		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
 		p.up.QueueMessage(text("one"))
@@ -719,10 +719,13 @@ func TestSilenceBehindASpeech(t *testing.T) {
 		"on hold":                       {func(p *person) { p.up.SetPaused(true) }, silence},
 		"said again to another session": {func(p *person) { _ = p.up.QueueMark(uplink.MarkPause); p.take(); p.up.QueueReplay(true) }, silence},
 		"said again in mid-speech":      {func(p *person) { p.take(); p.up.QueueReplay(true) }, 0},
-		"marked by hand":                {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.QueueMark(uplink.MarkPause) }, 0},
+		"marked by hand": {func(p *person) {
+			p.up.Configure(uplink.Config{IsManual: true})
+			_ = p.up.QueueMark(uplink.MarkPause)
+		}, 0},
 	} {
 		bubble(t, func(p *person) {
-			p.up.Configure(false, 0, silence)
+			p.up.Configure(uplink.Config{EndSilence: silence})
 			p.flows(loud, time.Second)
 			test.then(p)
 			got := time.Duration(0)

@@ -272,7 +272,7 @@ const (
 
 // New returns a keeper that is idle until Start.
 func New(o Options, config liveconfig.Config) *Keeper {
-	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll, config.EndSilence())
+	o.Uplink.Configure(uplinkConfig(config))
 	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
 }
 
@@ -310,13 +310,20 @@ func (k *Keeper) RecordEvent() (event int) {
 // HandleCovers reports whether the session of the newest handle has seen the event with that number.
 func (k *Keeper) HandleCovers(event int) bool { return k.handle.value != "" && event < k.handle.event }
 
+// uplinkConfig returns the part of a configuration that the uplink needs.
+func uplinkConfig(c liveconfig.Config) uplink.Config {
+	return uplink.Config{
+		IsManual: c.Options.Manual, Turns: c.Options.Turns, PreRoll: c.Options.PreRoll, EndSilence: c.EndSilence(),
+	}
+}
+
 // applyConfig puts a configuration in force.
 func (k *Keeper) applyConfig(ctx context.Context, c liveconfig.Config) {
 	if !c.Options.Resumption {
 		k.handle = handle{}
 	}
 	k.config = c
-	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll, c.EndSilence())
+	k.Uplink.Configure(uplinkConfig(c))
 	k.Notify(ctx, ConfigChanged{})
 }
 

@@ -45,7 +45,7 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 		o := &owner{
 			T:        t,
 			gemini:   bridgetest.NewUpstream(t),
-			uplink:   uplink.New(),
+			uplink:   uplink.New(nil),
 			breakers: &upstream.Breakers{},
 			do:       make(chan func()),
 			begun:    time.Now(),

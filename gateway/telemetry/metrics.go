@@ -26,6 +26,7 @@ type metrics struct {
 	answer            prometheus.Histogram
 	answerPart        *prometheus.HistogramVec
 	bargeIn           prometheus.Histogram
+	turnTaking        *prometheus.CounterVec
 	calls             *prometheus.HistogramVec
 	tokens            *prometheus.CounterVec
 	dollars           *prometheus.CounterVec
@@ -81,6 +82,8 @@ func newMetrics(buildLabels map[string]string) *metrics {
 		answerBuckets, "part")
 	m.bargeIn = histogram("barge_in_seconds", "From the onset of speech over an answer to the last frame of that answer.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
+	m.turnTaking = counter("turn_taking_total",
+		"Decisions of the gateway about turns: ended, retracted (the person went on), held (an answer, by a sound), resumed, cut.", "decision")
 	// The buckets reach from tools in the gateway (ms) to questions that a person answers (5 min).
 	m.calls = histogram("tool_call_seconds",
 		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
@@ -257,6 +260,8 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		m.emptyTurns.WithLabelValues(endReasonLabel(o.Reason)).Inc()
 	case bridge.BargeIn:
 		m.bargeIn.Observe(o.Latency.Seconds())
+	case bridge.TurnTaking:
+		m.turnTaking.WithLabelValues(string(o.Change)).Inc()
 	case bridge.CallEnd:
 		m.calls.WithLabelValues(o.Where, o.Outcome).Observe(o.Took.Seconds())
 	case bridge.DialOutcome:

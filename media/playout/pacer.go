@@ -105,6 +105,8 @@ type Pacer struct {
 	generation       uint32
 	recalled         time.Duration // sound that a former output received early and has not played
 	gain, targetGain float64       // volume of the previous frame, and of the next one: 1 is the original volume
+	measuresLevel    bool
+	level            float64 // level of the current frame in dBov, if it is measured
 }
 
 type mark struct {
@@ -152,7 +154,7 @@ func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.marks = append(p.marks, mark{position: p.queuedTotal, callback: f})
-	if !p.isHeld || p.isClosed {
+	if p.isClosed || !p.isHeld && !p.suspended.hasStopped() {
 		p.resolveMarks(!p.isClosed)
 	}
 }

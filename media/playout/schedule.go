@@ -212,6 +212,7 @@ func (p *Pacer) writeFrame(now time.Duration, counter *uint64) {
 		f.Start, f.PTS = true, max(now, p.nextPTS)
 	}
 	*counter++
+	p.measureFrame()
 	if err := p.out.WriteFrame(f); err != nil {
 		p.stats.WriteErrors++
 	} else if p.tap != nil {

@@ -18,6 +18,9 @@ type suspension struct {
 	fadesIn   bool // the first frame after the suspension fades in
 }
 
+// hasStopped reports whether no more sound is sent, so that a mark waits with the sound that will follow it.
+func (s suspension) hasStopped() bool { return s.isOn && s.stopAfter <= 0 }
+
 // Suspend stops the voice after its quietest frame within the next 200 ms, because a person may be interrupting. Later
 // sound and its marks are kept. Continue plays them from exactly this place, and Flush drops them. Sound that an output
 // with a lead has already received is played. An output with [media.UnlimitedLead] paces the voice itself and is not
@@ -38,7 +41,8 @@ func (p *Pacer) Continue() {
 	if !p.suspended.isOn {
 		return
 	}
-	p.suspended = suspension{fadesIn: p.suspended.stopAfter <= 0}
+	p.suspended = suspension{fadesIn: p.suspended.hasStopped()}
+	p.resolveMarks(true)
 	p.sendQueued()
 }
 

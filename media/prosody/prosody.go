@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 )
 
 const (
@@ -21,6 +22,9 @@ const (
 
 	frameLength = Rate / 100 // 10 ms
 	maxFrames   = 400        // frames in 4 s
+	// MaxLength is the length of the audio that counts.
+	MaxLength = 4 * time.Second
+
 	// Pitch is searched from 60 to 400 Hz, at a fourth of the rate.
 	pitchStep = 4
 	pitchRate = Rate / pitchStep

@@ -325,6 +325,13 @@ export interface Interrupted {
   by: 'voice' | 'text' | 'client' | 'clear' | 'link';
 }
 
+/** USER_SPEAKING. `details` comes only where the gateway decides about turns. */
+export interface UserSpeaking {
+  speaking: boolean;
+  /** A sound holds the answer; the answer goes on after it; the person continues the turn that had counted as ended. */
+  details?: { held?: true; resumed?: true; retracted?: true };
+}
+
 /** ASSISTANT_SPEAKING: the turn's first sound follows. */
 export interface AssistantSpeaking {
   speaking: true;

@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" />
 // What voxgate.js is, takes and tells. Written by hand; surface.ts checks that voxgate.js is that.
-import type { AgentStep, ClientType, ContextEntry, LiveConfig, LogMessage, SessionState, SetupComplete, TurnLatency, Usage } from './messages.d.ts';
+import type { AgentStep, ClientType, ContextEntry, LiveConfig, LogMessage, SessionState, SetupComplete, TurnLatency, Usage, UserSpeaking } from './messages.d.ts';
 
 export type * from './messages.d.ts';
 
@@ -342,7 +342,7 @@ export interface Events {
   /** A turn has begun, grown or ended. */
   turn: Turn;
   /** The person has begun to speak, or has stopped, as the gateway hears it. */
-  speech: { speaking: boolean };
+  speech: UserSpeaking;
   tool: ToolCall;
   /** With `canvas: true`: show this, and call `answer` once with what the person puts in. */
   canvas: CanvasCall & { answer(answer: CanvasAnswer): void };

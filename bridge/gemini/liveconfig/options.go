@@ -2,10 +2,14 @@ package liveconfig
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"voxgate/bridge/turns"
+	"voxgate/tools"
 )
 
 // Options are the session options in a config's `voxgate` object.
@@ -17,8 +21,12 @@ type Options struct {
 	// MaxDuration limits the conversation; 0 means no limit.
 	MaxDuration time.Duration
 
-	// Manual is set if the client marks speech itself with activityStart and activityEnd.
+	// Manual is set if the model does not detect speech: the client marks it with activityStart and activityEnd, or the gateway
+	// does.
 	Manual bool
+
+	// Turns says how the gateway decides about turns. It is zero if it does not.
+	Turns turns.Settings
 
 	// Ducking lowers the model's volume while the user speaks over it.
 	Ducking bool
@@ -109,6 +117,7 @@ func (p *parser) readOptions(fields map[string]any) error {
 	p.Options.Waiting = o.waiting("waiting")
 	p.readVAD(o, fields)
 	p.readInterrupts(o, fields)
+	p.readTurns(o, fields)
 	o.warnUnknown()
 	return r.err
 }
@@ -236,6 +245,24 @@ func (p *parser) readInterrupts(o *object, fields map[string]any) {
 	i.warnUnknown()
 }
 
+// readTurns reads turns {by, patience, interrupt, shield}.
+func (p *parser) readTurns(o *object, fields map[string]any) {
+	raw := o.take("turns")
+	if raw == nil {
+		return
+	}
+	s := &p.Options.Turns
+	if err := json.Unmarshal(tools.Encode(raw), s); err != nil {
+		if field := (*turns.FieldError)(nil); errors.As(err, &field) {
+			o.fail(field.Field, field.Problem)
+		}
+		return
+	}
+	if s.By != "" {
+		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, "disabled", s.By != turns.ByModel, o.path+".turns.by")
+	}
+}
+
 // overlay sets a field in a nested object of Google's setup, unless the client has set it to another value.
 func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
 	path := p.path
@@ -260,16 +287,47 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 // readActivity records in Options which side marks speech.
 func (p *parser) readActivity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
-	if detection["disabled"] != true {
-		if silence, ok := detection["silenceDurationMs"].(json.Number); ok {
-			ms, _ := silence.Int64() // in range
-			p.Options.EndPause = time.Duration(ms) * time.Millisecond
-		}
+	silence, t := milliseconds(detection["silenceDurationMs"]), &p.Options.Turns
+	by := turns.ByGateway
+	switch {
+	case detection["disabled"] != true:
+		by, p.Options.EndPause = turns.ByModel, silence
+	case t.By != turns.ByGateway:
+		by = turns.ByClient
+	}
+	if by == turns.ByModel {
+		p.dropTurns(by)
 		return
 	}
 	p.Options.Manual, p.Options.PreRoll = true, defaultPreRoll
-	if padding, ok := detection["prefixPaddingMs"].(json.Number); ok {
-		ms, _ := padding.Int64() // in range
-		p.Options.PreRoll = time.Duration(ms) * time.Millisecond
+	if _, ok := detection["prefixPaddingMs"].(json.Number); ok {
+		p.Options.PreRoll = milliseconds(detection["prefixPaddingMs"])
 	}
+	if by == turns.ByClient {
+		p.dropTurns(by)
+		return
+	}
+	if silence > 0 && t.Patience == turns.Normal {
+		t.Patience = turns.FixedSilence(silence)
+	}
+	input := get(setup, "realtimeInputConfig").(map[string]any)
+	if input["activityHandling"] == "NO_INTERRUPTION" && t.Interrupt == "" {
+		t.Interrupt = turns.InterruptNever
+	}
+	delete(input, "activityHandling") // the gateway marks only speech that shall interrupt
+}
+
+// dropTurns drops settings that have an effect only if the gateway decides about turns.
+func (p *parser) dropTurns(by turns.By) {
+	if t := p.Options.Turns; t != (turns.Settings{By: t.By}) {
+		p.warnf("%s.voxgate.turns has no effect but for turns.by, which is %q: the rest needs %q.", p.path, by, turns.ByGateway)
+	}
+	p.Options.Turns = turns.Settings{}
+}
+
+// milliseconds returns the duration in a field that was checked already, or 0.
+func milliseconds(value any) time.Duration {
+	number, _ := value.(json.Number)
+	ms, _ := number.Int64()
+	return time.Duration(ms) * time.Millisecond
 }

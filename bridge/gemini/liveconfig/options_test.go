@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/liveconfig"
+	"voxgate/bridge/turns"
 )
 
 func TestOptions(t *testing.T) {
@@ -118,6 +119,38 @@ func TestOptions(t *testing.T) {
 			want: liveconfig.Options{Resumption: true, EndPause: 7 * time.Millisecond}, field: activity, sent: `{"silenceDurationMs":7}`,
 		},
 		{
+			name: "the gateway decides about turns", in: `{"voxgate":{"turns":{"by":"gateway","patience":"patient","shield":"greeting"}}}`,
+			want: liveconfig.Options{
+				Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond,
+				Turns: turns.Settings{By: turns.ByGateway, Patience: turns.Patient, Shield: turns.ShieldGreeting},
+			}, field: activity, sent: `{"disabled":true}`,
+		},
+		{
+			name: "the gateway, by a silence and without interruptions",
+			in:   `{"voxgate":{"turns":{"by":"gateway"},"vad":{"silenceDurationMs":700},"interrupts":{"enabled":false}}}`,
+			want: liveconfig.Options{
+				Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond,
+				Turns: turns.Settings{By: turns.ByGateway, Patience: turns.FixedSilence(700 * time.Millisecond), Interrupt: turns.InterruptNever},
+			}, field: handling,
+		},
+		{
+			name: "the client decides about turns", in: `{"voxgate":{"turns":{"by":"client"}}}`,
+			want: liveconfig.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true}`,
+		},
+		{
+			name: "the model decides about turns", in: `{"voxgate":{"turns":{"by":"model"}}}`,
+			want: liveconfig.Options{Resumption: true}, field: activity, sent: `{"disabled":false}`,
+		},
+		{
+			name: "patience of nobody", in: `{"voxgate":{"turns":{"patience":"quick"}}}`,
+			want: liveconfig.Options{Resumption: true}, field: activity, warns: []string{"turns has no effect"},
+		},
+		{
+			name: "turns, and Google's own field", in: `{"voxgate":{"turns":{"by":"gateway"}},` +
+				`"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false}}}`,
+			want: liveconfig.Options{Resumption: true}, field: activity, sent: `{"disabled":false}`, warns: []string{"turns.by was dropped"},
+		},
+		{
 			name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: liveconfig.Options{Resumption: true}, field: handling,
 			sent: `"NO_INTERRUPTION"`,
 		},
@@ -181,6 +214,10 @@ func TestOptionErrors(t *testing.T) {
 			`{"voxgate":{"history":[` + strings.Repeat(`{"role":"user","content":"Hi"},`, 100) + `{"role":"user","content":"Hi"}]}}`,
 			"c.voxgate.history",
 		},
+		{`{"voxgate":{"turns":7}}`, "c.voxgate.turns"},
+		{`{"voxgate":{"turns":{"by":"me"}}}`, "c.voxgate.turns.by"},
+		{`{"voxgate":{"turns":{"by":"gateway","patience":{"most":5}}}}`, "c.voxgate.turns.patience.most"},
+		{`{"voxgate":{"turns":{"by":"gateway","patient":true}}}`, "c.voxgate.turns.patient"},
 		{`{"voxgate":{"vad":[]}}`, "c.voxgate.vad"},
 		{`{"voxgate":{"vad":{"enabled":"yes"}}}`, "c.voxgate.vad.enabled"},
 		{`{"voxgate":{"vad":{"sensitivity":1.1}}}`, "c.voxgate.vad.sensitivity"},

@@ -95,6 +95,12 @@ type contextEntry struct {
 	Cut       bool   `json:"cut,omitempty"`
 }
 
+// userSpeakingPayload has in Details held, resumed or retracted, where the gateway decides about turns.
+type userSpeakingPayload struct {
+	Speaking bool            `json:"speaking"`
+	Details  map[string]bool `json:"details,omitempty"`
+}
+
 type speakingPayload struct {
 	Speaking bool `json:"speaking"`
 	Turn     int  `json:"turn,omitempty"`
@@ -279,7 +285,17 @@ func bodyMessage(e bridge.EventBody) (ServerMessage, bool) {
 			return newMessage(typeState, statePayload{e.State, e.Message, e.Unanswered}), true
 		}
 	case bridge.UserSpeaking:
-		return newMessage(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
+		p := userSpeakingPayload{Speaking: e.Speaking}
+		if e.Retracted {
+			p.Details = map[string]bool{"retracted": true}
+		}
+		return newMessage(typeUserSpeaking, p), true
+	case bridge.InterruptionPending:
+		p := userSpeakingPayload{e.Pending, map[string]bool{"held": true}}
+		if !e.Pending {
+			p.Details = map[string]bool{"resumed": true}
+		}
+		return newMessage(typeUserSpeaking, p), true
 	case bridge.StepChange:
 		return newMessage(typeStep, stepPayload{e.Step, e.Fields}), true
 	case bridge.Move:

@@ -1,0 +1,82 @@
+package bridge
+
+import (
+	"voxgate/bridge/turns"
+	"voxgate/bridge/uplink"
+	"voxgate/media/prosody"
+)
+
+// This file does what the uplink's turn-taking machine asks for, where the gateway decides about turns. It runs in the
+// session's loop.
+
+// TurnJudge judges by the sound of a voice whether a person who pauses has finished.
+type TurnJudge interface {
+	// Ask judges 16 kHz audio that ends 200 ms after the last sound of the voice. It returns at once, and calls answer once,
+	// in any goroutine: with the probability that the turn is finished, or with ok false if there was no time for a judgement.
+	Ask(pcm []int16, answer func(finished float64, ok bool))
+}
+
+// judgedAudio is the length of the audio that a judge gets.
+const judgedAudio = prosody.MaxLength
+
+// doTurnActions does what the machine asks for.
+func (s *Session) doTurnActions(actions []turns.Action) {
+	for _, a := range actions {
+		switch a.Kind {
+		case turns.AskJudge:
+			s.judgePause(a.Pause)
+		case turns.Duck:
+			s.voice.Duck(turns.DuckDecibels)
+		case turns.Unduck:
+			s.voice.Duck(0)
+		case turns.Hold:
+			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise it only waits to begin
+				s.reportTurn(TurnHeld)
+				s.notify(InterruptionPending{true})
+			}
+			s.voice.Suspend()
+		case turns.GoOn:
+			s.voice.Continue()
+			if s.isAnswerHeld {
+				s.reportTurn(TurnResumed)
+				s.notify(InterruptionPending{false})
+			}
+			s.isAnswerHeld = false
+		case turns.Cut:
+			s.reportTurn(TurnCut)
+			s.output.interrupt(ByVoice, false)
+			s.isAnswerHeld = false
+		case turns.Retract:
+			s.reportTurn(TurnRetracted)
+			s.output.retractQuestion()
+			s.isAnswerHeld = false
+		case turns.End:
+			s.reportTurn(TurnEnded)
+		}
+	}
+}
+
+// judgePause asks whether the person has finished. Prosody answers at once, and the judge, if there is one, a little later.
+func (s *Session) judgePause(pause uint32) {
+	pcm := s.uplink.RecentAudio(judgedAudio, prosody.Rate)
+	judge := s.host.options.TurnJudge
+	p := float64(prosody.Predict(pcm))
+	s.uplink.RecordVerdict(pause, p, judge == nil)
+	if judge != nil {
+		judge.Ask(pcm, func(finished float64, ok bool) {
+			if !ok {
+				finished = p
+			}
+			s.uplink.RecordVerdict(pause, finished, true)
+		})
+	}
+}
+
+// tickTurns lets time pass for the machine, and repeats that as long as it is needed.
+func (s *Session) tickTurns() {
+	if s.uplink.Tick() {
+		s.clock.Set(alarmTurnTaking, uplink.TickTime)
+	}
+}
+
+func (s *Session) reportTurn(what TurnChange) { s.observer.report(TurnTaking{what}) }

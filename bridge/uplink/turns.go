@@ -1,0 +1,318 @@
+package uplink
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"voxgate/bridge/turns"
+	"voxgate/media"
+	"voxgate/media/silero"
+	"voxgate/media/vad"
+)
+
+const (
+	// TickTime is the time between two calls of Tick.
+	TickTime = 100 * time.Millisecond
+
+	// maxAudioGap is the longest time without audio that counts as jitter of the network. After a longer one, the missing
+	// audio counts as quiet, so that the turn of a microphone that has stopped ends.
+	maxAudioGap = 300 * time.Millisecond
+
+	// maxTurnActions limits the actions that wait for the owner, which normally takes each at once.
+	maxTurnActions = 256
+
+	// speechProbability is the least probability of silero that counts as speech: the default of its authors.
+	speechProbability = 0.5
+)
+
+// turnTaker marks the person's speech for the model where the gateway decides about turns. It feeds a [turns.Machine] with
+// the microphone's audio, and keeps that audio until it is clear whether it belongs to a turn. Guarded by Uplink.mu.
+type turnTaker struct {
+	machine  *turns.Machine
+	playback func() (isSounding bool, level float64)
+	vad      vad.Detector
+	ear      secondDetector
+
+	at      time.Duration // end of the last frame, on the machine's clock
+	frameAt time.Time     // when that frame came
+	frame   []int16       // samples of the next frame
+	isMuted bool          // the microphone was paused, and no audio has come since
+	recent  []keptAudio   // the last turns.MaxBack of audio, oldest first
+
+	actions []turns.Action // actions for the owner
+}
+
+// keptAudio is a chunk of audio, with its end on the machine's clock.
+type keptAudio struct {
+	item Item
+	end  time.Duration
+}
+
+func newTurnTaker(s turns.Settings, playback func() (isSounding bool, level float64)) *turnTaker {
+	return &turnTaker{machine: turns.New(s), playback: playback, frameAt: time.Now()}
+}
+
+// keep keeps a chunk of audio, and drops audio that no turn can begin with any more.
+func (t *turnTaker) keep(it Item) {
+	end := t.at + media.Duration(len(t.frame), it.Rate) + it.duration()
+	t.recent = append(t.recent, keptAudio{it, end})
+	old := 0
+	for old < len(t.recent) && t.recent[old].end <= end-turns.MaxBack {
+		t.recent[old] = keptAudio{}
+		old++
+	}
+	t.recent = t.recent[old:]
+}
+
+// itemsSince returns the kept audio of the time before the last frame's end.
+func (t *turnTaker) itemsSince(back time.Duration) (items []Item) {
+	for _, kept := range t.recent {
+		if kept.end > t.at-back {
+			items = append(items, kept.item)
+		}
+	}
+	return items
+}
+
+// recentPCM returns the kept audio of the time before the last frame's end, at a rate in Hz.
+func (t *turnTaker) recentPCM(back time.Duration, rate int) (pcm []int16) {
+	var converter *media.Resampler
+	from := 0
+	for _, kept := range t.recent {
+		it := kept.item
+		length := len(it.PCM)
+		early := media.Samples(max(0, t.at-back-(kept.end-it.duration())), it.Rate) // outside of the time on either side
+		late := media.Samples(max(0, kept.end-t.at), it.Rate)
+		if early+late >= length {
+			continue
+		}
+		samples := it.PCM[early : length-late]
+		if it.Rate == rate {
+			pcm = append(pcm, samples...)
+			continue
+		}
+		if it.Rate != from {
+			converter, from = media.NewResampler(it.Rate, rate), it.Rate
+			converter.PadStart()
+		}
+		pcm = append(pcm, converter.Resample(samples)...)
+	}
+	return pcm
+}
+
+// processAudio gives the machine the frames of a chunk. handle gets its actions.
+func (t *turnTaker) processAudio(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
+	t.isMuted = false
+	size := media.Samples(turns.FrameLength, rate)
+	for len(pcm) > 0 {
+		n := min(len(pcm), size-len(t.frame))
+		t.frame, pcm = append(t.frame, pcm[:n]...), pcm[n:]
+		if len(t.frame) < size {
+			return
+		}
+		t.processFrame(t.frame, rate, isMuted, handle)
+		t.frame = t.frame[:0]
+	}
+}
+
+func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
+	t.at += turns.FrameLength
+	t.frameAt = time.Now()
+	t.vad.ProcessFrame(pcm, rate)
+	t.ear.processAudio(pcm, rate)
+	isSounding, level := t.playback()
+	t.step(turns.Frame{
+		At: t.at, Voice: t.vad.SilenceDuration() == 0, Ear: t.ear.verdict, Level: decibels(media.RMS(pcm)), Muted: isMuted,
+		Sounding: isSounding, PlayLevel: level,
+	}, rate, handle)
+}
+
+// processQuiet gives the machine a quiet frame if no audio comes. With isMuted it does not wait for late audio.
+func (t *turnTaker) processQuiet(isMuted bool, handle func(turns.Action)) {
+	missing := time.Since(t.frameAt)
+	if t.isMuted = t.isMuted || isMuted; !t.isMuted && missing < maxAudioGap {
+		return
+	}
+	t.at += missing
+	t.frameAt = time.Now()
+	t.frame = t.frame[:0]
+	isSounding, level := t.playback()
+	t.step(turns.Frame{
+		At: t.at, Level: decibels(0), Muted: t.isMuted, Sounding: isSounding, PlayLevel: level,
+	}, silero.Rate, handle)
+}
+
+func (t *turnTaker) step(f turns.Frame, rate int, handle func(turns.Action)) {
+	for _, a := range t.machine.ProcessFrame(f) {
+		switch a.Kind {
+		case turns.AskEar:
+			t.ear.start(t.recentPCM(a.Back, silero.Rate), rate)
+		case turns.ReleaseEar:
+			t.ear.stop()
+		default:
+			handle(a)
+		}
+	}
+}
+
+// decibels returns a level in dBov.
+func decibels(rms float64) float64 { return 20 * math.Log10(max(rms, 1)/32768) }
+
+// secondDetector runs silero while the machine asks for it.
+type secondDetector struct {
+	detector  *silero.Detector // nil before its first use
+	isOn      bool
+	verdict   turns.Ear
+	rate      int // rate of the audio that converter gets
+	converter *media.Resampler
+	pending   []int16 // samples of the next frame, at silero.Rate
+}
+
+// start begins with the audio before the voice. Later audio will have this rate.
+func (d *secondDetector) start(before []int16, rate int) {
+	if d.detector == nil {
+		d.detector = silero.NewDetector()
+	}
+	d.detector.Reset()
+	d.isOn, d.verdict, d.pending = true, turns.Unknown, d.pending[:0]
+	if d.rate != rate {
+		d.rate, d.converter = rate, nil
+		if rate != silero.Rate {
+			d.converter = media.NewResampler(rate, silero.Rate)
+		}
+	}
+	if d.converter != nil {
+		d.converter.PadStart()
+	}
+	d.detect(before)
+}
+
+func (d *secondDetector) stop() { d.isOn, d.verdict = false, turns.Unknown }
+
+func (d *secondDetector) processAudio(pcm []int16, rate int) {
+	if !d.isOn || rate != d.rate {
+		return
+	}
+	if d.converter != nil {
+		pcm = d.converter.Resample(pcm)
+	}
+	d.detect(pcm)
+}
+
+func (d *secondDetector) detect(pcm []int16) {
+	d.pending = append(d.pending, pcm...)
+	for len(d.pending) >= silero.FrameLength {
+		d.verdict = turns.OtherSound
+		if d.detector.Probability(d.pending[:silero.FrameLength]) >= speechProbability {
+			d.verdict = turns.Speech
+		}
+		d.pending = slices.Delete(d.pending, 0, silero.FrameLength)
+	}
+}
+
+// The following methods of Uplink are called with mu held.
+
+// takeTurnAudio processes audio where the gateway decides about turns.
+func (u *Uplink) takeTurnAudio(it Item) {
+	u.activity.lastAudioAt = time.Now()
+	u.turnTaker.keep(it)
+	if u.activity.speaking {
+		it.speechNumber = u.activity.speeches
+		u.queueLiveAudio(it)
+	}
+	u.turnTaker.processAudio(it.PCM, it.Rate, u.gated, u.handleTurnAction)
+}
+
+// handleTurnAction does what concerns the queue, and leaves the rest to the owner.
+func (u *Uplink) handleTurnAction(a turns.Action) {
+	switch a.Kind {
+	case turns.Start, turns.Retract:
+		u.activity.nextSpeech = append([]Item{}, u.turnTaker.itemsSince(a.Back)...)
+		u.queueMark(MarkStart)
+		u.activity.speechFrom = max(0, u.activity.received-a.Back)
+		u.paced = true
+	case turns.End:
+		u.queueMark(MarkEnd)
+		u.activity.lastLoudAt = u.activity.endedAt.Add(-a.Back)
+	}
+	if a.Kind != turns.Start {
+		if t := u.turnTaker; len(t.actions) < maxTurnActions {
+			t.actions = append(t.actions, a)
+		}
+		notify(u.SpeechChanged)
+	}
+}
+
+// configureTurns begins or stops to decide about turns. A turn in progress ends.
+func (u *Uplink) configureTurns(s turns.Settings) {
+	switch isOn := s.By == turns.ByGateway; {
+	case !isOn && u.turnTaker == nil:
+	case isOn && u.turnTaker != nil:
+		u.turnTaker.machine.SetSettings(s)
+	default:
+		if u.activity.manual && u.activity.speaking {
+			u.queueMark(MarkEnd)
+		}
+		if u.resetTurns(); isOn {
+			u.turnTaker = newTurnTaker(s, u.playback)
+		} else {
+			u.turnTaker = nil
+		}
+	}
+}
+
+// resetTurns forgets the turn in progress, which has been ended already, and releases the playout.
+func (u *Uplink) resetTurns() {
+	if t := u.turnTaker; t != nil {
+		t.actions = append(t.actions, t.machine.Reset()...)
+		t.ear.stop()
+		t.recent = nil
+		if len(t.actions) > 0 {
+			notify(u.SpeechChanged)
+		}
+	}
+}
+
+// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. It reports whether it wants
+// to be called again after TickTime; otherwise it waits for audio.
+func (u *Uplink) Tick() (again bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	t := u.turnTaker
+	if t == nil || u.paused {
+		return false
+	}
+	t.processQuiet(u.gated, u.handleTurnAction)
+	return !t.machine.IsResting()
+}
+
+// TakeTurnActions returns the actions that the owner has to do, in order: those that concern the playout, the judge, and
+// for its information End and Retract.
+func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if t := u.turnTaker; t != nil {
+		actions, t.actions = t.actions, nil
+	}
+	return actions
+}
+
+// RecentAudio returns the newest audio of the person, at a rate in Hz. It is empty unless the gateway decides about turns.
+func (u *Uplink) RecentAudio(length time.Duration, rate int) []int16 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.turnTaker == nil {
+		return nil
+	}
+	return u.turnTaker.recentPCM(length, rate)
+}
+
+// RecordVerdict records the judge's answer about a pause: see [turns.Machine.RecordVerdict].
+func (u *Uplink) RecordVerdict(pause uint32, finished float64, isFinal bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.turnTaker != nil {
+		u.turnTaker.machine.RecordVerdict(pause, finished, isFinal)
+	}
+}

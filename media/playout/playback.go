@@ -1,0 +1,42 @@
+package playout
+
+import (
+	"math"
+	"time"
+
+	"voxgate/media"
+)
+
+// silentLevel is the level, in dBov, of a playback without sound.
+const silentLevel = -96
+
+// MeasureLevel measures the level of each frame, for Playback, or stops that. Each frame takes about a microsecond more.
+func (p *Pacer) MeasureLevel(on bool) {
+	p.mu.Lock()
+	p.measuresLevel, p.level = on, silentLevel
+	p.mu.Unlock()
+}
+
+// Playback reports what the person hears now. isSounding is true from the first frame of queued sound to its last, also while
+// a suspension stops it. level is that of the newest frame in dBov; it is -96 without one, or if levels are not measured. An
+// output with a lead gets its frames early, so the level is that of sound which is heard by the lead later.
+func (p *Pacer) Playback() (isSounding bool, level float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, end := time.Since(p.epoch), p.soundEnd
+	if o, ok := p.out.(media.DelayedOutput); ok {
+		end += o.PlaybackDelay()
+	}
+	level = silentLevel
+	if p.measuresLevel && p.inTalkspurt {
+		level = p.level
+	}
+	return p.out != nil && !p.isHeld && (p.queue.len() > 0 || p.delivered > 0 && now < end), level
+}
+
+// measureFrame records the level of the current frame. It is called with mu held.
+func (p *Pacer) measureFrame() {
+	if p.measuresLevel {
+		p.level = 20 * math.Log10(max(media.RMS(p.pcm), 1)/32768)
+	}
+}
