@@ -185,7 +185,7 @@ var arrows = map[string][]string{
 	"media/record":                    {"media", "media/opus/libopus"},
 	"media/rtpaudio":                  {"media"},
 	"media/silero":                    {},
-	"media/smartturn":                 {},
+	"media/smartturn":                 {"media/prosody"},
 	"media/vad":                       {"media"},
 	"store":                           {},
 	"internal/testkit/redistest":      {}, // imported by tests only

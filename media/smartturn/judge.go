@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"voxgate/media/prosody"
 )
 
 const (
@@ -44,10 +46,9 @@ type predictor interface {
 	close()
 }
 
-// question is about a window of audio.
+// question is about the audio before a pause.
 type question struct {
 	pcm      []int16
-	prosody  float64
 	at       time.Time
 	reserved time.Duration // of the budget
 	answer   func(finished float64, ok bool)
@@ -75,32 +76,36 @@ func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Dura
 }
 
 // Ask asks whether a person has finished, without blocking. pcm is the audio at 16 kHz until about 200 ms after the last sound of the
-// voice; its last 2 s are copied. prosody is the prediction of package prosody for the same pause, which becomes part of the answer.
+// voice, at best its last 4 s. It must not change until the answer.
 //
-// Ask returns false if the budget is used up or too many questions wait; then answer is not called. Otherwise answer is called once, within
-// [Deadline] or a little later, with the probability that the person has finished, or with ok false if the network was late or failed. It
-// runs in a goroutine of the Judge and must not block.
-func (j *Judge) Ask(pcm []int16, prosody float64, answer func(finished float64, ok bool)) bool {
+// answer is called once, within [Deadline] or a little later, with the probability that the person has finished, made of the network's
+// and that of package prosody. With ok false there is none: the budget is used up, too many questions wait, or the network was late or
+// failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and must not block.
+func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
+	j.questions.Add(1)
+	if !j.enqueue(pcm, answer) {
+		j.overBudget.Add(1)
+		answer(0, false)
+	}
+}
+
+// enqueue returns false if the question is refused.
+func (j *Judge) enqueue(pcm []int16, answer func(finished float64, ok bool)) bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	j.questions.Add(1)
 	now := time.Now()
 	if j.isClosed || len(j.queue) == cap(j.queue) {
-		j.overBudget.Add(1)
 		return false
 	}
 	reserved := j.budget.reserve(now)
 	if reserved == 0 {
-		j.overBudget.Add(1)
 		return false
 	}
-	window := append([]int16(nil), pcm[max(0, len(pcm)-samples):]...)
 	select {
-	case j.queue <- question{window, prosody, now, reserved, answer}:
+	case j.queue <- question{pcm, now, reserved, answer}:
 		return true
 	default:
 		j.budget.settle(reserved, 0)
-		j.overBudget.Add(1)
 		return false
 	}
 }
@@ -118,7 +123,7 @@ func (j *Judge) work() {
 			continue
 		}
 		start := j.threadTime()
-		p, err := j.network.predict(&a, q.pcm)
+		p, err := j.predict(&a, q.pcm)
 		used := j.threadTime() - start
 		j.budget.settle(q.reserved, used)
 		j.cpu.Add(int64(used))
@@ -133,14 +138,21 @@ func (j *Judge) work() {
 		default:
 			j.answers.Add(1)
 			j.latency.Add(int64(latency))
-			q.answer(Combine(p, q.prosody), true)
+			q.answer(p, true)
 		}
 	}
 }
 
-// Predict returns the network's own probability, without queue, budget and prosody. It is meant for measurements.
-func (j *Judge) Predict(pcm []int16) (float64, error) {
-	return j.network.predict(new(analysis), pcm)
+// predict returns the probability of the network and package prosody.
+func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
+	p, err := j.network.predict(a, pcm)
+	return combine(p, float64(prosody.Predict(pcm))), err
+}
+
+// Predict returns what Ask answers, without queue, budget and deadline, and the network's own probability. It is meant for measurements.
+func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
+	network, err = j.network.predict(new(analysis), pcm)
+	return combine(network, float64(prosody.Predict(pcm))), network, err
 }
 
 // Close waits for the questions in the queue, and releases the model. The library stays loaded. Ask returns false from then on.
@@ -218,8 +230,8 @@ func (b *budget) settle(reserved, used time.Duration) {
 	}
 }
 
-// Combine returns the probability of the network and that of package prosody as one.
-func Combine(network, prosody float64) float64 {
+// combine returns the probability of the network and that of package prosody as one.
+func combine(network, prosody float64) float64 {
 	return 1 / (1 + math.Exp(-logit(network)-logit(prosody)))
 }
 
