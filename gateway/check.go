@@ -9,6 +9,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/gateway/telemetry"
+	"voxgate/media/smartturn"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
 	"voxgate/store"
@@ -62,6 +63,13 @@ func checkConfig(s settings, stdout io.Writer) error {
 	}
 	check("models", s.models, func() error {
 		_, err := geminirest.ReadRoutes(s.models)
+		return err
+	})
+	check("turn-model", s.turnModel, func() error {
+		judge, err := smartturn.Load(s.onnxRuntime, s.turnModel, s.turnCPU)
+		if err == nil {
+			judge.Close()
+		}
 		return err
 	})
 	check("tls-cert", s.tls.cert, func() error {

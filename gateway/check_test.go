@@ -73,6 +73,12 @@ tools: [look_up]`})
 			`desk.md:2: tools[0]: unknown tool "nope"`,
 			[]string{"VOXGATE_AGENTS", writeAgents(t, map[string]string{"desk": "---\ntools: [nope]\n---"})},
 		},
+		{"turn-model: set VOXGATE_ONNXRUNTIME as well", []string{"VOXGATE_TURN_MODEL", file}},
+		{"onnxruntime: set VOXGATE_TURN_MODEL as well", []string{"VOXGATE_ONNXRUNTIME", file}},
+		{
+			"turn-model: " + file + ": not the ONNX file of smart-turn v3 for CPUs",
+			[]string{"VOXGATE_TURN_MODEL", file, "VOXGATE_ONNXRUNTIME", file},
+		},
 		{"set VOXGATE_WEBHOOK_SECRET", []string{"VOXGATE_SESSION_WEBHOOK", "https://a.example/hook"}},
 		{"session-webhook: must be http", []string{"VOXGATE_SESSION_WEBHOOK", "ftp://a.example/hook", "VOXGATE_WEBHOOK_SECRET", "s"}},
 		{"desk.md:2: record: must be true or false", []string{"VOXGATE_AGENTS", writeAgents(t,

@@ -12,6 +12,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/gateway/console"
 	"voxgate/gateway/telemetry"
+	"voxgate/media/smartturn"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
@@ -109,6 +110,19 @@ func (g *gateway) openTelemetry(ctx context.Context) (end func(context.Context) 
 	return g.telemetry.Close, nil
 }
 
+// openJudge opens the model that judges the ends of turns, if one is configured.
+func (g *gateway) openJudge(context.Context) (end func(context.Context) error, err error) {
+	s := &g.settings
+	if s.turnModel == "" {
+		return nil, nil
+	}
+	if g.judge, err = smartturn.Load(s.onnxRuntime, s.turnModel, s.turnCPU); err != nil {
+		return nil, fmt.Errorf("turn-model: %w", err)
+	}
+	g.log.Info("end-of-turn model", "file", s.turnModel, "cores", s.turnCPU)
+	return closeFunc(g.judge.Close), nil
+}
+
 // openHost opens the host of the conversations, and the pictures and search suggestions that clients show.
 func (g *gateway) openHost(context.Context) (end func(context.Context) error, err error) {
 	g.fetcher, g.chips = canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
@@ -120,6 +134,9 @@ func (g *gateway) openHost(context.Context) (end func(context.Context) error, er
 	}
 	if g.node != "" {
 		o.Store = g.store
+	}
+	if g.judge != nil {
+		o.TurnJudge = g.judge
 	}
 	g.host = bridge.NewHost(o)
 	g.closeFirst("conversations", g.host.Shutdown)
@@ -169,6 +186,7 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 		return nil, nil
 	}
 	g.telemetry.WatchHost(g.host, g.store.IsDown)
+	g.telemetry.WatchJudge(g.judge.Stats)
 	// Without server keys, the console shows conversations to every user of this machine, if only this machine can reach the
 	// address.
 	at, _, err := net.SplitHostPort(g.settings.privateAddr)

@@ -11,6 +11,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/gateway/telemetry"
+	"voxgate/media/smartturn"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/compat/geminirest"
@@ -37,6 +38,7 @@ type gateway struct {
 	tools   func() []tools.Tool // the operator's tools, or nil
 
 	telemetry *telemetry.Telemetry
+	judge     *smartturn.Judge // judges the ends of turns, or nil
 	fetcher   *canvas.Fetcher
 	chips     *canvas.Chips
 	host      *bridge.Host

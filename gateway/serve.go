@@ -21,6 +21,7 @@ func (g *gateway) components() []component {
 		{"access", g.openGate},
 		{"tools", g.openTools},
 		{"telemetry", g.openTelemetry},
+		{"end-of-turn model", g.openJudge},
 		{"conversations", g.openHost},
 		{"connections to models", g.openModels},
 		{"REST address", g.openREST},

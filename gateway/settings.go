@@ -18,6 +18,7 @@ import (
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/pricing"
 	"voxgate/media/opus"
+	"voxgate/media/smartturn"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/store"
@@ -64,6 +65,9 @@ type settings struct {
 	tools       string // a file, or ""
 	agents      string // a folder, or ""
 	opusDecoder opus.DecoderChoice
+	turnModel   string               // a file, or ""
+	onnxRuntime string               // a file; "" only if turnModel is
+	turnCPU     float64              // share of a core
 	protocols   []signaling.Protocol // the protocols, which add settings of their own
 	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
@@ -122,6 +126,7 @@ func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation ends with a goodbye; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for recordings of the conversations that ask for one; empty: no recordings")
 	f.BoolVar(&s.recordAll, "record-all", false, "record every conversation")
+	f.Float64Var(&s.turnCPU, "turn-cpu", smartturn.DefaultCPU, "`cores` that the model of turn-model may use")
 	f.StringVar(&s.calls, "calls", "",
 		"`folder` for a JSON file of each ended conversation, with its transcript (docs/sideband.md); empty: none")
 	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and call files are deleted; 0: never")
@@ -173,6 +178,9 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 			return err
 		},
 	)
+	f.StringVar(&s.turnModel, "turn-model", "",
+		"ONNX `file` of smart-turn v3, which judges the ends of turns that the gateway decides (docs/turns.md); empty: none")
+	f.StringVar(&s.onnxRuntime, "onnxruntime", "", "`file` of the library of ONNX Runtime, which runs the model of turn-model")
 	f.Func("prices", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release", func(v string) (err error) {
 		s.prices, err = pricing.ReadFile(v)
 		return err
@@ -262,6 +270,8 @@ func explainParseError(f *flag.Flag, value string, err error) error {
 		return fmt.Errorf("%q is not a duration like 90s or 1m30s", value)
 	case int:
 		return fmt.Errorf("%q is not a whole number", value)
+	case float64:
+		return fmt.Errorf("%q is not a number", value)
 	case bool:
 		return fmt.Errorf("%q is neither true nor false", value)
 	}
@@ -355,6 +365,19 @@ func (s *settings) validate() error {
 	}
 	if s.maxTokens < 0 {
 		return errors.New("max-session-tokens: must not be negative")
+	}
+	return s.checkTurnModel()
+}
+
+// checkTurnModel checks the settings of the end-of-turn model. The files are opened later.
+func (s *settings) checkTurnModel() error {
+	switch {
+	case s.turnModel != "" && s.onnxRuntime == "":
+		return errors.New("turn-model: set VOXGATE_ONNXRUNTIME as well, the library that runs it (make turn-model)")
+	case s.turnModel == "" && s.onnxRuntime != "":
+		return errors.New("onnxruntime: set VOXGATE_TURN_MODEL as well, the model that it runs (make turn-model)")
+	case !(s.turnCPU > 0): // not a number either
+		return fmt.Errorf("turn-cpu: %v must be more than 0", s.turnCPU)
 	}
 	return nil
 }

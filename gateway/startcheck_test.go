@@ -118,6 +118,7 @@ func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
 		},
 		"VOXGATE_LOG":          {"text", "json", "text,debug", "TEXT", "text,"},
 		"VOXGATE_APP_MODEL":    {"gemini-3.8-flash", "x"},
+		"VOXGATE_TURN_CPU":     {"0.5", "0", "-1", "NaN", "1,5", "1.5"},
 		"VOXGATE_OPUS_DECODER": {"libopus", "pion", "Pion"},
 		"VOXGATE_TURN_SECRET":  {"s", "a b"},
 		"GEMINI_API_KEY":       {"AIza-x", "a b", "your-key-here"},
@@ -137,6 +138,7 @@ func oddFiles(t *testing.T, folder, full string) map[string][]string {
 		"VOXGATE_MODELS": {
 			full, writeTempFile(t, `{"models":[]}`), folder, "/no/such/file", writeTempFile(t, `{"models":[{}]}`),
 		},
+		"VOXGATE_TURN_MODEL":    {full, folder, "/no/such/file"},
 		"VOXGATE_PRICES":        {full, folder, "/no/such/file", writeTempFile(t, "{}"), writeTempFile(t, `{"models":[]}`)},
 		"VOXGATE_GOOGLE_REPORT": {full, folder, "/no/such/file", writeTempFile(t, "{}")},
 		"VOXGATE_WORKSPACE":     {filepath.Join(folder, "work"), filepath.Join(folder, "a", "b"), full, "/proc/nothing"},
@@ -185,6 +187,7 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 		"VOXGATE_ACME_DOMAIN": env("VOXGATE_ACME_CACHE", folder), "VOXGATE_ACME_CACHE": env("VOXGATE_ACME_DOMAIN", "a.example"),
 		"VOXGATE_REDIS_SECRET": env("VOXGATE_REDIS", "redis://127.0.0.1:1"), "VOXGATE_REDIS": env("VOXGATE_REDIS_SECRET", secret),
 		"VOXGATE_RECORD_ALL": env("VOXGATE_RECORDINGS", folder), "VOXGATE_KEEP": env("VOXGATE_RECORDINGS", folder),
+		"VOXGATE_TURN_MODEL": env("VOXGATE_ONNXRUNTIME", full),
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 		"gateway/console",
 		"gateway/telemetry",
 		"media/opus",
+		"media/smartturn",
 		"internal/filewatch",
 		"store",
 		"tools",
@@ -55,8 +56,8 @@ var arrows = map[string][]string{
 	"gateway/check":   {"client"}, // stands where users are, and knows the protocol alone
 	"gateway/console": {"agents", "bridge", "signaling", "signaling/access", "signaling/backend", "signaling/client", "web"},
 	"gateway/telemetry": {
-		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "signaling/phone/sip", "signaling/rtc", "tools",
-		"tools/webhook",
+		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "media/smartturn", "signaling/phone/sip",
+		"signaling/rtc", "tools", "tools/webhook",
 	},
 	"gateway/telemetry/tracing": {"bridge", "tools"},
 	"client":                    {}, // for other people's programs

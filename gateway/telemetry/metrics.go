@@ -10,6 +10,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/internal/crash"
+	"voxgate/media/smartturn"
 	"voxgate/signaling/phone/sip"
 	"voxgate/signaling/rtc"
 )
@@ -157,6 +158,11 @@ func (m *metrics) createSeries() {
 	for _, reason := range []string{endReasonLabel(""), endReasonLabel("TEXT_ONLY")} {
 		m.emptyTurns.WithLabelValues(reason)
 	}
+	for _, what := range []bridge.TurnChange{
+		bridge.TurnEnded, bridge.TurnRetracted, bridge.TurnHeld, bridge.TurnResumed, bridge.TurnCut,
+	} {
+		m.turnTaking.WithLabelValues(string(what))
+	}
 	for _, queue := range []string{"uplink", "playout"} {
 		m.frames.WithLabelValues(queue)
 	}
@@ -220,6 +226,41 @@ func (r sessionCollector) Collect(to chan<- prometheus.Metric) {
 	for s, n := range counts {
 		to <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), s.door, s.state)
 	}
+}
+
+// judgeCollector reads the counts of the end-of-turn model on each scrape. Without a model all are 0.
+type judgeCollector struct{ stats func() smartturn.Stats }
+
+var (
+	judgeQuestionsDesc = prometheus.NewDesc("voxgate_turn_judge_questions_total",
+		"Questions to the end-of-turn model, by outcome: answered, late, over_budget, failed.", []string{"outcome"}, nil)
+	judgeLatencyDesc = prometheus.NewDesc("voxgate_turn_judge_seconds", "Latency of its answers.", nil, nil)
+	judgeCPUDesc     = prometheus.NewDesc("voxgate_turn_judge_cpu_seconds_total", "CPU time of these questions.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (judgeCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- judgeQuestionsDesc
+	to <- judgeLatencyDesc
+	to <- judgeCPUDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c judgeCollector) Collect(to chan<- prometheus.Metric) {
+	s := c.stats()
+	for outcome, n := range map[string]int64{
+		"answered": s.Answers, "late": s.TooLate, "over_budget": s.OverBudget, "failed": s.Failures,
+	} {
+		to <- prometheus.MustNewConstMetric(judgeQuestionsDesc, prometheus.CounterValue, float64(n), outcome)
+	}
+	buckets := map[float64]uint64{}
+	sum := uint64(0)
+	for i, limit := range smartturn.LatencyBuckets {
+		sum += uint64(s.Latencies[i])
+		buckets[limit.Seconds()] = sum
+	}
+	to <- prometheus.MustNewConstHistogram(judgeLatencyDesc, uint64(s.Answers), s.Latency.Seconds(), buckets)
+	to <- prometheus.MustNewConstMetric(judgeCPUDesc, prometheus.CounterValue, s.CPU.Seconds())
 }
 
 // countCallFileFailure counts a conversation whose file was not written. A nil m does nothing.

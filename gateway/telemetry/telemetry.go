@@ -15,6 +15,7 @@ import (
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/gateway/telemetry/tracing"
+	"voxgate/media/smartturn"
 	"voxgate/signaling/rtc"
 )
 
@@ -166,6 +167,13 @@ func (t *Telemetry) ObserveQuality(q rtc.Quality) {
 func (t *Telemetry) WatchHost(host *bridge.Host, isStoreDown func() bool) {
 	if t.metrics != nil {
 		t.metrics.registerHost(host, isStoreDown)
+	}
+}
+
+// WatchJudge registers the metrics of the end-of-turn model, which are read on each scrape.
+func (t *Telemetry) WatchJudge(stats func() smartturn.Stats) {
+	if t.metrics != nil {
+		t.metrics.registry.MustRegister(judgeCollector{stats})
 	}
 }
 

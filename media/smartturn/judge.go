@@ -1,6 +1,7 @@
 package smartturn
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -25,6 +26,11 @@ const (
 	maxWorkers = 4
 )
 
+// LatencyBuckets are the upper limits of Stats.Latencies.
+var LatencyBuckets = [...]time.Duration{
+	20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond, Deadline,
+}
+
 // Judge answers whether people have finished. It may be used concurrently.
 type Judge struct {
 	network    predictor
@@ -38,6 +44,7 @@ type Judge struct {
 
 	questions, answers, tooLate, overBudget, failures atomic.Int64
 	cpu, latency                                      atomic.Int64 // sums in nanoseconds
+	latencies                                         [len(LatencyBuckets)]atomic.Int64
 }
 
 // predictor is a [network], or that of a test.
@@ -60,6 +67,10 @@ func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
 	n, err := loadNetwork(libraryFile, modelFile)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := n.predict(new(analysis), nil); err != nil { // also because the first question takes longer
+		n.close()
+		return nil, fmt.Errorf("%s: %w", modelFile, err)
 	}
 	if cpu == 0 {
 		cpu = DefaultCPU
@@ -138,6 +149,12 @@ func (j *Judge) work() {
 		default:
 			j.answers.Add(1)
 			j.latency.Add(int64(latency))
+			for i, limit := range LatencyBuckets {
+				if latency <= limit {
+					j.latencies[i].Add(1)
+					break
+				}
+			}
 			q.answer(p, true)
 		}
 	}
@@ -177,16 +194,24 @@ type Stats struct {
 	OverBudget int64 // refused, because the budget was used up or the queue was full
 	Failures   int64 // errors of ONNX Runtime
 
-	Latency time.Duration // sum over Answers
-	CPU     time.Duration // used by the questions
+	Latency   time.Duration              // sum over Answers
+	Latencies [len(LatencyBuckets)]int64 // Answers by their latency
+	CPU       time.Duration              // used by the questions
 }
 
-// Stats returns the counts.
-func (j *Judge) Stats() Stats {
-	return Stats{
-		j.questions.Load(), j.answers.Load(), j.tooLate.Load(), j.overBudget.Load(), j.failures.Load(),
-		time.Duration(j.latency.Load()), time.Duration(j.cpu.Load()),
+// Stats returns the counts, which are 0 for a nil Judge.
+func (j *Judge) Stats() (s Stats) {
+	if j == nil {
+		return s
 	}
+	s = Stats{
+		Questions: j.questions.Load(), Answers: j.answers.Load(), TooLate: j.tooLate.Load(), OverBudget: j.overBudget.Load(),
+		Failures: j.failures.Load(), Latency: time.Duration(j.latency.Load()), CPU: time.Duration(j.cpu.Load()),
+	}
+	for i := range s.Latencies {
+		s.Latencies[i] = j.latencies[i].Load()
+	}
+	return s
 }
 
 // budget limits CPU time: it grows with time by a share of it, up to that of budgetWindow.

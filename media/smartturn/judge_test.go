@@ -189,7 +189,7 @@ func TestPredictionsEqualThoseOfPython(t *testing.T) {
 func TestLoadRefusesAnotherLibrary(t *testing.T) {
 	loadJudge(t)
 	_, err := Load("other.so", os.Getenv("VOXGATE_TURN_MODEL"), 0)
-	if err == nil || !strings.Contains(err.Error(), "other.so: ONNX Runtime is already loaded") {
+	if err == nil || !strings.Contains(err.Error(), "ONNX Runtime: other.so: already loaded") {
 		t.Error(err)
 	}
 }

@@ -42,7 +42,7 @@ func loadLibrary(file string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%s: ONNX Runtime is already loaded from %s", file, library.file)
+		return fmt.Errorf("%s: already loaded from %s", file, library.file)
 	}
 	path, err := filepath.Abs(file) // dlopen searches for names without a slash elsewhere
 	if err != nil {
@@ -69,7 +69,7 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 		return nil, fmt.Errorf("%s: %w", modelFile, err)
 	}
 	if err := loadLibrary(libraryFile); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ONNX Runtime: %w", err)
 	}
 	options, err := ort.NewSessionOptions()
 	if err != nil {
