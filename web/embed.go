@@ -47,7 +47,7 @@ func ScriptBundles() map[string][]string {
 		"voxgate.js":  {"reach.js", "connection.js", "calls.js", "outbox.js", "turns.js", "audio.js"},
 		"orb.js":      {"dom.js", "markdown.js", "look.js", "status.js"},
 		"app.js":      {"page.en.js", "preferences.js", "native.js", "transcript.js"},
-		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/zip.js", "vox/project.js", "vox/vox.js"},
+		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/zip.js", "vox/project.js", "vox/projects.js", "vox/vox.js"},
 	}
 }
 

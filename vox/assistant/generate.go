@@ -164,8 +164,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	}
 	answer, settled := d.Project.openQuestion(sent)
 	defer settled()
-	tools.Progress(ctx, tools.Encode(map[string]string{
-		"status": "not begun: the person must agree first",
+	tools.Progress(ctx, tools.Encode(map[string]any{
+		"status": "not begun: the person must agree first", "costs": !d.Free,
 		"next": "Ask the person in a few words: " + question + costs + " When they have answered aloud or by typing, call answer_question. " +
 			"They can answer on the screen, too. Do not call this tool again meanwhile.",
 	}))

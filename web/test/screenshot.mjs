@@ -48,9 +48,9 @@ async function vox(name, context) {
   await page.waitForSelector('#questions .question');
   await picture('question');
   await page.click('.question .yes');
-  await page.waitForSelector('iframe', { state: 'attached' });
+  await page.waitForSelector('#preview iframe', { state: 'attached' });
   if (await page.isVisible('#open')) await page.click('#open');
-  await page.frameLocator('iframe').locator('button').waitFor();
+  await page.frameLocator('#preview iframe').locator('button').first().waitFor();
   await picture('app');
   await page.quit();
 }

@@ -1,10 +1,10 @@
 /** The conversation of VOX on the page: turns, and cards with the results of tools. Everything is shown as text. */
 import { make } from '../dom.js';
 import { nodes } from '../markdown.js';
+import { cutOf } from '../status.js';
 
-/** @import { Snapshot, ToolAction } from './types.d.ts' */
+/** @import { App, Snapshot, ToolAction } from './types.d.ts' */
 
-const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
 
 /**
@@ -12,15 +12,19 @@ const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen
  * @property {HTMLElement} log
  * @property {HTMLElement} questions
  * @property {(name: string, values?: Record<string, unknown>) => string} word
+ * @property {(name: string) => string} translated what is said of a tool, in the language of the page
  * @property {(said: string) => unknown} tell VOX something
- * @property {(id: string, yes: boolean) => void} answer
+ * @property {(id: string, yes: boolean, words: string) => void} answer
+ * @property {(app: string) => void} open an app in the project
  * @property {() => void} done a question that had the focus is gone
  */
 
 export class Cards {
   #page;
   /** @type {Map<string, HTMLElement>} turns, cards and questions */ #entries = new Map();
+  /** @type {{at: number, e: HTMLElement}[]} below how many turns they stand */ #notes = [];
   /** @type {Set<string>} names of the tools in the project */ #has = new Set();
+  /** @type {Snapshot|undefined} */ #now;
 
   /** @param {Page} page */
   constructor(page) {
@@ -29,68 +33,104 @@ export class Cards {
 
   clear() {
     this.#entries.clear();
+    this.#notes = [];
     this.#page.log.replaceChildren();
   }
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
   show(now, before) {
-    if (now.transcript !== before?.transcript) this.#showTurns(now, before);
+    this.#now = now;
     if (now.project !== before?.project) this.#has = new Set(now.project.tools.map((t) => t.id));
-    if (now.actions !== before?.actions || now.project !== before?.project) now.actions.forEach((a) => this.#showAction(a));
+    if (now.transcript !== before?.transcript) this.#showTurns(now, before);
+    const others = now.actions !== before?.actions || now.project !== before?.project || now.questions !== before?.questions;
+    if (others) now.actions.forEach((a) => this.#showAction(a));
+    if (others || now.transcript.length !== before?.transcript.length) this.#arrange();
     if (now.questions !== before?.questions) this.#showQuestions(now);
   }
 
   /** @param {string} sentence */
   note(sentence) {
-    this.#page.log.append(make('p', 'note', sentence));
+    this.#notes.push({ at: this.#now?.transcript.length ?? 0, e: make('p', 'note', sentence) });
+    this.#arrange();
   }
 
-  /** @param {string} id @param {() => HTMLElement} create @param {boolean} [caused] it stands above the calls that it has led to */
-  #entry(id, create, caused = false) {
-    let e = this.#entries.get(id);
-    if (e) return e;
-    this.#entries.set(id, (e = create()));
-    e.dataset['at'] = String(performance.now());
-    const { log } = this.#page;
-    let next = null;
-    for (let last = log.lastElementChild; caused && last?.matches('.card') && performance.now() - Number(/** @type {HTMLElement} */ (last).dataset['at']) < CAUSED;
-      last = last.previousElementSibling) next = last;
-    log.insertBefore(e, next);
+  /** @param {string} id @param {() => HTMLElement} create */
+  #entry(id, create) {
+    const e = this.#entries.get(id) ?? create();
+    this.#entries.set(id, e);
     return e;
+  }
+
+  /** Puts everything where it belongs. What is there already is not moved: an app in a card would load again. */
+  #arrange() {
+    const { transcript = [], actions = [] } = this.#now ?? {};
+    const cards = actions.flatMap((a) => this.#entries.get(`call ${a.id}`) ? [{ at: a.at, e: /** @type {HTMLElement} */ (this.#entries.get(`call ${a.id}`)) }] : []);
+    const all = [...cards, ...this.#notes];
+    let next = this.#page.log.firstElementChild;
+    const put = (/** @type {HTMLElement|undefined} */ e) => {
+      if (!e) return;
+      if (e === next) next = next.nextElementSibling;
+      else this.#page.log.insertBefore(e, next);
+    };
+    for (let i = 0; i <= transcript.length; i++) {
+      for (const { at, e } of all) if (Math.min(at, transcript.length) === i) put(e);
+      put(this.#entries.get(`turn ${i}`));
+    }
   }
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
   #showTurns({ transcript }, before) {
-    transcript.forEach(({ role, text }, i) => {
+    transcript.forEach(({ role, text, cutBy }, i) => {
       if (before?.transcript[i] === transcript[i]) return;
       const e = this.#entry(`turn ${i}`, () => {
         const box = make('article', `turn ${role}`);
         box.dir = 'auto';
         box.ariaLabel = role === 'user' ? this.#page.word('you') : 'VOX';
         return box;
-      }, role === 'user');
+      });
       if (role === 'vox') e.replaceChildren(...nodes(text.trim()));
       else e.textContent = text.trim();
+      if (cutBy) e.append(make('small', '', cutOf(cutBy)));
     });
   }
 
   /** @param {ToolAction} action */
   #showAction(action) {
-    if (SILENT.includes(action.name) && action.status !== 'failed') return;
-    const card = this.#entry(`call ${action.id}`, () => make('div', 'card'));
-    const state = JSON.stringify([this.#head(action), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
+    const key = `call ${action.id}`;
+    if ((SILENT.includes(action.name) && action.status !== 'failed') || this.#isAsking(action)) {
+      this.#entries.get(key)?.remove();
+      this.#entries.delete(key);
+      return;
+    }
+    const card = this.#entry(key, () => make('div', 'card'));
+    const app = this.#newest(action);
+    const state = JSON.stringify([this.#head(action), app?.url, (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
     if (card.dataset['shown'] === state) return;
     Object.assign(card.dataset, { shown: state, status: action.status, tool: action.name });
-    card.replaceChildren(make('p', 'head', this.#head(action)), ...this.#body(action));
+    card.replaceChildren(make('p', 'head', this.#head(action)), ...(app ? [this.#appCard(app)] : this.#body(action)));
+  }
+
+  /** Nothing is announced before it happens: until the person has agreed, there is the question alone. @param {ToolAction} action */
+  #isAsking({ name, data, status }) {
+    return name === 'generate_app' && status === 'running' && !data?.['app'];
+  }
+
+  /** The app that a call has written, if no later one has written it anew. @param {ToolAction} action @returns {App|undefined} */
+  #newest({ id, data }) {
+    const name = data?.['app'];
+    const { actions = [], project } = this.#now ?? {};
+    if (actions.findLast((a) => a.status === 'done' && a.data?.['app'] === name && a.data?.['url'])?.id !== id) return undefined;
+    return project?.apps.find((a) => a.name === name && a.url);
   }
 
   /** What a call does or has done, in words. @param {ToolAction} action */
   #head({ name, title, args, data, status }) {
     const { word } = this.#page;
-    const what = (title ?? name.replaceAll('_', ' ')).replace(/…$/, '');
-    if (data?.['error']) return `${what}: ${data['error']}`;
+    const running = word(`doing ${name}`);
+    const what = (running === '' ? title ?? name.replaceAll('_', ' ') : running).replace(/\s?…$/, '');
+    if (data?.['error']) return word(`error ${data['error']}`) || `${what}: ${data['error']}`;
     const app = data?.['app'];
-    if (!data || (data['status'] && !data['url'])) return app ? word('being written', { name: app }) : name === 'generate_app' && data ? word('asks first') : `${what}…`;
+    if (!data || (data['status'] && !data['url'])) return app ? word('being written', { name: app }) : `${what}…`;
     const count = data['tools']?.length ?? 0;
     switch (name) {
       case 'search_tools':
@@ -125,7 +165,7 @@ export class Cards {
   /** @param {any} entry */
   #tool(entry) {
     const { word, tell } = this.#page;
-    const item = toolCard(entry);
+    const item = toolCard(entry, this.#page);
     const has = this.#has.has(entry.id);
     const add = /** @type {HTMLButtonElement} */ (make('button', '', has ? word('is added') : word('add')));
     add.disabled = has;
@@ -135,8 +175,19 @@ export class Cards {
     return item;
   }
 
+  /** What was written, as it looks; pressed, it opens beside the conversation. @param {App} app */
+  #appCard(app) {
+    const { word, open } = this.#page;
+    const button = make('button', 'shot');
+    const about = make('span', '');
+    about.append(make('b', '', app.name), ' ', make('span', '', word('open')));
+    button.append(thumbnail(app.url), about);
+    button.addEventListener('click', () => open(app.name));
+    return button;
+  }
+
   /** @param {Snapshot} now */
-  #showQuestions({ questions }) {
+  #showQuestions({ questions, actions }) {
     const { word, answer, done, questions: place } = this.#page;
     const had = document.activeElement?.closest('.question');
     place.replaceChildren(...questions.map(({ id, text }) => {
@@ -145,14 +196,18 @@ export class Cards {
       if (known) return known;
       const card = make('div', 'question');
       card.role = 'group';
-      const words = make('p', '', text);
+      const asking = actions.findLast((a) => this.#isAsking(a) && text.includes(String(a.args['prompt']).slice(0, 100)));
+      const wish = asking && String(asking.args['prompt']);
+      const words = make('p', '', wish ? '' : text);
+      if (wish) words.append(make('b', '', word('build?')), ` ${wish}`, ...(asking.data?.['costs'] ? [make('small', '', word('costs'))] : []));
       words.id = `q-${id}`;
       words.tabIndex = 0; // a long one scrolls
       card.setAttribute('aria-labelledby', words.id);
       card.append(words);
-      for (const [name, yes] of /** @type {[string, boolean][]} */ ([[word('yes'), true], [word('no'), false]])) {
+      for (const yes of [true, false]) {
+        const name = word(wish ? (yes ? 'build' : 'not now') : yes ? 'yes' : 'no');
         const button = make('button', yes ? 'yes' : '', name);
-        button.addEventListener('click', () => answer(id, yes));
+        button.addEventListener('click', () => answer(id, yes, name));
         card.append(button);
       }
       this.#entries.set(key, card);
@@ -162,16 +217,44 @@ export class Cards {
   }
 }
 
-/** An entry of the registry. @param {any} entry */
-export function toolCard({ name, role, domain, description, homepage, add }) {
+/** An app as it looks, small. It is foreign code, as in the project's frame. @param {string} [url] */
+export function thumbnail(url = '') {
+  const box = make('span', 'thumb');
+  box.inert = true;
+  const frame = document.createElement('iframe');
+  frame.setAttribute('sandbox', 'allow-scripts');
+  frame.loading = 'lazy';
+  frame.tabIndex = -1;
+  frame.title = '';
+  frame.ariaHidden = 'true';
+  frame.src = url;
+  box.append(frame);
+  return box;
+}
+
+/**
+ * An entry of the registry: its name and a reason; where it comes from is behind a tap.
+ * @param {any} entry
+ * @param {Pick<Page, 'word'|'translated'>} page
+ */
+export function toolCard({ id, name, role, domain = '', description, homepage, add }, { word, translated }) {
   const item = make('li', 'tool');
-  item.append(make('small', '', role ?? domain ?? ''), make('b', '', name));
-  if (description) item.append(make('span', '', description));
-  if (add) item.append(make('code', '', add));
+  item.dataset['domain'] = domain;
+  const mark = make('i', '', name.charAt(0));
+  mark.ariaHidden = 'true';
+  const about = make('p', 'about');
+  about.append(make('b', '', name), make('span', '', translated(id) || description || translated(role) || role || ''));
+  item.append(mark, about);
+  if (!add) return item;
+  const more = make('details');
+  const summary = make('summary', '', word('more of it'));
+  summary.ariaLabel = `${word('more of it')}: ${name}`;
+  more.append(summary, make('small', '', translated(role) || role || ''), make('code', '', add));
   if (URL.canParse(homepage) && new URL(homepage).protocol === 'https:') {
     const a = /** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host));
     Object.assign(a, { href: homepage, target: '_blank', rel: 'noopener noreferrer' });
-    item.append(a);
+    more.append(a);
   }
+  item.append(more);
   return item;
 }

@@ -7,6 +7,7 @@ import { fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
 import { ProjectView } from './project.js';
+import { nameOf, projectList, Projects } from './projects.js';
 import { VoxLive } from './vox.js';
 
 /** @import { VoxgateOrb } from '../orb.js' */
@@ -14,19 +15,18 @@ import { VoxLive } from './vox.js';
 
 /** The themes, their voices and how Google describes these. */
 const THEMES = [
-  ['expert', 'Orus, firm'],
-  ['sharp', 'Fenrir, excitable'],
-  ['warm', 'Aoede, breezy'],
-  ['casual', 'Kore, firm'],
-  ['future', 'Puck, upbeat'],
-  ['minimal', 'Zephyr, bright'],
-  ['retro', 'Charon, informative'],
-  ['creative', 'Leda, youthful'],
+  ['expert', 'Orus', 'firm'],
+  ['sharp', 'Fenrir', 'excitable'],
+  ['warm', 'Aoede', 'breezy'],
+  ['casual', 'Kore', 'firm'],
+  ['future', 'Puck', 'upbeat'],
+  ['minimal', 'Zephyr', 'bright'],
+  ['retro', 'Charon', 'informative'],
+  ['creative', 'Leda', 'youthful'],
 ];
 const PLACES = ['welcome', 'studio', 'settings', 'files', 'preview', 'chat'];
 const TWICE = 4_000; // ms for the second Esc
-const KEY = 'voxgate.vox'; // of what the browser keeps
-const KEPT = 200; // turns
+const RECENT = 3; // projects that are shown at the beginning
 
 /** @param {string} id */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -35,6 +35,8 @@ const { body } = document;
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const model = /** @type {HTMLSelectElement} */ ($('model'));
 const setup = /** @type {HTMLDialogElement} */ ($('setup'));
+const shelf = /** @type {HTMLDialogElement} */ ($('shelf'));
+const footer = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const orb = /** @type {VoxgateOrb} */ ($('orb'));
 
 // A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
@@ -43,7 +45,10 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 
 named(document.documentElement.dataset['backend']);
 const lang = new URLSearchParams(location.search).get('lang');
-await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') })]);
+/** @type {Record<string, string>} what is said of tools, where that is not in English */
+const ofTools = {};
+await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') }),
+  speak({ tools: ofTools }, {}, { de: () => import('./tools.de.js') })]);
 document.documentElement.lang = language();
 /** @param {string} name @param {Record<string, unknown>} [values] */
 const word = (name, values) => fill(words[name] ?? states[name], values);
@@ -53,25 +58,7 @@ const vox = new VoxLive({ url: new URL('../api/vox/live', document.baseURI), tok
 /** Nothing is going on, and nothing is about to. */
 const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
 
-// --- what the browser keeps of the project, and of how VOX shall be
-
-/** @type {Record<string, any>} */
-let kept = {};
-try {
-  kept = JSON.parse(localStorage.getItem(KEY) ?? '{}') ?? {};
-} catch {
-  // storage is blocked for this page, or holds foreign data
-}
-
-/** @param {Record<string, unknown>} changed */
-function keep(changed) {
-  kept = { ...kept, ...changed };
-  try {
-    localStorage.setItem(KEY, JSON.stringify(kept));
-  } catch {
-    // then it is forgotten with the page
-  }
-}
+const projects = new Projects();
 
 // --- the person
 
@@ -90,8 +77,16 @@ async function tell(said) {
 
 const chosen = () => /** @type {HTMLInputElement} */ (document.querySelector('[name=theme]:checked')).value;
 
-const cards = new Cards({ log: $('log'), questions: $('questions'), word, tell, answer: vox.answer, done: () => input('text').focus() });
-const project = new ProjectView({ root: $('project'), word, use: vox.useVersion });
+const translated = (/** @type {string} */ name) => ofTools[name] ?? '';
+const cards = new Cards({
+  log: $('log'), questions: $('questions'), word, translated, tell, answer: vox.answer,
+  open: (name) => {
+    project.open(name);
+    show(true);
+  },
+  done: () => input('text').focus(),
+});
+const project = new ProjectView({ root: $('project'), word, translated, use: vox.useVersion });
 
 /** The orb begins, lets the sound play, interrupts, or mutes: as its look says. */
 function press() {
@@ -132,7 +127,7 @@ for (const wish of ['wish 1', 'wish 2', 'wish 3']) {
 }
 
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented || setup.open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented || setup.open || shelf.open) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
   if (key === 'F6') return event.preventDefault(), move(event.shiftKey ? -1 : 1);
@@ -172,33 +167,86 @@ function escape(from) {
 /** On a phone the project is a sheet over the conversation. @param {boolean} on */
 function show(on) {
   body.classList.toggle('showing', on);
+  body.classList.toggle('wide', on ? isNarrow() || isWide : isWide);
   $('open').ariaExpanded = String(on);
   if (on) $('project-title').focus();
   else if (document.activeElement === body) $('open').focus();
 }
 $('open').addEventListener('click', () => show(true));
 $('close').addEventListener('click', () => show(false));
-$('new').addEventListener('click', () => {
+
+const isNarrow = () => matchMedia('(max-width: 59.99rem)').matches;
+let isWide = false; // the person has hidden the conversation
+
+/** The project can have the whole window. @param {boolean} on */
+function widen(on) {
+  body.classList.toggle('wide', (isWide = on));
+  $('wide').ariaPressed = String(on);
+}
+$('wide').addEventListener('click', () => widen(!isWide));
+
+// --- projects
+
+/** @param {string} id of a project; '' begins a new one */
+function choose(id) {
+  if (shelf.open) shelf.close();
+  if (id === projects.settings['open']) return;
   vox.endSession();
   cards.clear();
-  vox.restore();
+  shown = undefined;
+  project.clear();
+  projects.choose(id);
+  vox.restore(projects.open ?? {});
   show(false);
+  widen(false);
+}
+
+function listProjects() {
+  const all = projects.all;
+  const page = { word, choose, remove: (/** @type {string} */ id) => {
+    const open = projects.settings['open'] === id;
+    projects.remove(id);
+    if (open) vox.endSession(), cards.clear(), project.clear(), (shown = undefined), vox.restore();
+    listProjects();
+  } };
+  $('kept').replaceChildren(...projectList(all, page));
+  $('no-projects').hidden = all.length > 0;
+  $('recent').replaceChildren(...projectList(all.slice(0, RECENT), page));
+  $('recent').hidden = !all.length;
+}
+
+$('name').addEventListener('click', () => {
+  listProjects();
+  openSheet(shelf);
 });
+$('new').addEventListener('click', () => choose(''));
+
+/** A sheet; on a phone the dock goes with it, for nobody shall be heard by a microphone that they do not see. @param {HTMLDialogElement} sheet */
+function openSheet(sheet) {
+  if (sheet.open) return;
+  if (!over() && isNarrow()) sheet.append(footer);
+  sheet.showModal();
+}
+for (const sheet of [setup, shelf]) {
+  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
+  sheet.addEventListener('close', () => setup.before(footer));
+}
+$('shelved').addEventListener('click', () => shelf.close());
 
 /** Where VOX leads, in the words of the design. @param {string} place */
 function go(place) {
-  if (place === 'settings') return setup.open || setup.showModal();
+  if (place === 'settings') return openSheet(setup);
   if (['studio', 'files', 'preview'].includes(place)) project.show(place);
   show(['studio', 'files', 'preview'].includes(place) && !$('project').hidden);
 }
 
 // --- settings
 
-for (const [name = '', voice = ''] of THEMES) {
+for (const [name = '', voice = '', is = ''] of THEMES) {
   const label = make('label');
-  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (THEMES.some(([t]) => t === kept['theme']) ? kept['theme'] : 'expert') });
-  const about = make('span', '', `${name.charAt(0).toUpperCase()}${name.slice(1)}`);
-  about.append(make('small', '', voice));
+  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (THEMES.some(([t]) => t === projects.settings['theme']) ? projects.settings['theme'] : 'expert') });
+  const about = make('span', '', word(`theme ${name}`));
+  about.append(make('small', '', word('voice of', { voice, is: word(`is ${is}`) })));
   label.append(radio, about);
   $('themes').append(label);
 }
@@ -215,8 +263,9 @@ async function listModels() {
   } catch {}
   const writers = all.filter((m) => m.supportedGenerationMethods?.includes('generateContent')).map((m) => m.name.replace('models/', ''));
   model.append(...writers.map((name) => new Option(word('typed', { name }), name)));
-  model.value = writers.includes(kept['model']) ? kept['model'] : '';
+  model.value = writers.includes(projects.settings['model']) ? projects.settings['model'] : '';
   aboutModel();
+  render(vox.getSnapshot());
 }
 
 function aboutModel() {
@@ -224,17 +273,17 @@ function aboutModel() {
   $('aloud').hidden = !model.value;
 }
 
-input('speak').checked = vox.speak = kept['speak'] ?? true;
+input('speak').checked = vox.speak = projects.settings['speak'] ?? true;
 model.append(new Option(word('live'), ''));
 setup.addEventListener('change', () => {
   vox.speak = input('speak').checked;
   document.documentElement.dataset['theme'] = chosen();
   aboutModel();
-  keep({ theme: chosen(), model: model.value, speak: vox.speak });
+  projects.keep({ theme: chosen(), model: model.value, speak: vox.speak });
+  render(vox.getSnapshot());
 });
-$('settings').addEventListener('click', () => setup.showModal());
+for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', () => openSheet(setup));
 $('done').addEventListener('click', () => setup.close());
-setup.addEventListener('click', ({ target }) => target === setup && setup.close()); // a click on the backdrop
 
 // --- VOX
 
@@ -248,9 +297,8 @@ vox.addEventListener('change', () => {
   cards.show(now, before);
   if (now.project !== before?.project) showProject(now, before);
   render(now);
-  if (now.project !== before?.project || now.transcript !== before?.transcript || now.projectId !== before?.projectId) {
-    keep({ projectId: now.projectId, project: now.project, transcript: now.transcript.slice(-KEPT) });
-  }
+  if (!before) return; // it was read just now
+  if (now.project !== before.project || now.transcript !== before.transcript || now.projectId !== before.projectId || now.actions !== before.actions) projects.save(now);
 });
 vox.addEventListener('action', (e) => {
   const { action, target } = /** @type {CustomEvent} */ (e).detail;
@@ -263,6 +311,7 @@ function showProject(now, before) {
   const { tools, apps } = now.project;
   project.update(now, before);
   $('project').hidden = !tools.length && !apps.length;
+  $('wide').hidden = $('project').hidden;
   $('open').textContent = [
     tools.length && word(tools.length === 1 ? 'one tool' : 'some tools', { count: tools.length }),
     apps.length && word(apps.length === 1 ? 'one app' : 'some apps', { count: apps.length }),
@@ -272,12 +321,18 @@ function showProject(now, before) {
 
 /** @param {Snapshot} now */
 function render(now) {
-  const { state, message, mic, isMuted, mode, theme, transcript, project: made, questions } = now;
+  const { state, message, mic, isMuted, mode, transcript, project: made, questions } = now;
   const idle = over();
   const begun = !idle || transcript.length > 0 || made.tools.length > 0 || made.apps.length > 0;
-  body.classList.toggle('home', !begun);
+  if (body.classList.toggle('home', !begun) && $('recent').hidden !== false) listProjects();
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
-  $('new').hidden = !idle || !begun;
+  const name = nameOf(now) || word(begun ? 'new project' : 'projects');
+  if ($('name').textContent !== name) $('name').textContent = name;
+  $('name').hidden = !begun && $('recent').hidden;
+  const voice = THEMES.find(([theme]) => theme === (idle ? chosen() : now.theme || chosen()))?.[1];
+  say('the-voice', word('voice is', { voice }));
+  say('the-model', word(idle ? model.value : now.mode === 'text' ? now.model : '') || (idle ? model.value : now.mode === 'text' ? now.model : '') || word('live'));
+  $('the-voice').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
   say('status', leaving && !idle ? word('again') : message);
   say('recording', now.isRecorded ? word('recording') : '');
@@ -292,7 +347,6 @@ function render(now) {
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;
-  say('session', idle ? '' : [now.model, theme && word('with voice', { name: theme }), now.sessionId && word('session', { id: now.sessionId })].filter(Boolean).join(' · '));
   if (!idle) draw();
 }
 
@@ -329,10 +383,10 @@ function draw() {
   });
 }
 
-const { project: made, transcript: said } = kept;
-const whole = [made?.tools, made?.apps, said].every(Array.isArray) && made.apps.every((/** @type {any} */ a) => Array.isArray(a?.versions) && Array.isArray(a.files));
-vox.restore(whole ? kept : {}); // otherwise it is from another version of this page, or foreign data
-render(vox.getSnapshot());
+vox.restore(projects.open ?? {});
+shown = vox.getSnapshot();
+listProjects();
+render(shown);
 listModels();
 
 fetch('../status')

@@ -11,6 +11,7 @@ const TABS = ['preview', 'studio', 'files', 'versions'];
  * @typedef {object} Page
  * @property {HTMLElement} root
  * @property {(name: string, values?: Record<string, unknown>) => string} word
+ * @property {(name: string) => string} translated what is said of a tool, in the language of the page
  * @property {(app: string, version: number) => boolean} use a version of an app
  */
 
@@ -42,6 +43,14 @@ export class ProjectView {
     });
     this.#find('#which').addEventListener('change', ({ target }) => this.#choose(/** @type {HTMLSelectElement} */ (target).value));
     this.#find('#undo').addEventListener('click', () => this.#app && page.use(this.#app.name, 0));
+    this.#find('#reload').addEventListener('click', () => {
+      this.#shown = '';
+      this.#frame(this.#app);
+    });
+    this.#find('#narrow').addEventListener('click', () => {
+      const narrow = this.#find('#preview').classList.toggle('narrow');
+      this.#find('#narrow').ariaPressed = String(narrow);
+    });
     this.#find('#full').addEventListener('click', () => this.#find('iframe').requestFullscreen());
     this.#find('#download').addEventListener('click', () => this.#download());
     this.show('preview');
@@ -63,6 +72,19 @@ export class ProjectView {
       if (name === tab) button.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // where the tabs do not fit
     }
     if (tab === 'files') this.#read();
+  }
+
+  /** Shows an app. @param {string} name */
+  open(name) {
+    this.#choose(name);
+    this.show('preview');
+  }
+
+  /** Forgets the project that was shown. */
+  clear() {
+    this.#app = undefined;
+    this.#apps = [];
+    this.#known.clear();
   }
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
@@ -93,9 +115,10 @@ export class ProjectView {
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     if (app) which.value = app.name;
     this.#find('h2').textContent = app && which.hidden ? app.name : word('project');
-    const [undo, full, download] = /** @type {HTMLButtonElement[]} */ (['#undo', '#full', '#download'].map((id) => this.#find(id)));
-    if (undo) undo.disabled = !app?.versions[app.version - 1]?.from;
-    for (const b of [undo, full, download]) if (b) b.hidden = !app?.url;
+    const undo = /** @type {HTMLButtonElement} */ (this.#find('#undo'));
+    undo.disabled = !app?.versions[app.version - 1]?.from;
+    for (const b of [undo, .../** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))]) b.hidden = !app?.url;
+    /** @type {HTMLAnchorElement} */ (this.#find('#tab')).href = app?.url ?? '';
     this.#frame(app);
     this.#showVersions(app);
     if (this.#tab === 'files') this.#read();
@@ -123,7 +146,7 @@ export class ProjectView {
   /** @param {{id: string, name: string, prompt: string}} added */
   #tool({ id, name, prompt }) {
     const { word } = this.#page;
-    const item = toolCard(this.#known.get(id) ?? { name });
+    const item = toolCard(this.#known.get(id) ?? { id, name }, this.#page);
     const copy = make('button', '', word('copy prompt'));
     copy.addEventListener('click', () =>
       navigator.clipboard.writeText(prompt).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));

@@ -40,6 +40,8 @@ export interface Options {
 export interface TranscriptEntry {
   role: 'user' | 'vox';
   text: string;
+  /** What cut an answer off: the person, or a lost connection. */
+  cutBy?: 'person' | 'link';
 }
 
 /** `data` is null until there is a result, and what `generate_app` says first is replaced by what it says last. */
@@ -51,6 +53,8 @@ export interface ToolAction {
   args: Record<string, any>;
   data: Record<string, any> | null;
   status: 'running' | 'done' | 'failed';
+  /** How many turns of the transcript stand above it. An app stands where it was ready, everything else where it began. */
+  at: number;
 }
 
 export interface Question {

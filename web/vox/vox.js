@@ -39,6 +39,7 @@ const NOTHING = {
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false,
 };
+const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
 const EARLIER = 12; // turns that the model of a later conversation gets to know,
 const LONGEST = 500; // and characters of each: a context may have 64 KB
 
@@ -82,6 +83,7 @@ export class VoxLive extends EventTarget {
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #breath;
   #speak;
   /** @type {Set<SpeechSynthesisUtterance>} that are being read aloud */ #aloud = new Set();
+  /** @type {Map<string, number>} when a call began, by its id */ #begun = new Map();
 
   /** @param {Options} [options] of every session that does not say otherwise */
   constructor(options = {}) {
@@ -183,9 +185,11 @@ export class VoxLive extends EventTarget {
    * Answers one of `questions`.
    * @param {string} id
    * @param {boolean} yes
+   * @param {string} [words] what the person has pressed, which then stands in the transcript
    */
-  answer = (id, yes) => {
+  answer = (id, yes, words) => {
     if (!this.#send({ type: 'answer', id, yes })) return; // it stays asked
+    if (words) this.#grow('user', words, true, true);
     this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
   };
 
@@ -202,11 +206,14 @@ export class VoxLive extends EventTarget {
 
   /**
    * Goes on with a project: what a snapshot had of it, after a reload. Without one it begins a new project. Not while a conversation runs.
-   * @param {Partial<Pick<Snapshot, 'projectId'|'project'|'transcript'>>} [saved]
+   * @param {Partial<Pick<Snapshot, 'projectId'|'project'|'transcript'|'actions'>>} [saved]
    */
-  restore = ({ projectId = '', project = NOTHING.project, transcript = [] } = {}) => {
+  restore = ({ projectId = '', project = NOTHING.project, transcript = [], actions = [] } = {}) => {
+    if (this.#talk) return;
     const apps = project.apps.filter((a) => a.url).map((a) => ({ ...a, bytes: undefined })); // what was being written then is not any more
-    if (!this.#talk) this.#set({ ...NOTHING, projectId, project: { tools: project.tools, apps }, transcript });
+    this.#phase = 'idle';
+    this.#why = undefined;
+    this.#set({ ...NOTHING, projectId, project: { tools: project.tools, apps }, transcript, actions: actions.filter((a) => a.status !== 'running') });
   };
 
   // --- the conversation, and its connections
@@ -303,7 +310,7 @@ export class VoxLive extends EventTarget {
     }
     if (this.#now.projectId && projectId && this.#now.projectId !== projectId) this.#set({ project: NOTHING.project }); // it was not kept
     // What is being generated goes on in the gateway, which tells when it is ready.
-    if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => !['generate_app', 'change_app'].includes(a.name));
+    if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => !isWriter(a.name));
     this.#phase = 'live';
     this.#link = '';
     this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording });
@@ -318,6 +325,7 @@ export class VoxLive extends EventTarget {
    */
   async #lost(talk) {
     const { signal } = talk;
+    if (this.#now.isVoxSpeaking) this.#cut('link');
     if (!this.#now.resumeToken) return this.#finish('failed', new VoxError('lost'));
     this.#flush();
     this.#seam = true;
@@ -380,13 +388,17 @@ export class VoxLive extends EventTarget {
         return this.#grow(message['role'], message['text'], message['newTurn']);
       case 'tool_call': {
         const { id = `${now.actions.length}`, name, title, args = {} } = message;
-        return this.#act({ id, name, title, args, data: null, status: 'running' });
+        this.#begun.set(id, performance.now());
+        return this.#act({ id, name, title, args, data: null, status: 'running', at: now.transcript.length });
       }
       case 'tool_result': {
         const begun = now.actions.findLast((a) => (message['id'] ? a.id === message['id'] : a.name === message['name']));
         const { id = `${now.actions.length}`, name, data } = message;
-        if (data.error && ['generate_app', 'change_app'].includes(name)) this.#forgetUnfinished();
-        return this.#act({ id, name, args: {}, ...begun, data, status: statusOf(name, data) });
+        if (data.error && isWriter(name)) this.#forgetUnfinished();
+        const status = statusOf(name, data);
+        // What takes minutes stands where it is ready.
+        const at = isWriter(name) && status === 'done' && begun?.status !== 'done' ? now.transcript.length : begun?.at ?? now.transcript.length;
+        return this.#act({ id, name, args: {}, ...begun, data, status, at });
       }
       case 'ui_action':
         return this.#obey(message);
@@ -396,6 +408,7 @@ export class VoxLive extends EventTarget {
         return this.#set({ questions: [...others, ...asked] });
       }
       case 'interrupted':
+        this.#cut('person');
         return this.#flush();
       case 'state':
         this.#link = message['state'];
@@ -428,15 +441,27 @@ export class VoxLive extends EventTarget {
    * @param {boolean} [typed] here: what is left of an answer that it cuts off comes later, and belongs to that
    */
   #grow(role, text, newTurn, typed = false) {
-    const { transcript, mode } = this.#now;
+    const { transcript, actions, mode } = this.#now;
     const goesOn = !typed && !newTurn && !this.#seam && transcript[this.#told]?.role === role;
     if (!typed) {
       this.#seam = false;
       if (!goesOn) this.#told = transcript.length;
     }
-    const grown = (/** @type {TranscriptEntry} */ entry, /** @type {number} */ i) => (i === this.#told ? { role, text: entry.text + text } : entry);
-    this.#set({ transcript: goesOn ? transcript.map(grown) : [...transcript, { role, text }] });
+    const grown = (/** @type {TranscriptEntry} */ entry, /** @type {number} */ i) => (i === this.#told ? { ...entry, text: entry.text + text } : entry);
+    const last = transcript.length;
+    const caused = (/** @type {ToolAction} */ a) => a.at === last && performance.now() - (this.#begun.get(a.id) ?? -Infinity) < CAUSED;
+    this.#set({
+      transcript: goesOn ? transcript.map(grown) : [...transcript, { role, text }],
+      ...(!goesOn && role === 'user' && !typed && { actions: actions.map((a) => (caused(a) ? { ...a, at: last + 1 } : a)) }),
+    });
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
+  }
+
+  /** Marks the answer that is cut off. @param {'person'|'link'} cutBy */
+  #cut(cutBy) {
+    const { transcript } = this.#now;
+    const at = transcript[this.#told]?.role === 'vox' ? this.#told : -1;
+    if (at >= 0) this.#set({ transcript: transcript.map((t, i) => (i === at ? { ...t, cutBy } : t)) });
   }
 
   /** @param {ToolAction} action */
@@ -469,8 +494,9 @@ export class VoxLive extends EventTarget {
           : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0 };
         this.#set({ project: { tools, apps: old ? apps.map((a) => (a === old ? one : a)) : [...apps, one] } });
         if (!url) return;
-        const writing = this.#now.actions.findLast((a) => ['generate_app', 'change_app'].includes(a.name) && a.status === 'running');
-        if (writing) this.#act({ ...writing, data: { app, url, files, version }, status: 'done' }); // its result may have been lost
+        const writing = this.#now.actions.findLast((a) => isWriter(a.name) && a.status === 'running');
+        // Its result may have been lost.
+        if (writing) this.#act({ ...writing, data: { app, url, files, version }, status: 'done', at: this.#now.transcript.length });
       }
     }
   }
@@ -663,6 +689,9 @@ class Thinner {
   }
 }
 
+/** Whether a tool writes an app, which takes minutes. @param {string} name */
+const isWriter = (name) => ['generate_app', 'change_app'].includes(name);
+
 /**
  * The first results of generate_app and change_app are that the person is asked, and that it has begun.
  * @param {string} name
@@ -670,7 +699,7 @@ class Thinner {
  */
 function statusOf(name, data) {
   if (data['error']) return 'failed';
-  return ['generate_app', 'change_app'].includes(name) && data['status'] && !data['url'] ? 'running' : 'done';
+  return isWriter(name) && data['status'] && !data['url'] ? 'running' : 'done';
 }
 
 /** @param {VoxMessage} message */

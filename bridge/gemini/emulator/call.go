@@ -131,6 +131,9 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 		return nil
 	}
 	if c.isGuided {
+		if status, _ := response["status"].(string); r.WillContinue && status != "" && !isQuestion(status) {
+			return nil // the app is ready before that could be said
+		}
 		if text = comment(c.name, response, isGerman(s.userSentences()...)); text == "" {
 			return nil
 		}

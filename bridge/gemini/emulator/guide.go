@@ -169,6 +169,9 @@ var comments = map[string][2]string{
 	},
 }
 
+// isQuestion reports whether a status says that the user is asked.
+func isQuestion(status string) bool { return strings.HasPrefix(status, "not begun") }
+
 // comment returns the guide's comment on a result.
 func comment(name string, response map[string]any, german bool) string {
 	key, values := name, []any(nil)
@@ -186,7 +189,7 @@ func comment(name string, response map[string]any, german bool) string {
 		key = "declined"
 	case failed:
 		key, values = "failed", []any{wrong}
-	case strings.HasPrefix(status, "not begun"):
+	case isQuestion(status):
 		key = "asking"
 	case status != "":
 		key = "writing"
