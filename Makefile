@@ -12,7 +12,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults bench-turns compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults bench-turns turn-model compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -109,6 +109,11 @@ bench-faults: build-deps ## what a person notices of each fault, in simulated ti
 TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
 bench-turns: build-deps ## in how many pauses the end of a turn is detected, and how late; downloads 300 MB of recordings (Debian, pip)
 	$(GO) build -C lab -o ../bin/turns ./turns && bin/turns -cache $(TURNS_CACHE)
+
+TURN_MODEL ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/voxgate/turn-model
+turn-model: ## the end-of-turn model of docs/turns.md and ONNX Runtime (47 MB from PyPI) in the folder TURN_MODEL; prints their settings
+	@./install-packages.sh python3-venv
+	@./turn-model.sh $(TURN_MODEL)
 
 FUZZTIME ?= 1m
 fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME); one that fails does not keep the others from running
