@@ -39,6 +39,7 @@ export class Canvas {
   /** @type {string[]} */ #urls = []; // of the sheet, to be let go with it
   /** @type {Set<ReturnType<typeof setTimeout>>} */ #pauses = new Set();
   /** `waiting` may have changed. */ onWaiting = () => {};
+  /** What was shown is offered again; false if it stays in sight elsewhere, as in the page's conversation. */ offersAgain = true;
 
   /** @param {Element} container is there from the start, or nothing is announced; it is empty */
   constructor(container) {
@@ -225,7 +226,10 @@ export class Canvas {
     const values = inputs.map((i) => [/** @type {HTMLElement} */ (i.closest('[data-id]')).dataset['id'], i.value]);
     const answer = { ...Object.fromEntries(values), action };
     if (!this.#answer(root, answer)) this.#send(answer);
-    if (action === 'submit' || root !== this.#sheet) return this.#leave(root);
+    if (action === 'submit' || root !== this.#sheet) {
+      if (root === this.#sheet) root.replaceChildren(); // nothing is answered twice
+      return this.#leave(root);
+    }
     from.ariaDisabled = 'true'; // `disabled` would take the focus from it
     const pause = setTimeout(() => {
       from.ariaDisabled = null;
@@ -314,7 +318,8 @@ export class Canvas {
     this.#name();
     const asks = this.#questions.childElementCount > 0;
     this.#section.hidden = this.#sheet.hidden && (this.#away || !asks);
-    this.#show.hidden = !(this.#away && asks) && (!this.#sheet.hidden || !this.#sheet.childElementCount);
+    const shown = this.#sheet.childElementCount > 0 && (this.offersAgain || this.#waiting.has(this.#sheet));
+    this.#show.hidden = !(this.#away && asks) && (!this.#sheet.hidden || !shown);
     if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();
     this.#rest();
   }

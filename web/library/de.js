@@ -39,6 +39,7 @@ export const errors = {
 /** @type {Record<string, string>} */
 export const states = {
   ready: 'Bereit. Drücken Sie den Knopf und sprechen Sie.',
+  left: 'Ihr Gespräch ist noch da. Zum Fortsetzen drücken Sie den Knopf.',
   'press anew': 'Für ein neues drücken Sie den Knopf.',
   'press on': 'Zum Fortsetzen drücken Sie den Knopf.',
   'press again': 'Drücken Sie den Knopf, um es noch einmal zu versuchen.',

@@ -34,6 +34,7 @@ export const errors = {
 /** Where a conversation stands, in one or two sentences: status.js chooses them. @type {Record<string, string>} */
 export const states = {
   ready: 'Ready. Press the button and speak.',
+  left: 'Your conversation is kept. Press the button to go on.',
   'press anew': 'Press the button for a new one.',
   'press on': 'Press the button to go on.',
   'press again': 'Press the button to try again.',

@@ -14,7 +14,7 @@ import { ENDINGS, fill, speak } from './strings.js';
  * @property {string} [microphone] its name
  * @property {boolean} [asksMic] the browser asks the person for the microphone
  * @property {string} [wait] the sentence for a person who waits for the model
- * @property {boolean} [resumable] the conversation survives a lost connection
+ * @property {boolean} [resumable] the conversation survives a lost connection, or the reload before
  * @property {boolean} [reachable] false: the last attempt to reach the gateway was refused
  * @property {boolean} [blocked] the browser holds the sound back
  * @property {string} [activity] a tool that runs, or a question to the person, in words
@@ -128,7 +128,7 @@ function sentencesOf(situation) {
   const one = (/** @type {string} */ name) => ({ keys: [`states ${name}`] });
   switch (state) {
     case 'idle':
-      return { keys: orb ? ['states ready'] : [], next: 'start' };
+      return { keys: orb ? [resumable ? 'states left' : 'states ready'] : [], next: 'start' };
     case 'closed': {
       const { name, next, says, then } = endOf(situation);
       if (retryIn) return { keys: ['states trying'], next };

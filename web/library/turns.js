@@ -19,6 +19,11 @@ export class Turns {
   constructor(tell, before = []) {
     this.#tell = tell;
     this.list = before;
+    const last = before.at(-1);
+    if (last?.role === 'model' && !last.final) { // the page was left in the midst of it
+      this.#answer = { ...last, interrupted: true, cutBy: 'end' };
+      this.list = [...before.slice(0, -1), this.#answer];
+    }
     this.#begun = Number(before.at(-1)?.id.split('-')[1] ?? 0); // the oldest are not there any more
   }
 
@@ -72,11 +77,11 @@ export class Turns {
   history(asked) {
     const told = [];
     let characters = 0;
-    for (const { role, text, heard, final } of [...this.list].reverse()) {
+    for (const { role, text, heard, final, cutBy } of [...this.list].reverse()) {
       const content = heard ?? text;
       characters += content.length;
       if (told.length === HISTORY.turns || characters > HISTORY.characters) break;
-      if (final && content && !(role === 'user' && asked.includes(text))) told.push({ role, content });
+      if ((final || cutBy) && content && !(role === 'user' && asked.includes(text))) told.push({ role, content });
     }
     return told.reverse();
   }

@@ -299,6 +299,11 @@ export interface CanvasElement {
   elements?: CanvasElement[];
 }
 
+/** The conversation that `open` with this name of `resume` goes on with after a reload: when it was left, in ms since 1970, and what was said. */
+export function resumable(name: string): { at: number; turns: Turn[] } | undefined;
+/** Forgets it: the next conversation is another one. */
+export function forget(name: string): void;
+
 /** One thing said by one side. It comes again under the same id as it grows. */
 export interface Turn {
   id: string;

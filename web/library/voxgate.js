@@ -20,6 +20,7 @@ import { Outbox } from './outbox.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from './reach.js';
 import { fill, named, speak } from './strings.js';
 import { Turns } from './turns.js';
+import { keepAwake } from './wakelock.js';
 
 export { tool, VoxgateError, withPicture };
 
@@ -132,6 +133,7 @@ export class Session {
       await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, PROMPT))]);
       if (this.#ended.signal.aborted) return;
       this.#begun = true;
+      keepAwake(this.#ended.signal);
       this.#changed();
     } catch (e) {
       const why = asError(e);
@@ -586,7 +588,6 @@ export class Session {
   #leave() {
     const { resume } = this.#options;
     if (!resume || !this.#token) return void this.close();
-    this.#turns.finish('end');
     remember(resume, { token: this.#token, event: this.#event, turns: this.turns, typed: this.#outbox.typed });
     this.#end(new VoxgateError('closed')); // without a goodbye the gateway keeps the conversation
   }
@@ -746,20 +747,45 @@ const aborted = () => new VoxgateError('aborted');
 const badURL = (/** @type {string} */ why) => new VoxgateError('bad_options', `url ${why}: it is the gateway's WebSocket, as wss://voxgate.example.com/ws`, { field: 'url' });
 
 /**
+ * The conversation that a page can go on with which was loaded again in the midst of it, as `open` with this name of `resume` does.
+ * @param {string} name
+ * @returns {{at: number, turns: Turn[]}|undefined} when it was left, in ms since 1970, and what was said
+ */
+export const resumable = (name) => read(name);
+
+/** Forgets it: the next conversation is another one. @param {string} name */
+export function forget(name) {
+  try {
+    sessionStorage.removeItem(keyOf(name));
+  } catch {
+    // storage is blocked for this page
+  }
+}
+
+const keyOf = (/** @type {string} */ name) => `voxgate ${name}`;
+
+/**
+ * @param {string} name
+ * @returns {{at: number, token?: string, event?: number, turns: Turn[], typed?: Kept[]}|undefined}
+ */
+function read(name) {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(keyOf(name)) ?? '{}');
+    return Date.now() - kept.at < RELOADED && Array.isArray(kept.turns) ? kept : undefined;
+  } catch {
+    return undefined; // storage is blocked for this page, or holds foreign data
+  }
+}
+
+/**
  * Where a page that is loaded again finds its conversation: in this tab alone, and once.
  * @param {string} [name]
  * @returns {{token?: string, event?: number, turns?: Turn[], typed?: Kept[]}}
  */
 function recall(name) {
-  if (!name) return {};
-  try {
-    const key = `voxgate ${name}`;
-    const { at, ...kept } = JSON.parse(sessionStorage.getItem(key) ?? '{}');
-    sessionStorage.removeItem(key); // or a copy of this tab would take the conversation away
-    return Date.now() - at < RELOADED && Array.isArray(kept.turns) ? kept : {};
-  } catch {
-    return {}; // storage is blocked for this page, or holds foreign data
-  }
+  const kept = name && read(name);
+  if (name) forget(name); // or a copy of this tab would take the conversation away
+  return kept || {};
 }
 
 /**
@@ -768,7 +794,7 @@ function recall(name) {
  */
 function remember(name, kept) {
   try {
-    sessionStorage.setItem(`voxgate ${name}`, JSON.stringify({ at: Date.now(), ...kept }));
+    sessionStorage.setItem(keyOf(name), JSON.stringify({ at: Date.now(), ...kept }));
   } catch {
     // storage is blocked for this page
   }

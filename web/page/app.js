@@ -8,7 +8,7 @@ import { asOptions, load, save } from './preferences.js';
 import { absenceOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
 import { fill, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
-import { open } from './voxgate.js';
+import { forget as forgetLeft, open, resumable } from './voxgate.js';
 
 /**
  * @import { Canvas } from './canvas.js'
@@ -38,6 +38,7 @@ const canvas = {
   load: () => (loading ??= import('./canvas.js').then(({ Canvas }) => {
     drawn = new Canvas($('canvas'));
     drawn.onWaiting = render;
+    drawn.offersAgain = false; // it stands in the conversation
     return drawn;
   })),
   show: (/** @type {CanvasCall} */ call) => drawn?.show(call) ?? canvas.load().then((c) => c.show(call)),
@@ -115,6 +116,11 @@ let again;
 const HISTORY = 100; // turns that a conversation goes on with, as many as the gateway takes
 const PATIENCE = 120; // s for which a press of the button still counts
 
+/** Whose conversation the page keeps through a reload. */
+const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
+const resume = agent ? `page ${agent}` : 'page';
+let left = resumable(resume); // the page was loaded again in the midst of a conversation
+
 /** @param {number} seconds @param {boolean} mic */
 function startIn(seconds, mic) {
   const at = Date.now() + 1_000 * seconds;
@@ -137,10 +143,10 @@ function start(mic = true, known = []) {
   $('empty').hidden = true; // it begins calm
   const query = new URLSearchParams(location.search);
   const transport = /** @type {Transport} */ (query.get('transport') ?? options.transport);
-  const agent = query.get('agent') ?? undefined;
-  const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, agent, resume: agent ? `page ${agent}` : 'page' });
+  const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, agent, resume });
   session = opened;
-  if (!opened.turns.length && !history.length) transcript.begin(); // else it goes on
+  left = undefined;
+  if (!opened.turns.length) transcript.begin(history.length > 0); // else it goes on after a reload
   listen(opened);
   keep();
   glide(render);
@@ -241,6 +247,7 @@ function currentStatus() {
   return statusOf(situationOf(session, {
     asking: canvas.waiting,
     push: preferences.push,
+    ...(left && { resumable: true }),
     offers: OFFERS.page,
     ...(activity && { activity }),
     ...(again && { retryIn: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) }),
@@ -293,8 +300,9 @@ function render() {
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
   label(mute, ready ? muteOf(mic) : states['mute']);
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
-  $('after').hidden = Boolean(session) || !lasted || transcript.empty;
-  say('lasted', fill(words['lasted'], { time: inWords(lasted) }));
+  $('after').hidden = Boolean(session) || !(lasted || left) || transcript.empty;
+  $('anew').hidden = !left;
+  say('lasted', left ? fill(words['left'], { time: inWords(Date.now() - left.at) }) : fill(words['lasted'], { time: inWords(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
@@ -461,7 +469,12 @@ for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => ho
 addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
-$('goon').addEventListener('click', () => start(true, before));
+$('goon').addEventListener('click', () => start(true, left ? [] : before));
+$('anew').addEventListener('click', () => {
+  forgetLeft(resume);
+  left = undefined;
+  start();
+});
 $('keep').addEventListener('click', async () => {
   const { asMarkdown, saveAs, translated } = await import('./settings.js');
   await translated();
@@ -585,6 +598,8 @@ async function keep() {
 /** Takes what was said from the page. */
 function forget() {
   transcript.clear();
+  forgetLeft(resume);
+  left = undefined;
   lasted = 0;
   recording = undefined;
   $('empty').hidden = false;

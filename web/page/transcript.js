@@ -50,7 +50,9 @@ export class Transcript {
   /** Keeps it for this tab, until it is closed. */
   store() {
     try {
-      sessionStorage.setItem(KEY, JSON.stringify(this.lines));
+      const ids = new Map([...this.#shown].map(([id, e]) => [e, id]));
+      const lines = [...this.#lines].filter(([e]) => e.isConnected).map(([e, line]) => ({ ...line, id: ids.get(/** @type {HTMLElement} */ (e)) }));
+      sessionStorage.setItem(KEY, JSON.stringify(lines));
     } catch {
       // the browser keeps nothing for this page
     }
@@ -58,7 +60,7 @@ export class Transcript {
 
   /** Shows what `store` has kept. */
   restore() {
-    /** @type {Line[]} */
+    /** @type {(Line & {id?: string})[]} `id`: of a turn of the present conversation */
     let lines = [];
     try {
       lines = JSON.parse(sessionStorage.getItem(KEY) ?? '[]');
@@ -66,9 +68,9 @@ export class Transcript {
       // storage is blocked for this page, or holds foreign data
     }
     if (!Array.isArray(lines)) return;
-    for (const { at, role, text, interrupted = false, cutBy } of lines) {
+    for (const { id, at, role, text, interrupted = false, cutBy } of lines) {
       if (role === 'note' || role === 'tool') this.note(text);
-      else this.turn({ id: `kept ${this.#begun}`, role, text, final: true, interrupted, ...(cutBy && { cutBy }) });
+      else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted, ...(cutBy && { cutBy }) });
       const last = this.#log.lastElementChild;
       if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
     }
@@ -80,9 +82,10 @@ export class Transcript {
     this.#shown = new Map();
   }
 
-  /** Another conversation begins. */
-  begin() {
+  /** Another conversation begins. @param {boolean} [known] it goes on with what was said */
+  begin(known = false) {
     this.#shown = new Map();
+    if (known) return;
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one

@@ -271,11 +271,20 @@ describe('a canvas', () => {
     await press(page, 'more');
     assert.deepEqual((await answers(page)).at(-1), ['b', { name: 'Ada', action: 'more' }]);
     await page.getByText('Hide', { exact: true }).press('Enter');
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Show what Gemini has shown');
+    assert.equal(await show.isVisible(), false, 'nobody waits for it, and the conversation has it');
     await stop(page);
     await says(page, 'The conversation is over.');
     assert.equal(await show.isVisible(), false);
     assert.deepEqual(await answers(page), [['a', { shown: true }], ['ask-1', { action: 'first' }], ['b', { name: 'Ada', action: 'more' }]]);
+  });
+
+  play('is answered once: what was sent is gone', async (page) => {
+    const show = page.getByRole('button', { name: 'Show what Gemini has shown' });
+    await create(page, 'a', ask);
+    await page.fill('.canvas input', 'Ada');
+    await page.press('.canvas input', 'Enter');
+    assert.deepEqual([await isOpen(page), await show.isVisible(), await page.locator('.canvas-sheet > *').count()], [false, false, 0]);
+    assert.deepEqual([await answers(page), await texts(page)], [[['a', { name: 'Ada', action: 'submit' }]], []]);
   });
 
   play('is closed by Esc from the top, and by Hide at once', async (page) => {

@@ -7,7 +7,7 @@ import { OFFERS, situationOf, statusOf } from '../library/status.js';
 import { ENDINGS, speak } from '../library/strings.js';
 
 /** Sentences that send a person to something, by what it is. */
-const ADVICE = { 'press anew': 'orb', 'press again': 'orb', 'press on': 'goOn', ready: 'orb', 'can type': 'type', 'sent when back': 'type', 'press mic': 'microphone', 'choose mic': 'devices' };
+const ADVICE = { 'press anew': 'orb', 'press again': 'orb', 'press on': 'goOn', ready: 'orb', left: 'orb', 'can type': 'type', 'sent when back': 'type', 'press mic': 'microphone', 'choose mic': 'devices' };
 
 const MICS = ['off', 'asking', 'live', 'muted', 'refused', 'missing', 'failed', 'lost', 'insecure', 'unheard', 'silent'];
 const CODES = ['closed', 'aborted', 'ended', 'replaced', 'lost', 'no_gateway', 'no_token', 'timeout', 'busy', 'connection_failed', 'unauthorized', 'forbidden',
@@ -16,6 +16,7 @@ const CODES = ['closed', 'aborted', 'ended', 'replaced', 'lost', 'no_gateway', '
 /** Every situation, with what must be true of it beside what is true of all. */
 function* situations() {
   yield { state: 'idle' };
+  yield { state: 'idle', resumable: true };
   for (const mic of MICS) {
     yield { state: 'connecting', mic };
     yield { state: 'connecting', mic, asksMic: true };

@@ -10,6 +10,8 @@ export class Canvas implements CanvasHandler {
   readonly title: string | undefined;
   /** `waiting` may have changed. */
   onWaiting: () => void;
+  /** Whether what was shown and hidden is offered again; true if not set. */
+  offersAgain: boolean;
   show(call: CanvasCall): Promise<CanvasAnswer>;
   hide(id?: string): void;
   /** Puts it away, as the person does. */
