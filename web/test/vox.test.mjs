@@ -350,10 +350,14 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
   await says(page, 'Reconnecting… Nothing you say is heard right now.');
   assert.equal(await page.getAttribute('body', 'data-state'), 'reconnecting');
   await type(page, '/tool get_project_status {}'); // waits
-  await page.evaluate(() => dispatchEvent(new Event('online')));
+  await page.locator('.turn.waiting', { hasText: 'is sent when we are back' }).waitFor();
+  await page.locator('#since', { hasText: /\d s/ }).waitFor();
+  await page.click('#retry');
   const again = await gets(page, 'ready', cut);
   assert.deepEqual([again.message.resumed, again.message.sessionId], [true, first.message.sessionId]);
   await page.getByText('Looked at your project').waitFor();
+  assert.equal(await page.locator('.turn.waiting').count(), 0);
+  assert.equal(await page.isVisible('#absence'), false);
   assert.match(await page.innerText('#log'), /Added Stripe[^]*Looked at your project/);
   assert.equal(await page.locator('#added .tool').count(), 1);
 
@@ -367,6 +371,21 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
   assert.deepEqual(await page.evaluate(() => tracks.map((t) => t.readyState)), ['ended'], 'nobody listens');
   await page.waitForFunction(() => sockets.at(-1).readyState === WebSocket.CLOSED);
   assert.equal(await page.evaluate(() => frames_.findLast((f) => f.way === 'up').message.type), 'end');
+});
+
+look('what was typed while the gateway was away, and never sent, is in the field again', {}, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.evaluate(() => {
+    Math.random = () => 1_000;
+    sockets.at(-1).close();
+  });
+  await says(page, 'Reconnecting…');
+  await type(page, 'Hello?');
+  await page.locator('.turn.waiting', { hasText: 'Hello?' }).waitFor();
+  await page.click('#end');
+  await page.getByText('Not sent. It is in the field again.').waitFor();
+  assert.deepEqual([await page.inputValue('#text'), await page.locator('.turn').count()], ['Hello?', 0]);
 });
 
 function readAloud() {

@@ -66,6 +66,10 @@ export class Cards {
     const { transcript = [], actions = [] } = this.#now ?? {};
     const cards = actions.flatMap((a) => this.#entries.get(`call ${a.id}`) ? [{ at: a.at, e: /** @type {HTMLElement} */ (this.#entries.get(`call ${a.id}`)) }] : []);
     const all = [...cards, ...this.#notes];
+    for (let i = transcript.length; this.#entries.has(`turn ${i}`); i++) { // it was never sent
+      this.#entries.get(`turn ${i}`)?.remove();
+      this.#entries.delete(`turn ${i}`);
+    }
     let next = this.#page.log.firstElementChild;
     const put = (/** @type {HTMLElement|undefined} */ e) => {
       if (!e) return;
@@ -80,7 +84,7 @@ export class Cards {
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
   #showTurns({ transcript }, before) {
-    transcript.forEach(({ role, text, cutBy }, i) => {
+    transcript.forEach(({ role, text, cutBy, isUnsent }, i) => {
       if (before?.transcript[i] === transcript[i]) return;
       const e = this.#entry(`turn ${i}`, () => {
         const box = make('article', `turn ${role}`);
@@ -90,6 +94,8 @@ export class Cards {
       });
       if (role === 'vox') e.replaceChildren(...nodes(text.trim()));
       else e.textContent = text.trim();
+      e.classList.toggle('waiting', Boolean(isUnsent));
+      if (isUnsent) e.append(make('small', '', this.#page.word(before?.away || this.#now?.away ? 'sent back' : 'sent later')));
       if (cutBy) e.append(make('small', '', cutOf(cutBy)));
     });
   }

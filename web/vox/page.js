@@ -2,7 +2,7 @@
 import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
-import { muteOf } from '../status.js';
+import { absenceOf, muteOf } from '../status.js';
 import { fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
@@ -296,6 +296,8 @@ vox.addEventListener('change', () => {
   shown = now;
   cards.show(now, before);
   if (now.project !== before?.project) showProject(now, before);
+  if (now.unsent !== before?.unsent && now.unsent.length) giveBack(now.unsent);
+  if (now.away !== before?.away) renderAway();
   render(now);
   if (!before) return; // it was read just now
   if (now.project !== before.project || now.transcript !== before.transcript || now.projectId !== before.projectId || now.actions !== before.actions) projects.save(now);
@@ -319,6 +321,29 @@ function showProject(now, before) {
   if ($('project').hidden) show(false);
 }
 
+/** Nothing typed gets lost. @param {string[]} unsent */
+function giveBack(unsent) {
+  const text = input('text');
+  text.value = [text.value, ...unsent].filter(Boolean).join(' ');
+  $('unsent').hidden = false;
+  body.classList.add('typing');
+}
+input('text').addEventListener('input', () => ($('unsent').hidden = true));
+
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let counting;
+
+/** How long the gateway has been away already, once a second. */
+function renderAway() {
+  const { away } = vox.getSnapshot();
+  const absence = absenceOf(away);
+  $('absence').hidden = !absence;
+  say('since', absence);
+  clearTimeout(counting);
+  if (away) counting = setTimeout(renderAway, 1_000);
+}
+$('retry').addEventListener('click', vox.retry);
+
 /** @param {Snapshot} now */
 function render(now) {
   const { state, message, mic, isMuted, mode, transcript, project: made, questions } = now;
@@ -334,7 +359,11 @@ function render(now) {
   say('the-model', word(idle ? model.value : now.mode === 'text' ? now.model : '') || (idle ? model.value : now.mode === 'text' ? now.model : '') || word('live'));
   $('the-voice').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
-  say('status', leaving && !idle ? word('again') : message);
+  const told = leaving && !idle ? word('again') : message;
+  if ($('status').textContent !== told) {
+    const [, first = ''] = /^([^\s….]+)/.exec(told) ?? [];
+    $('status').replaceChildren(make('b', '', first), told.slice(first.length));
+  }
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';

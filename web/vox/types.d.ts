@@ -42,6 +42,8 @@ export interface TranscriptEntry {
   text: string;
   /** What cut an answer off: the person, or a lost connection. */
   cutBy?: 'person' | 'link';
+  /** It waits for the connection. */
+  isUnsent?: boolean;
 }
 
 /** `data` is null until there is a result, and what `generate_app` says first is replaced by what it says last. */
@@ -122,6 +124,10 @@ export interface Snapshot {
   projectId: string;
   /** The gateway keeps the conversation as a file. Tell the person. */
   isRecorded: boolean;
+  /** Since when, in ms, the gateway has been away, and false if the last attempt to reach it was refused. */
+  away?: { since: number; reachable: boolean };
+  /** What was typed in vain: it was never sent, and is no part of the transcript. */
+  unsent: string[];
 }
 
 /** A message of the gateway; vox/PROTOCOL.md has them all. */

@@ -37,7 +37,7 @@ const say = (name, values) => fill(words[name], values);
 const NOTHING = {
   state: 'idle', get message() { return fill(states['ready']); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
-  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false,
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false, away: undefined, unsent: [],
 };
 const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
 const EARLIER = 12; // turns that the model of a later conversation gets to know,
@@ -84,6 +84,7 @@ export class VoxLive extends EventTarget {
   #speak;
   /** @type {Set<SpeechSynthesisUtterance>} that are being read aloud */ #aloud = new Set();
   /** @type {Map<string, number>} when a call began, by its id */ #begun = new Map();
+  #wake = () => {}; // tries at once to reach the gateway
 
   /** @param {Options} [options] of every session that does not say otherwise */
   constructor(options = {}) {
@@ -175,9 +176,10 @@ export class VoxLive extends EventTarget {
     const said = text.trim().slice(0, MAX_TEXT);
     if (!said || !this.#talk) return false;
     this.#hush();
-    if (!this.#send({ type: 'text', text: said })) this.#unsent.push(said);
+    const isSent = this.#send({ type: 'text', text: said });
+    if (!isSent) this.#unsent.push(said);
     this.#asked = true;
-    this.#grow('user', said, true, true);
+    this.#grow('user', said, true, true, !isSent);
     return true;
   };
 
@@ -200,6 +202,9 @@ export class VoxLive extends EventTarget {
    * @returns {boolean} false without a conversation
    */
   useVersion = (app, version) => this.#send({ type: 'version', app, version });
+
+  /** Tries at once to reach a gateway that is away. */
+  retry = () => this.#wake();
 
   /** Stops an answer that runs. */
   interrupt = () => void this.#send({ type: 'interrupt' });
@@ -313,10 +318,12 @@ export class VoxLive extends EventTarget {
     if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => !isWriter(a.name));
     this.#phase = 'live';
     this.#link = '';
-    this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording });
+    this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording, away: undefined });
     if (mode === 'text') this.#closeMic();
     else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
-    for (const text of this.#unsent.splice(0)) this.#send({ type: 'text', text });
+    const unsent = this.#unsent.splice(0);
+    if (unsent.length) this.#set({ transcript: this.#now.transcript.map(({ isUnsent, ...t }) => t) });
+    for (const text of unsent) this.#send({ type: 'text', text });
   }
 
   /**
@@ -330,11 +337,11 @@ export class VoxLive extends EventTarget {
     this.#flush();
     this.#seam = true;
     this.#phase = 'lost';
-    this.#set({});
+    this.#set({ away: { since: Date.now(), reachable: true } });
     const until = Date.now() + KEPT_FOR;
     let busy = 0; // ms
     for (const pause of pauses()) {
-      await sleep(Math.max(busy, pause), signal);
+      await Promise.race([sleep(Math.max(busy, pause), signal), new Promise((resolve) => (this.#wake = () => resolve(undefined)))]);
       if (signal.aborted) return;
       try {
         return await this.#dial(talk);
@@ -342,6 +349,8 @@ export class VoxLive extends EventTarget {
         if (signal.aborted) return;
         const why = asVoxError(e);
         busy = why.retryAfterMs ?? 0;
+        const { away } = this.#now;
+        if (away) this.#set({ away: { ...away, reachable: why.code !== 'no_gateway' } });
         const late = Date.now() + busy > until;
         if (late || !PASSING.includes(why.code)) return this.#finish('failed', why.code === 'no_gateway' ? new VoxError('lost') : why);
       }
@@ -365,7 +374,9 @@ export class VoxLive extends EventTarget {
     this.#dropCalls(say('call over'));
     this.#voice?.close();
     this.#voice = undefined;
-    this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [] });
+    const unsent = this.#unsent.splice(0); // nobody has got it: it is no part of the conversation
+    const transcript = this.#now.transcript.filter((t) => !t.isUnsent);
+    this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [], away: undefined, unsent, transcript });
   }
 
   /**
@@ -439,8 +450,9 @@ export class VoxLive extends EventTarget {
    * @param {string} text
    * @param {boolean} [newTurn]
    * @param {boolean} [typed] here: what is left of an answer that it cuts off comes later, and belongs to that
+   * @param {boolean} [isUnsent] it waits for the connection
    */
-  #grow(role, text, newTurn, typed = false) {
+  #grow(role, text, newTurn, typed = false, isUnsent = false) {
     const { transcript, actions, mode } = this.#now;
     const goesOn = !typed && !newTurn && !this.#seam && transcript[this.#told]?.role === role;
     if (!typed) {
@@ -451,7 +463,7 @@ export class VoxLive extends EventTarget {
     const last = transcript.length;
     const caused = (/** @type {ToolAction} */ a) => a.at === last && performance.now() - (this.#begun.get(a.id) ?? -Infinity) < CAUSED;
     this.#set({
-      transcript: goesOn ? transcript.map(grown) : [...transcript, { role, text }],
+      transcript: goesOn ? transcript.map(grown) : [...transcript, { role, text, ...(isUnsent && { isUnsent }) }],
       ...(!goesOn && role === 'user' && !typed && { actions: actions.map((a) => (caused(a) ? { ...a, at: last + 1 } : a)) }),
     });
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
@@ -638,6 +650,7 @@ export class VoxLive extends EventTarget {
       mic: mic === 'live' && !this.#hears ? 'muted' : mic,
       asksMic: true,
       resumable: true,
+      reachable: this.#now.away?.reachable,
       blocked: this.blocked,
       who: 'VOX',
       offers: OFFERS.vox,
