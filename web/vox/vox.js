@@ -14,6 +14,7 @@ import { errors, states } from '../en.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
 import { OFFERS, statusOf as describe } from '../status.js';
 import { fill, speak } from '../strings.js';
+import { keepAwake } from '../wakelock.js';
 import { vox as words } from './en.js';
 
 /**
@@ -227,6 +228,7 @@ export class VoxLive extends EventTarget {
   async #start(options) {
     this.#options = { ...this.#given, ...options };
     const talk = (this.#talk = new AbortController());
+    keepAwake(talk.signal);
     addEventListener('pagehide', this.endSession, talk);
     addEventListener('offline', () => this.#socket?.close(), talk); // its close would come minutes later
     this.#phase = 'connecting';
@@ -649,7 +651,7 @@ export class VoxLive extends EventTarget {
       state: /** @type {import('../status.js').Situation['state']} */ (state),
       mic: mic === 'live' && !this.#hears ? 'muted' : mic,
       asksMic: true,
-      resumable: true,
+      resumable: this.#phase !== 'idle',
       reachable: this.#now.away?.reachable,
       blocked: this.blocked,
       who: 'VOX',
