@@ -14,8 +14,8 @@ BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-es
 
 .PHONY: run build check test test-all static lint go-test go-race web-test web-test-all test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults bench-turns turn-model compare screenshot build-deps test-deps web-deps fmt clean
 
-run: build ## start the gateway at http://localhost:3001
-	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
+run: build ## start the gateway at http://localhost:3001, with the operator's page at http://localhost:3002
+	VOXGATE_PRIVATE_ADDR="$${VOXGATE_PRIVATE_ADDR-localhost:3002}" VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
 
 build: build-deps
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway

@@ -114,6 +114,8 @@ type Origin struct {
 	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty means none
 	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
 	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
+	Address    string            // IP address of the caller, for the operator; empty means unknown
+	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
 	// the caller can show a tool's question, sent as a [ToolCall], although the model has no canvas there
 	ShowsQuestions bool `json:"Asks"`

@@ -61,6 +61,10 @@ type (
 		Dollars float64 // cost of the tokens; 0 means the price of the model is unknown
 	}
 
+	// Steered reports an order of the operator's backend, such as an instruction or the end. By is the name of the server key
+	// that gave it; empty means that no key was needed. Text is what was instructed, if anything.
+	Steered struct{ By, What, Text string }
+
 	// RecordingFailed reports a recording that could not be written, at its start or later.
 	RecordingFailed struct{}
 
@@ -103,6 +107,8 @@ type Info struct {
 	Agent      string            // see [Origin]
 	Identity   string            // name of the caller; empty means unknown
 	Attributes map[string]string // see [Origin]
+	Address    string            // see [Origin]
+	Device     string            // see [Origin]
 	Key        string            // see [Origin]
 	Step       string            // current step of the agent; empty means it has no steps
 	Model      string

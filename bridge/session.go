@@ -136,6 +136,9 @@ func (s *Session) ID() string { return s.id }
 // Origin returns where the conversation comes from.
 func (s *Session) Origin() Origin { return s.request.Origin }
 
+// ReportSteering reports an order of the operator's backend to the observer of the conversation.
+func (s *Session) ReportSteering(o Steered) { s.observer.report(o) }
+
 // Greet makes the model speak first, using [SessionRequest.GreetingPrompt]. Only the first call has an effect.
 func (s *Session) Greet() error {
 	if s.request.GreetingPrompt == "" || s.greeted.Swap(true) {
@@ -227,8 +230,8 @@ func (c infoRequest) run(_ context.Context, s *Session) error {
 func (s *Session) buildInfo() Info {
 	return Info{
 		ID: s.id, Protocol: s.request.Origin.Protocol, Agent: s.agentName, Identity: s.request.Origin.Identity, Key: s.request.Origin.Key,
-		Attributes: s.request.Origin.Attributes,
-		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
+		Attributes: s.request.Origin.Attributes, Address: s.request.Origin.Address, Device: s.request.Origin.Device,
+		Step: s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
 		Turns:  s.output.turnNumber - 1,
 		Tokens: s.costs.meter.Total().Total, Dollars: s.costs.totalDollars(),
 		Latency: time.Duration(s.output.latestLatency.Load()), Loss: s.loss.lossShares(),

@@ -135,6 +135,14 @@ func (g *gateway) openHost(context.Context) (end func(context.Context) error, er
 	if g.node != "" {
 		o.Store = g.store
 	}
+	if s.privateAddr != "" {
+		g.history = console.NewHistory(s.calls)
+		observe := o.Observe // never nil with a private address, because that has metrics
+		o.Observe = func(id string, x bridge.Observation) {
+			observe(id, x)
+			g.history.Observe(id, x)
+		}
+	}
 	if g.judge != nil {
 		o.TurnJudge = g.judge
 	}
@@ -195,7 +203,7 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 		Host: g.host, Admission: g.admission(), RequiresKey: requiresKey,
 		IsReady:  func() bool { return ctx.Err() == nil && g.host.IsReady() },
 		HasStore: g.settings.redis != "", IsStoreDown: g.store.IsDown,
-		Metrics: g.telemetry.Metrics(), CountToday: g.telemetry.CountToday,
+		Metrics: g.telemetry.Metrics(), CountToday: g.telemetry.CountToday, History: g.history,
 		Agents: g.agents, RecordingFolder: g.settings.recordings, CallFolder: g.settings.calls,
 		PageURL: g.pageURL(), Logger: g.log,
 	})
@@ -209,7 +217,9 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 	server := newServer(page, g.log)
 	server.WriteTimeout = console.ResponseTimeout
 	stop := serveAt(listener, server)
-	g.log.Info("private", "at", "http://"+listener.Addr().String())
+	at = "http://" + listener.Addr().String()
+	g.log.Info("private", "at", at)
+	g.log.Info("operator's page", "at", at+"/")
 	return func(ctx context.Context) error {
 		defer stop()
 		return page.Close(ctx)

@@ -10,6 +10,7 @@ import (
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
+	"voxgate/gateway/console"
 	"voxgate/gateway/telemetry"
 	"voxgate/media/smartturn"
 	"voxgate/signaling"
@@ -38,6 +39,7 @@ type gateway struct {
 	tools   func() []tools.Tool // the operator's tools, or nil
 
 	telemetry *telemetry.Telemetry
+	history   *console.History // nil without a private address
 	judge     *smartturn.Judge // judges the ends of turns, or nil
 	fetcher   *canvas.Fetcher
 	chips     *canvas.Chips

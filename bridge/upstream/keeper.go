@@ -92,6 +92,7 @@ type (
 		Kind      ConnKind
 		StartedAt time.Time
 		Cause     string // cause of a failure: lost, stale handle, quota, fatal or auth; "" means success
+		Err       error  // the failure
 	}
 
 	// ConnectionEnd reports the end of a connection. It was dialled at StartedAt and set up at ConnectedAt. Cause is

@@ -26,7 +26,7 @@ func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
 		}
 		return
 	}
-	k.current.dialOutcome, k.current.cause = DialOutcome{Kind: d.kind, StartedAt: d.startedAt, Cause: causeText(d.err)}, ""
+	k.current.dialOutcome, k.current.cause = DialOutcome{Kind: d.kind, StartedAt: d.startedAt, Cause: causeText(d.err), Err: d.err}, ""
 	k.Notify(ctx, k.current.dialOutcome)
 	switch {
 	case d.err != nil:

@@ -41,6 +41,7 @@ type Options struct {
 	Metrics    prometheus.Gatherer
 	CountToday func() (begun int, dollars float64) // since midnight (UTC), or since the start
 
+	History         *History // of this gateway
 	Agents          *agents.Folder
 	RecordingFolder string // "": no recordings
 	CallFolder      string // "": no call files
@@ -93,6 +94,7 @@ func (c *Console) newPage() (http.Handler, error) {
 	conversations := backend.Server{Host: c.Host, Logger: c.Logger}
 	c.server = signaling.NewServer(admission, append(conversations.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(c.serveStatus)},
+		signaling.Endpoint{Pattern: "GET /ended", Handler: http.HandlerFunc(c.serveHistory)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
 		signaling.Endpoint{Pattern: "/", Handler: files.Handler(client.Status{}, nil)})...)
 	mux := http.NewServeMux()

@@ -23,6 +23,7 @@ type status struct {
 	Dollars           float64            `json:"dollars"`    // cost of Gemini
 	Refusals          map[string]float64 `json:"refusals"`   // by rule
 	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
+	DialErrors        map[string]int     `json:"dialErrors"` // failed ones, by the reason in words
 	RecordingFailures float64            `json:"unrecorded"` // recordings that could not be written
 	Agents            []agentStatus      `json:"agents"`
 }
@@ -69,7 +70,7 @@ func (c *Console) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		Started: c.started.UTC(), Backend: c.Host.Backend(), Ready: c.IsReady(), RequiresKey: c.RequiresKey,
 		Recordings: c.RecordingFolder, Page: c.PageURL, Now: len(c.Host.Sessions()),
 		SessionsEnded: sumCounts(counted["voxgate_sessions_ended_total"]), Dollars: sumCounts(counted["voxgate_dollars_total"]),
-		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"],
+		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"], DialErrors: c.History.dialErrors(),
 		RecordingFailures: sumCounts(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
 	}
 	s.Today.SessionsBegun, s.Today.Dollars = c.CountToday()

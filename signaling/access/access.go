@@ -107,9 +107,17 @@ type Client struct {
 	key         string           // server key or issuer, when known
 	isAmbiguous bool             // the identity header came twice: one may be the client's own
 	token       string           // of the request; empty means none
+	device      string           // User-Agent header
 }
 
+// maxDevice bounds the User-Agent header that is kept, in bytes.
+const maxDevice = 300
+
 type clientKey struct{}
+
+func clipDevice(agent string) string {
+	return strings.ToValidUTF8(agent[:min(len(agent), maxDevice)], "")
+}
 
 // WithClient identifies the sender of a request; it does not check credentials yet. [From] returns the client from the
 // resulting context.
@@ -117,7 +125,9 @@ func (g *Gate) WithClient(r *http.Request) context.Context {
 	if g == nil { // no access control
 		return r.Context()
 	}
-	v := &Client{gate: g, token: requestToken(r), forwarded: g.parseForwarded(r)}
+	v := &Client{
+		gate: g, token: requestToken(r), forwarded: g.parseForwarded(r), device: clipDevice(r.UserAgent()),
+	}
 	v.address, v.proxied = g.clientAddress(r)
 	if name := g.options.IdentityHeader; name != "" && v.proxied {
 		said := r.Header.Values(name)
@@ -256,6 +266,10 @@ func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 		return v.reportRefusal(err)
 	}
 	open.Origin.Identity, open.Origin.Key, v.key = p.identity, p.issuer, p.issuer
+	open.Origin.Device = v.device
+	if v.address.IsValid() {
+		open.Origin.Address = v.address.String()
+	}
 	if p.limited {
 		open.Origin.Grant = p.grant.toJSON()
 		open.Grant = p.grant.toBridgeGrant()
@@ -350,6 +364,14 @@ func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 		return Watcher{}, v.reportRefusal(err)
 	}
 	return Watcher{&k}, nil
+}
+
+// Name returns the name of the key; "" means that no key was needed.
+func (w Watcher) Name() string {
+	if w.key == nil {
+		return ""
+	}
+	return w.key.Name
 }
 
 // MayWatch reports whether the key may watch, steer and end a conversation.

@@ -58,7 +58,7 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 // withSession returns a handler that calls serve with the conversation of a request, if this gateway has it and the key may watch it. It
 // proxies the request if another gateway has the conversation.
 func (d *Server) withSession(
-	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
+	serve func(http.ResponseWriter, *http.Request, *bridge.Session, access.Watcher),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {
 	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 		s := d.Host.Session(r.PathValue("id"))
@@ -67,7 +67,7 @@ func (d *Server) withSession(
 		case s == nil || !key.MayWatch(s.Origin()):
 			writeNotFound(w)
 		default:
-			serve(w, r, s)
+			serve(w, r, s, key)
 		}
 	}
 }
@@ -79,6 +79,8 @@ type sessionInfo struct {
 	Agent     string       `json:"agent,omitempty"`
 	Step      string       `json:"step,omitempty"`
 	Identity  string       `json:"identity,omitempty"`
+	Address   string       `json:"address,omitempty"`
+	Device    string       `json:"device,omitempty"`
 	Model     string       `json:"model"`
 	State     bridge.State `json:"state"`
 	StartedAt time.Time    `json:"startedAt"`
@@ -100,7 +102,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 	for _, i := range d.Host.Sessions() {
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, sessionInfo{
-				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Address, i.Device, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
 				i.Latency.Milliseconds(), loss(i.Loss),
 			})
 		}
@@ -115,7 +117,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 	access.WriteJSON(w, http.StatusOK, answer)
 }
 
-func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
 	var how bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
@@ -124,7 +126,8 @@ func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Sess
 		writeNotFound(w)
 		return
 	}
-	d.Logger.Info("ended by the backend", "call", s.ID())
+	d.Logger.Info("ended by the backend", "call", s.ID(), "key", key.Name())
+	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"})
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -132,7 +135,7 @@ func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Sess
 const listenerWriteTimeout = 2 * time.Second
 
 // serveAudio streams the audio of a conversation until it ends or the listener leaves.
-func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session, _ access.Watcher) {
 	w.Header().Set("Content-Type", "audio/ogg")
 	failed, stop, err := s.RecordTo(flushWriter{signaling.NewChunkedWriter(w, listenerWriteTimeout)})
 	if err != nil {
@@ -167,13 +170,14 @@ func writeNotFound(w http.ResponseWriter) {
 type watcher struct {
 	*signaling.Socket
 	session *bridge.Session
+	key     string // name of the server key; empty means that none was needed
 }
 
-func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
 	o := signaling.SocketOptions{Read: protocol.ReadMessage}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
 		socket.MarkOpened()
-		c := &watcher{socket, s}
+		c := &watcher{socket, s, key.Name()}
 		d.Logger.Info("backend watches", "call", s.ID())
 		if stop, err := s.Watch(c.sendEvent); err == nil { // an error means that the conversation has just ended
 			defer stop()
@@ -244,6 +248,18 @@ func (c *watcher) handleMessage(in signaling.Message) {
 	c.ChargeTime(time.Since(began))
 }
 
+// steeringNames names the commands of the client protocol that steer a conversation, for [bridge.Steered].
+var steeringNames = map[string]string{protocol.TypeInterrupt: "interrupt", protocol.TypeRecording: "recording"}
+
+// steer carries out an order and reports it.
+func (c *watcher) steer(what string, order bridge.Command, text string) error {
+	err := c.session.Do(order)
+	if err == nil {
+		c.session.ReportSteering(bridge.Steered{By: c.key, What: what, Text: text})
+	}
+	return err
+}
+
 func (c *watcher) runCommand(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeMessage:
@@ -251,7 +267,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 		if err != nil {
 			return err
 		}
-		return c.session.Do(turn)
+		return c.steer("say", turn, "")
 	case protocol.TypeToolResponse:
 		answers, err := m.ParseToolResponses()
 		for _, a := range answers {
@@ -264,9 +280,9 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 		if err != nil {
 			return err
 		}
-		return c.session.Do(command)
+		return c.steer(steeringNames[m.Type], command, "")
 	case protocol.TypeDisconnect:
-		return c.session.Do(bridge.EndAfterSpeaking{})
+		return c.steer("end", bridge.EndAfterSpeaking{}, "")
 	case protocol.TypePing:
 		c.sendMessage(protocol.PongMessage())
 		return nil
@@ -277,7 +293,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 		if err := m.DecodePayload(&p); err != nil {
 			return err
 		}
-		return c.session.Do(bridge.Prompt{Instruction: p.Instruction})
+		return c.steer("instruct", bridge.Prompt{Instruction: p.Instruction}, p.Instruction)
 	case typeSteer:
 		var p struct {
 			Prompt    string          `json:"prompt"`
@@ -290,7 +306,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 			return err
 		}
 		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
-		return c.session.Do(bridge.BackendUpdate{Agent: agent, Functions: p.Functions})
+		return c.steer("change", bridge.BackendUpdate{Agent: agent, Functions: p.Functions}, p.Prompt)
 	}
 	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.ClipText(m.Type)))
 }

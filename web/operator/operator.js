@@ -1,5 +1,7 @@
-/** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the doors of docs/sideband.md. */
+/** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the endpoints of docs/sideband.md. */
 import { make } from './dom.js';
+import { orderLines, showHistory } from './history.js';
+import { ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
 const PATIENCE = 5_000; // ms for an answer
@@ -52,12 +54,17 @@ async function look() {
     if (status.keyed && !key) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
     else if (!key || key !== barred) await lookAtSessions();
     seen = Date.now();
-    document.body.classList.remove('gone');
+    gone(false);
   } catch {
-    document.body.classList.add('gone');
+    gone(true);
     put(get('alive'), seen ? `The gateway has not answered since ${clock.format(seen)}.` : 'The gateway does not answer.');
   }
   setTimeout(look, EVERY);
+}
+
+function gone(/** @type {boolean} */ is) {
+  document.body.classList.toggle('gone', is);
+  document.title = is ? '✕ No answer · Voxgate: operator' : `${running.length ? `(${running.length}) ` : ''}Voxgate: operator`;
 }
 
 async function lookAtSessions() {
@@ -65,14 +72,21 @@ async function lookAtSessions() {
   const answer = await ask('v1/sessions');
   if (shown !== key) return; // another was entered meanwhile
   barred = answer.ok ? '' : key;
-  if (answer.ok) showSessions(await answer.json());
-  else wantKey(await sentence(answer));
+  if (!answer.ok) return wantKey(await sentence(answer));
+  showSessions(await answer.json());
+  const past = await ask('ended');
+  if (!past.ok) return;
+  const told = await past.json();
+  steered = told.steered;
+  showHistory(told);
+  get('over').hidden = false;
+  describe();
 }
 
 function wantKey(/** @type {string} */ why) {
   put(get('why'), why);
   get('login').hidden = false;
-  for (const part of ['list', 'none', 'silent']) get(part).hidden = true;
+  for (const part of ['list', 'none', 'silent', 'over', 'charts']) get(part).hidden = true;
 }
 
 get('login').onsubmit = (/** @type {Event} */ e) => {
@@ -89,6 +103,8 @@ get('login').onsubmit = (/** @type {Event} */ e) => {
 const rows = new Map();
 /** @type {any[]} */
 let running = [];
+/** @type {Record<string, any[]>} orders to conversations that run */
+let steered = {};
 
 function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessions, silent }) {
   running = sessions.toSorted((a, b) => b.startedAt.localeCompare(a.startedAt));
@@ -105,18 +121,17 @@ function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessio
   }
   running.forEach((s, at) => {
     const row = rows.get(s.id) ?? newRow(s.id);
-    const texts = [who(s), s.agent ?? '–', s.door, s.state, since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
-      s.latencyMs ? `${(s.latencyMs / 1000).toFixed(1)} s` : '–', lossOf(s)];
+    const texts = [who(s), s.agent ?? '–', where(s), stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
+      seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] ?? null);
   });
   describe();
 }
 
-const who = (/** @type {any} */ s) => s.identity || s.id;
-
 function newRow(/** @type {string} */ name) {
   const row = /** @type {HTMLTableRowElement} */ (make('tr'));
+  row.dataset['id'] = name;
   for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
   button.onclick = () => open(name);
@@ -156,19 +171,21 @@ function showStatus(/** @type {any} */ s) {
   put(get('dollars'), money(s.today.dollars));
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
-  states('refusals', refusals.map(([rule, n]) => [rule, count(n)]), 'Nobody was refused since the start.');
+  states('refusals', refusals.map(([rule, n]) => [ruleOf(rule), count(n)]), 'Nobody was refused since the start.');
   const { ok = 0, ...others } = s.dials ?? {};
-  const failed = Object.entries(others).map(([outcome, n]) => `${count(n)} ${outcome.replaceAll('_', ' ')}`);
-  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...failed.length ? [`failed: ${failed.join(', ')}`] : []].join('; ');
+  const failures = Object.entries(s.dialErrors ?? {}).sort((a, b) => b[1] - a[1]);
+  const failed = failures.map(([reason, n]) => `${count(n)} × ${reason.replace(/\.$/, '')}`);
+  const lost = Object.values(others).reduce((all, n) => all + n, 0);
+  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...lost ? [`${count(lost)} failed: ${failed.join(', ')}`] : []].join('; ');
   states('health', [
     ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],
-    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, failed.length > 0],
+    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, lost > 0],
     ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'none: this gateway is alone', s.redis === 'down'],
     ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings || 'none', s.unrecorded > 0],
     ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free`, d.free < d.total / 20]),
   ]);
   const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
-  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem), talk(a.name)]),
+  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem), a.problem ? '' : talk(a.name)]),
     'There are no agents: VOXGATE_AGENTS names no folder.');
 }
 
@@ -217,8 +234,11 @@ function describe() {
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
   put(get('one-title'), who(s));
-  put(get('what'), [s.agent, `by ${s.door}`, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `step ${s.step}`,
-    s.latencyMs && `answers after ${(s.latencyMs / 1000).toFixed(1)} s`, s.loss && `loss ${lossOf(s)}`].filter(Boolean).join(' · '));
+  put(get('what'), [where(s), s.agent, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `step ${s.step}`,
+    s.latencyMs && `answers after ${seconds(s.latencyMs)}`, s.loss && `loss ${lossOf(s)}`, s.id].filter(Boolean).join(' · '));
+  const lines = orderLines(steered[s.id] ?? []);
+  get('orders-given').hidden = !lines.length;
+  if (get('given').children.length !== lines.length) get('given').replaceChildren(...lines.map((line) => make('li', '', line)));
 }
 
 /** Adds to a list, which keeps the newest. */
@@ -271,6 +291,8 @@ get('say').onsubmit = (/** @type {Event} */ e) => {
   const text = get('text').value.trim();
   if (!text) return;
   const exactly = get('how').value === 'say';
+  const said = make('p', 'order', exactly ? `You had it say: ${text}` : `You instructed: ${text}`);
+  add(get('words'), said);
   send('RESPOND', { instruction: exactly ? `Say exactly this, and nothing else: ${text}` : text });
   get('text').value = '';
 };

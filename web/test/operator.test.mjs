@@ -75,7 +75,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
     try {
       await says(page, '#agents li', 'deskwell');
       await says(page, '#health li', 'Emulator');
-      await page.getByRole('button', { name: person.id }).click();
+      await page.click(`[data-id="${person.id}"] button`);
       await page.locator('#end:enabled').waitFor();
       person.send('SEND_MESSAGE', { parts: [{ text: 'one two three <b>four</b> five six seven eight nine ten eleven twelve' }] });
       await says(page, '#words .user', 'three <b>four</b> five');
@@ -85,6 +85,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
 
       await page.fill('#text', 'Offer a call back');
       await page.press('#text', 'Enter');
+      await says(page, '#words .order', 'You instructed: Offer a call back');
       await says(page, '#words .assistant', 'Offer a call back');
       await page.selectOption('#how', 'say');
       await page.fill('#text', 'One moment, please.');
@@ -104,6 +105,17 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await person.gets('GEMINI_DISCONNECTED');
       await says(page, '#ended', 'It has ended.');
       await page.getByText('Nobody is talking.').waitFor();
+      const past = page.locator('#past tr', { hasText: '127.0.0.1' }).first();
+      await past.filter({ hasText: 'Ended' }).waitFor();
+      assert.match(await past.innerText(), /127\.0\.0\.1\s+Web page/);
+      await past.locator('summary').click();
+      assert.match(await past.innerText(), /Somebody at this machine instructed: Offer a call back[^]*ended it/);
+      await page.fill('#find', 'nobody of this name');
+      await page.getByText('None of the last conversations fits.').waitFor();
+      await page.fill('#find', 'desk web');
+      await past.waitFor();
+      assert.ok(await page.locator('#latency rect').count() > 0);
+      await hasNoBarriers(page);
       assert.ok(await page.isDisabled('#interrupt'));
       assert.deepEqual(page.complaints, []);
     } finally {
@@ -113,13 +125,43 @@ for (const [look, context] of variants(Object.entries(looks))) {
   });
 }
 
+test('it says in words why Gemini was not reached, and keeps what is over after a restart', { timeout: 60_000 }, async () => {
+  const calls = join(folder, 'calls');
+  mkdirSync(calls);
+  const settings = { VOXGATE_PRIVATE_ADDR: '127.0.0.1:0', VOXGATE_CALLS: calls, GEMINI_API_KEY: 'none', GOOGLE_GEMINI_BASE_URL: 'http://127.0.0.1:1' };
+  let alone = await startGateway(settings);
+  const socket = new WebSocket(alone.url.replace('http', 'ws') + 'ws', { headers: { 'User-Agent': 'Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) Version/19.0 Safari/605.1' } });
+  await new Promise((resolve) => socket.once('open', resolve));
+  socket.send(JSON.stringify({ type: 'CONNECT_GEMINI', payload: { initialConfig: {} } }));
+  const page = await openPage({ url: privateAddress(alone), mic: 'none', browsers });
+  try {
+    await says(page, '#health .bad', /failed: \d+ × connection refused/);
+    await says(page, '#past tr', /Safari, iPhone\s*127\.0\.0\.1 · Web page.*connection refused/);
+    await page.selectOption('#only', 'failed');
+    await says(page, '#past tr', 'connection refused');
+    if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/failed.png`, fullPage: true });
+  } finally {
+    socket.terminate();
+    await page.quit();
+    await alone.stop();
+  }
+  alone = await startGateway(settings);
+  const again = await openPage({ url: privateAddress(alone), mic: 'none', browsers });
+  try {
+    await says(again, '#past tr', 'Gemini');
+  } finally {
+    await again.quit();
+    await alone.stop();
+  }
+});
+
 const long = Array.from({ length: 40 }, () => 'word').join(' '); // Chromium plays nothing before some seconds of speech have come
 
 test('both sides can be heard', { timeout: 60_000 }, async () => {
   const person = await caller(gateway.url);
   const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
   try {
-    await page.getByRole('button', { name: person.id }).click();
+    await page.click(`[data-id="${person.id}"] button`);
     await page.locator('#listen:enabled').click();
     person.send('SEND_MESSAGE', { parts: [{ text: long }] });
     await says(page, '#ended', 'You hear both sides');
@@ -166,7 +208,7 @@ test('with keys it wants one, an agent’s file may be wrong, and the gateway ma
     await page.locator('#why').filter({ hasNotText: 'sees every conversation' }).waitFor(); // the answer to that key
     await page.fill('#key', all);
     await page.press('#key', 'Enter');
-    await page.getByRole('button', { name: person.id }).click();
+    await page.click(`[data-id="${person.id}"] button`);
     await page.locator('#listen:enabled').click();
     person.send('SEND_MESSAGE', { parts: [{ text: long }] });
     await says(page, '#words .assistant', 'You said: word');
@@ -174,8 +216,10 @@ test('with keys it wants one, an agent’s file may be wrong, and the gateway ma
 
     writeFileSync(join(agents, 'desk.md'), '---\nvoice: [\n---\n');
     await says(page, '#agents .bad', /desk\.md:\d+:/);
+    assert.equal(await page.isVisible('#agents a'), false, 'nobody can talk to a broken agent');
     await locked.stop('SIGKILL');
     await says(page, '#alive', 'has not answered since');
+    assert.match(await page.title(), /No answer/);
   } finally {
     person.close();
     await page.quit();

@@ -1,0 +1,288 @@
+package console
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+)
+
+const (
+	maxEnded    = 100     // conversations that have ended, the newest
+	maxOrders   = 50      // orders of a conversation
+	maxHours    = 24      // in the charts
+	maxCallFile = 1 << 20 // bytes: larger call files are left out
+)
+
+// History remembers the newest conversations that have ended, and the latency and cost of the last hours. Its methods may be called
+// concurrently.
+type History struct {
+	mu        sync.Mutex
+	pastCalls []endedCall // oldest first
+	running   map[string]*callNotes
+	hours     []hourStatus // oldest first
+	dials     map[string]int
+}
+
+// callNotes holds what is known of a conversation in addition to its [bridge.Info].
+type callNotes struct {
+	orders    []order
+	dialError string
+	latency   time.Duration // sum of all measured
+	answers   int
+}
+
+// endedCall is a conversation in GET /ended.
+type endedCall struct {
+	ID         string    `json:"id"`
+	Protocol   string    `json:"door"`
+	Agent      string    `json:"agent,omitempty"`
+	Identity   string    `json:"identity,omitempty"`
+	Address    string    `json:"address,omitempty"`
+	Device     string    `json:"device,omitempty"`
+	Model      string    `json:"model"`
+	StartedAt  time.Time `json:"startedAt"`
+	EndedAt    time.Time `json:"endedAt"`
+	Outcome    string    `json:"outcome"` // one word, see [bridge.SessionEnded.Code]; "" if only the call file is left
+	Failed     bool      `json:"failed,omitempty"`
+	Reason     string    `json:"reason,omitempty"` // why it ended, for people; "" if the person or the agent ended it
+	Turns      int       `json:"turns"`
+	Tokens     int       `json:"tokens"`
+	Dollars    *float64  `json:"dollars,omitempty"`
+	LatencyMs  int64     `json:"latencyMs,omitempty"` // mean of all answers
+	Recordings []string  `json:"recordings,omitempty"`
+	Orders     []order   `json:"steered,omitempty"`
+
+	key string // see [bridge.Origin]
+}
+
+// order is an order of the operator's backend.
+type order struct {
+	At   time.Time `json:"at"`
+	By   string    `json:"by,omitempty"` // name of the server key
+	What string    `json:"what"`
+	Text string    `json:"text,omitempty"`
+}
+
+// hourStatus holds the counts of an hour.
+type hourStatus struct {
+	At           time.Time `json:"at"`
+	EndCount     int       `json:"ended"`
+	FailureCount int       `json:"failed"`
+	LatencyMs    int64     `json:"latencyMs"` // mean; 0 if no answer was measured
+	Dollars      float64   `json:"dollars"`
+
+	latency time.Duration
+	answers int
+}
+
+// NewHistory returns a history that begins with the newest files of a folder of call files, or empty if folder is "".
+func NewHistory(folder string) *History {
+	h := &History{running: map[string]*callNotes{}, dials: map[string]int{}}
+	if folder != "" {
+		h.readCallFiles(folder)
+	}
+	return h
+}
+
+// readCallFiles reads the newest call files. Unreadable ones are left out.
+func (h *History) readCallFiles(folder string) {
+	files, err := os.ReadDir(folder) // sorted by name, which begins with the time
+	if err != nil {
+		return
+	}
+	for _, f := range slices.Backward(files) {
+		if len(h.pastCalls) == maxEnded {
+			break
+		}
+		if !strings.HasSuffix(f.Name(), ".json") {
+			continue
+		}
+		if c, err := readCallFile(filepath.Join(folder, f.Name())); err == nil {
+			h.pastCalls = append(h.pastCalls, c)
+		}
+	}
+	slices.Reverse(h.pastCalls)
+}
+
+func readCallFile(path string) (c endedCall, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	call := struct {
+		Session struct {
+			ID       string `json:"id"`
+			Protocol string `json:"door"`
+			Agent    string `json:"agent"`
+			Identity string `json:"identity"`
+		} `json:"session"`
+		*endedCall
+	}{endedCall: &c}
+	if err := json.NewDecoder(io.LimitReader(f, maxCallFile)).Decode(&call); err != nil {
+		return c, err
+	}
+	if call.Session.ID == "" || c.EndedAt.IsZero() {
+		return c, errors.New("this is no call file")
+	}
+	c.ID, c.Protocol, c.Agent, c.Identity = call.Session.ID, call.Session.Protocol, call.Session.Agent, call.Session.Identity
+	return c, nil
+}
+
+// Observe receives the observations of all conversations.
+func (h *History) Observe(id string, o bridge.Observation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch o := o.(type) {
+	case bridge.SessionStarted:
+		h.notesOf(id)
+	case bridge.DialOutcome:
+		notes := h.notesOf(id)
+		if notes.dialError = explainDial(o.Err); notes.dialError != "" {
+			h.dials[notes.dialError]++
+		}
+	case bridge.TurnEnd:
+		if l := o.Latency.Total(); l > 0 {
+			notes, hour := h.notesOf(id), h.thisHour()
+			notes.latency, notes.answers = notes.latency+l, notes.answers+1
+			hour.latency, hour.answers = hour.latency+l, hour.answers+1
+		}
+	case bridge.SpendingReport:
+		h.thisHour().Dollars += o.Dollars
+	case bridge.Steered:
+		if notes := h.notesOf(id); len(notes.orders) < maxOrders {
+			notes.orders = append(notes.orders, order{time.Now().UTC(), o.By, o.What, o.Text})
+		}
+	case bridge.SessionEnded:
+		h.onEnded(id, o)
+	}
+}
+
+// notesOf returns the notes of a conversation. h.mu must be held.
+func (h *History) notesOf(id string) *callNotes {
+	if h.running[id] == nil {
+		h.running[id] = &callNotes{}
+	}
+	return h.running[id]
+}
+
+func (h *History) onEnded(id string, e bridge.SessionEnded) {
+	notes := h.notesOf(id)
+	delete(h.running, id)
+	if e.HasMoved() {
+		return
+	}
+	c := endedCall{
+		ID: e.ID, Protocol: e.Protocol, Agent: e.Agent, Identity: e.Identity, Address: e.Address, Device: e.Device, Model: e.Model,
+		StartedAt: e.Started.UTC(), EndedAt: e.At.UTC(), Outcome: e.Code(), Failed: e.HasFailed(), Reason: bridge.Reason(e.Reason),
+		Turns: e.Turns, Tokens: e.Tokens, Dollars: e.Dollars, Recordings: e.Recordings, Orders: notes.orders, key: e.Key,
+	}
+	if notes.answers > 0 {
+		c.LatencyMs = (notes.latency / time.Duration(notes.answers)).Milliseconds()
+	}
+	hour := h.thisHour()
+	hour.EndCount++
+	if c.Failed {
+		hour.FailureCount++
+		if notes.dialError != "" {
+			c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + notes.dialError + "."
+		}
+	}
+	h.pastCalls = append(h.pastCalls, c)
+	h.pastCalls = h.pastCalls[max(0, len(h.pastCalls)-maxEnded):]
+}
+
+// thisHour returns the counts of the current hour. h.mu must be held.
+func (h *History) thisHour() *hourStatus {
+	now := time.Now().UTC().Truncate(time.Hour)
+	if n := len(h.hours); n == 0 || h.hours[n-1].At != now {
+		h.hours = append(h.hours, hourStatus{At: now})
+		h.hours = h.hours[max(0, len(h.hours)-maxHours):]
+	}
+	return &h.hours[len(h.hours)-1]
+}
+
+// explainDial says in a few words why the model could not be reached, or returns "".
+func explainDial(err error) string {
+	var dns *net.DNSError
+	var certificate *x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var network net.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed by the other side"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "no route to the host"
+	case errors.As(err, &dns):
+		return "host not found: " + dns.Name
+	case errors.As(err, &certificate), errors.As(err, &host):
+		return "certificate not accepted"
+	case errors.As(err, &network) && network.Timeout():
+		return "no answer in time"
+	}
+	return bridge.AsError(err).Message
+}
+
+// dialErrors returns how often the model could not be reached, by the reason in words.
+func (h *History) dialErrors() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	copied := make(map[string]int, len(h.dials))
+	for reason, n := range h.dials {
+		copied[reason] = n
+	}
+	return copied
+}
+
+// historyAnswer is the body of GET /ended.
+type historyAnswer struct {
+	Conversations []endedCall        `json:"conversations"` // newest first
+	Running       map[string][]order `json:"steered"`       // orders to conversations that run, by their IDs
+	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without a conversation are left out
+}
+
+// serveHistory serves GET /ended: the conversations that have ended and that the key may watch.
+func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
+	key, err := access.From(r.Context()).RequireWatcher()
+	if err != nil {
+		access.WriteError(w, err)
+		return
+	}
+	answer := historyAnswer{Conversations: []endedCall{}, Running: map[string][]order{}, Hours: []hourStatus{}}
+	h := c.History
+	h.mu.Lock()
+	for _, e := range slices.Backward(h.pastCalls) {
+		if key.MayWatch(bridge.Origin{Key: e.key}) {
+			answer.Conversations = append(answer.Conversations, e)
+		}
+	}
+	for id, notes := range h.running {
+		if s := c.Host.Session(id); notes.orders != nil && s != nil && key.MayWatch(s.Origin()) {
+			answer.Running[id] = slices.Clone(notes.orders)
+		}
+	}
+	for _, hour := range h.hours {
+		hour.LatencyMs = (hour.latency / time.Duration(cmp.Or(hour.answers, 1))).Milliseconds()
+		answer.Hours = append(answer.Hours, hour)
+	}
+	h.mu.Unlock()
+	access.WriteJSON(w, http.StatusOK, answer)
+}

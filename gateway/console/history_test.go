@@ -1,0 +1,120 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/internal/testkit"
+)
+
+// TestEndedConversations: the newest hundred, with why they failed, how long answers took, and who steered them.
+func TestEndedConversations(t *testing.T) {
+	h := NewHistory("")
+	host := bridge.NewHost(bridge.Options{Logger: slog.New(slog.DiscardHandler)})
+	defer host.Shutdown(t.Context())
+	c := &Console{Options: Options{Host: host, History: h}}
+	url := serveConsole(t, c, http.HandlerFunc(c.serveHistory))
+	cost := 0.25
+	end := func(id string, reason error) {
+		info := bridge.Info{
+			ID: id, Protocol: "web", Agent: "desk", Address: "192.0.2.7", Device: "Firefox", Model: "m", Started: time.Now(), Dollars: &cost,
+		}
+		h.Observe(id, bridge.SessionStarted{Info: info})
+		if reason != nil {
+			h.Observe(id, bridge.DialOutcome{Cause: "lost", Err: reason})
+		}
+		for _, took := range []time.Duration{time.Second, 2 * time.Second} {
+			h.Observe(id, bridge.TurnEnd{Latency: bridge.Latency{Model: took}})
+		}
+		h.Observe(id, bridge.SpendingReport{Dollars: 0.25})
+		h.Observe(id, bridge.Steered{By: "support", What: "instruct", Text: "Offer a call back"})
+		if reason == nil {
+			reason = bridge.ErrGoodbye
+		}
+		h.Observe(id, bridge.SessionEnded{Info: info, At: time.Now(), Reason: reason})
+	}
+	end("FIRST", nil)
+	for i := range 99 {
+		end(fmt.Sprint("NEXT", i), nil)
+	}
+	end("LAST", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	_, body := testkit.SendHTTP(t, http.MethodGet, url+"/ended", "")
+	var got historyAnswer
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err, body)
+	}
+	list := got.Conversations
+	if len(list) != 100 || list[0].ID != "LAST" || list[99].ID != "NEXT0" {
+		t.Fatalf("%d conversations: %+v", len(list), list)
+	}
+	if l := list[0]; !l.Failed || !strings.HasSuffix(l.Reason, ": connection refused.") || l.Address != "192.0.2.7" || l.Device != "Firefox" {
+		t.Errorf("%+v", l)
+	}
+	n := list[1]
+	if n.Failed || n.Reason != "" || n.Outcome != "goodbye" || n.LatencyMs != 1500 || *n.Dollars != 0.25 || len(n.Orders) != 1 ||
+		n.Orders[0].By != "support" || n.Orders[0].Text != "Offer a call back" {
+		t.Errorf("%+v", n)
+	}
+	if hours := got.Hours; len(hours) == 0 || hours[len(hours)-1].LatencyMs != 1500 || hours[len(hours)-1].Dollars < 0.25 {
+		t.Errorf("%+v", hours)
+	}
+	if h.dialErrors()["connection refused"] != 1 || len(h.running) != 0 {
+		t.Errorf("%v, %d", h.dialErrors(), len(h.running))
+	}
+}
+
+// TestHistoryOfEarlierRuns: conversations from before the start come from the call files.
+func TestHistoryOfEarlierRuns(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"2026-11-26T10-00-00.000Z-A.json": `{"type":"session.end","session":{"id":"A","door":"sip","identity":"+43"},
+			"startedAt":"2026-11-26T10:00:00Z","endedAt":"2026-11-26T10:01:00Z","reason":"Gemini cannot be reached.","model":"m",
+			"turns":3,"recordings":["a.ogg"],"transcript":[]}`,
+		"2026-11-26T11-00-00.000Z-B.json": `{"session":{"id":"B","door":"web"},"endedAt":"2026-11-26T11:01:00Z","reason":""}`,
+		"2026-11-26T12-00-00.000Z-C.json": `no JSON`,
+		"notes.txt":                       `{}`,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NewHistory(folder)
+	if len(h.pastCalls) != 2 {
+		t.Fatalf("%+v", h.pastCalls)
+	}
+	if a := h.pastCalls[0]; a.ID != "A" || a.Protocol != "sip" || a.Identity != "+43" || a.Turns != 3 ||
+		a.Reason != "Gemini cannot be reached." || a.Recordings[0] != "a.ogg" || h.pastCalls[1].ID != "B" {
+		t.Errorf("%+v", h.pastCalls)
+	}
+	if len(NewHistory(filepath.Join(folder, "missing")).pastCalls) != 0 {
+		t.Error("conversations without files")
+	}
+}
+
+func TestDialErrorsInWords(t *testing.T) {
+	for want, err := range map[string]error{
+		"":                                      nil,
+		"connection refused":                    fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
+		"host not found: gemini.invalid":        &net.DNSError{Name: "gemini.invalid"},
+		"no answer in time":                     context.DeadlineExceeded,
+		"no route to the host":                  syscall.ENETUNREACH,
+		"connection closed by the other side":   syscall.ECONNRESET,
+		bridge.AsError(errors.New("x")).Message: errors.New("x"),
+	} {
+		if got := explainDial(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+/** What the gateway calls in one word, for people. */
+
+const PROTOCOLS = {
+  web: 'Web page', vox: 'VOX', sip: 'Telephone (SIP)', telephony: 'Telephone (provider)', openai: 'OpenAI client', live: 'Gemini Live client',
+  rtvi: 'Pipecat client', whip: 'WHIP', rest: 'REST',
+};
+
+const OUTCOMES = {
+  goodbye: 'Ended', left: 'Left', silence: 'Nobody spoke', time_limit: 'Time was up', token_limit: 'Tokens used up', budget: 'Budget used up', shutdown: 'Gateway stopped',
+};
+
+const STATES = { live: 'talking', parked: 'away, may come back', connecting: 'connecting', reconnecting: 'reconnecting to Gemini' };
+
+const ORDERS = { instruct: 'instructed', say: 'typed for the person', interrupt: 'interrupted the answer', end: 'ended it', change: 'changed the agent', recording: 'paused or resumed the recording' };
+
+/** Why somebody was not let in, by the gateway's name of the rule. */
+const RULES = {
+  'no token': 'came without a token', 'bad token': 'token not valid', 'no key': 'came without a server key', 'unknown key': 'unknown server key',
+  key: 'key without the privilege', door: 'token for another protocol', 'token used twice': 'token for one conversation, used again',
+  full: 'the gateway was full', origin: 'page of a site that is not allowed', bodies: 'too many large requests', slow_body: 'request sent too slowly',
+  'identity header': 'name given twice by the proxy', 'waiting per address': 'too many waiting from one address',
+  'budget for a turn': 'rest of the budget too small for a turn', 'session webhook': 'declined by your session webhook', 'sip wrong password': 'telephone with a wrong password',
+};
+const KINDS = { address: 'from one address', key: 'of one key', identity: 'of one person', token: 'with one token', all: 'of everybody together' };
+
+/** @param {Record<string, string>} table @param {string} word */
+const from = (table, word) => table[word] ?? word.replaceAll('_', ' ');
+
+const protocolOf = (/** @type {string} */ door) => from(PROTOCOLS, door);
+export const stateOf = (/** @type {string} */ state) => from(STATES, state);
+export const orderOf = (/** @type {string} */ what) => from(ORDERS, what);
+
+/** @param {string} rule */
+export function ruleOf(rule) {
+  const [, what, kind = ''] = /^(sessions|new|budget) of (\w+)/.exec(rule) ?? [];
+  const many = { sessions: 'too many conversations at once', new: 'too many new conversations', budget: 'budget used up' };
+  return what ? `${many[/** @type {keyof typeof many} */ (what)]} ${from(KINDS, kind)}` : from(RULES, rule);
+}
+
+/** What has become of a conversation. @param {{outcome: string, failed?: boolean, reason?: string}} c */
+export const outcomeOf = ({ outcome, failed, reason }) => (failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
+
+const BROWSERS = [['Edg/', 'Edge'], ['OPR/', 'Opera'], ['Firefox/', 'Firefox'], ['FxiOS/', 'Firefox'], ['CriOS/', 'Chrome'], ['HeadlessChrome/', 'Chrome'], ['Chrome/', 'Chrome'], ['Safari/', 'Safari']];
+const SYSTEMS = [['iPhone', 'iPhone'], ['iPad', 'iPad'], ['Android', 'Android'], ['Windows', 'Windows'], ['Mac OS', 'Mac'], ['CrOS', 'Chromebook'], ['Linux', 'Linux']];
+
+/** A browser and its system, as "Firefox, Windows", or the first word of another client. @param {string} [agent] its User-Agent */
+export function deviceOf(agent = '') {
+  const find = (/** @type {string[][]} */ list) => list.find(([mark = '']) => agent.includes(mark))?.[1];
+  const browser = agent.startsWith('Mozilla/') ? find(BROWSERS) : undefined;
+  return browser ? [browser, find(SYSTEMS)].filter(Boolean).join(', ') : agent.split(/[/ ]/)[0] ?? '';
+}
+
+/** @param {number | undefined} ms */
+export const seconds = (ms) => (ms === undefined ? '–' : ms < 100 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+
+/** Who talks: a name or number, else the device, else the address. @param {{identity?: string, device?: string, address?: string, id: string}} s */
+export const who = (s) => s.identity || deviceOf(s.device) || s.address || s.id;
+
+/** What tells people of one name apart. @param {any} s */
+export const where = (s) => [s.identity && deviceOf(s.device), s.address !== who(s) && s.address, protocolOf(s.door)].filter(Boolean).join(' · ');
