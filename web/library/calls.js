@@ -129,7 +129,8 @@ export class Calls {
       }
       outcome = { status: 'done', response: asObject(value) };
     } catch (e) {
-      outcome = { status: 'failed', response: { error: e instanceof Error ? e.message : String(e) } };
+      const { declined } = /** @type {any} */ (e ?? {});
+      outcome = { status: 'failed', response: { error: e instanceof Error ? e.message : String(e) }, ...(declined && { declined }) };
     }
     if (signal.aborted) return;
     const answer = { id, name, response: outcome.response, parts };
@@ -179,7 +180,7 @@ export class Calls {
         throw new Error(`The page is in the background; the person ${told}. Ask again when they are back.`);
       }
       const may = tool.foreground === 'asks' || (await confirm(fill(asks['wants'], { what }), asks['allow'], asks['not now'], ''));
-      if (!may) throw new Error('the person did not allow it');
+      if (!may) throw declinedError('the person did not allow it');
     }
     const progress = (/** @type {unknown} */ value) => {
       if (signal.aborted || this.#calls.get(id)?.answer) return;
@@ -230,6 +231,9 @@ export class Calls {
     this.#o.respond(answer, `tool ${key} ${answer.id}`.slice(0, 100));
   }
 }
+
+/** An error that tells the model, and the page, that the person did not want it. @param {string} message */
+export const declinedError = (message) => Object.assign(new Error(message), { declined: true });
 
 /** @param {number} then */
 const since = (then) => Math.round(performance.now() - then);

@@ -205,6 +205,11 @@ export class Canvas {
     return this.#kept.get(ref);
   }
 
+  /** What tools have made in this conversation, by references. */
+  get photos() {
+    return this.#kept;
+  }
+
   // --- what the person does
 
   /** @param {Element} target */

@@ -1,7 +1,7 @@
 /** What the tools of native.js do with the camera, the contacts and the apps of the device. It is loaded when it is used. */
 import { AddressBook, asContact } from './contacts.js';
 import { make } from './dom.js';
-import { dataURL } from './calls.js';
+import { dataURL, declinedError } from './calls.js';
 import { asks, canvas as words } from './en.js';
 import { fill } from './strings.js';
 import { withPicture } from './voxgate.js';
@@ -74,7 +74,7 @@ export async function takePhoto(facing, album, { signal, ask }) {
     for (;;) {
       await video.play();
       const { action } = await ask([button(words['take photo']), no()], video);
-      if (action !== 'submit') throw new Error('the person did not take a photo');
+      if (action !== 'submit') throw declinedError('the person did not take a photo');
       const photo = await shoot(video);
       if (!(await isGood(photo.blob, ask))) continue;
       signal.throwIfAborted(); // or the next conversation would have it
@@ -96,7 +96,7 @@ export async function takePhoto(facing, album, { signal, ask }) {
 async function isGood(blob, ask) {
   const img = Object.assign(document.createElement('img'), { src: await dataURL(blob), alt: words['the photo'] ?? '' });
   const { action } = await ask([button(words['use photo']), button(words['retake'], 'again'), no()], img);
-  if (action !== 'submit' && action !== 'again') throw new Error('the person did not give the photo');
+  if (action !== 'submit' && action !== 'again') throw declinedError('the person did not give the photo');
   return action === 'submit';
 }
 
@@ -130,12 +130,12 @@ function picker() {
  */
 async function pickContact(query, { signal, ask }) {
   const { action } = await ask([button(words['choose contact']), no()], view(fill(words['looks'], { query }), fill(words['picks'])));
-  if (action !== 'submit') throw new Error('the person did not open their contacts');
+  if (action !== 'submit') throw declinedError('the person did not open their contacts');
   const chosen = await picker().select(['name', 'tel', 'email']).catch((/** @type {Error} */ e) => {
     throw new Error(`the contacts could not be opened: ${e.message}`);
   });
   signal.throwIfAborted();
-  if (!chosen.length) throw new Error('the person chose no contact');
+  if (!chosen.length) throw declinedError('the person chose no contact');
   const [{ name = [], tel = [], email = [] }] = chosen;
   return { name: name[0] ?? '', phones: tel, emails: email };
 }
@@ -161,7 +161,7 @@ async function lookUp(query, context) {
   if (found.length === 1) {
     const about = view(fill(words['give'], { details: detailsOf(first), name: first.name }), ...linesOf(first));
     const { action } = await context.ask([button(asks['yes']), no(asks['no'])], about);
-    if (action !== 'submit') throw new Error(`the person does not give the contact for “${query}”`);
+    if (action !== 'submit') throw declinedError(`the person does not give the contact for “${query}”`);
   }
   const { name, phone, email } = contact;
   return { name, phones: [phone].filter(Boolean), emails: [email].filter(Boolean) };
@@ -184,7 +184,7 @@ async function addContact(query, { signal, ask }) {
   );
   signal.throwIfAborted();
   const contact = asContact(added);
-  if (!contact || added['action'] !== 'submit') throw new Error('the address book is empty, and the person added no contact');
+  if (!contact || added['action'] !== 'submit') throw declinedError('the address book is empty, and the person added no contact');
   book().add(contact);
   return contact;
 }
@@ -202,7 +202,7 @@ async function chooseContact(query, found, { ask }) {
   if (found.length > CHOICES) about.append(make('p', '', fill(words['some of'], { some: CHOICES, all: found.length })));
   const { action } = await ask([...labels.map((l, i) => button(l, `contact-${i}`)), no(words['none of these'])], about);
   const chosen = offered[Number(/^contact-(\d)$/.exec(String(action))?.[1] ?? -1)];
-  if (!chosen) throw new Error(`the person chose none of the contacts that match “${query}”`);
+  if (!chosen) throw declinedError(`the person chose none of the contacts that match “${query}”`);
   return chosen;
 }
 
@@ -245,7 +245,7 @@ export async function sendMessage({ to, text, photo }, album, context) {
   }
 }
 
-const notSent = () => new Error('the person did not send it');
+const notSent = () => declinedError('the person did not send it');
 
 /** @param {boolean} shares @param {boolean} photo */
 function whatSendDoes(shares, photo) {

@@ -1,6 +1,6 @@
-/** What models write, lightly: bold, italics, code, lists and links. Everything else stays the text that it is; nothing is made from markup. */
+/** What models write, lightly: bold, italics, code, lists, tables and links. Everything else stays the text that it is; nothing is made from markup. */
 
-/** @typedef {string|{tag: 'p'|'ul'|'ol'|'li'|'pre'|'code'|'strong'|'em'|'a', href?: string, inner: Piece[]}} Piece */
+/** @typedef {string|{tag: 'p'|'ul'|'ol'|'li'|'pre'|'code'|'strong'|'em'|'a'|'table'|'tbody'|'tr'|'th'|'td', href?: string, inner: Piece[]}} Piece */
 
 const SPAN = /`([^`\n]+)`|\*\*(?=\S)(.+?)\*\*|(?<![*\w])\*(?=\S)([^*\n]+?)\*(?![*\w])|\[([^\]\n]+)\]\((https?:\/\/[^\s()<>]+|mailto:[^\s()<>]+)\)|(https?:\/\/[^\s<>()]*[^\s<>().,;:!?])/g;
 
@@ -44,6 +44,30 @@ function link(href, label) {
   return { tag: 'a', href, inner: [lies ? href : label] };
 }
 
+/** The cells of a line of a table. @param {string} line */
+const cells = (line) => line.trim().replace(/^\||\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll('\\|', '|'));
+
+/** The line under the head of a table, or the beginning of one while it grows. */
+const RULE = /^\s*\|?(?:\s*:?-+:?\s*\|)*\s*:?-*:?\s*\|?\s*$/;
+
+/**
+ * A table with the lines from `at` on, if there is one, and the number of its lines. A head that is still alone is one already, so that it does not
+ * appear as text first.
+ * @param {string[]} source
+ * @param {number} at
+ * @returns {{table: Piece, lines: number}|undefined}
+ */
+function tableAt(source, at) {
+  const [head = '', rule] = source.slice(at, at + 2);
+  if (!/^\s*\|.*\|\s*$/.test(head) || (rule !== undefined && !(rule.includes('-') ? RULE.test(rule) : at + 2 === source.length && RULE.test(rule)))) return undefined;
+  let end = at + 1;
+  while (end < source.length && /^\s*\|/.test(source[end] ?? '')) end++;
+  const row = (/** @type {string} */ line, /** @type {'th'|'td'} */ tag) => (
+    /** @type {Piece} */ ({ tag: 'tr', inner: cells(line).map((cell) => ({ tag, inner: spans(cell) })) }));
+  const rows = [row(head, 'th'), ...source.slice(at + 2, end).map((line) => row(line, 'td'))];
+  return { table: { tag: 'table', inner: [{ tag: 'tbody', inner: rows }] }, lines: end - at };
+}
+
 /**
  * The pieces of a text. One that is no Markdown is one piece.
  * @param {string} text
@@ -59,10 +83,16 @@ export function parse(text) {
     lines = [];
   };
   const source = text.split('\n');
+  if (/^\s{0,3}(?:[-*•]|\d{1,3}[.)])\s*$/.test(source.at(-1) ?? '')) source.pop(); // an item of a list that has no words yet
   for (let i = 0; i < source.length; i++) {
     const line = source[i] ?? '';
     const [, bullet, number, item = ''] = /^\s{0,3}(?:([-*•])|(\d{1,3})[.)])\s+(.+)$/.exec(line) ?? [];
-    if (line.startsWith('```')) {
+    const found = tableAt(source, i);
+    if (found) {
+      flush();
+      all.push(found.table);
+      i += found.lines - 1;
+    } else if (line.startsWith('```')) {
       const end = source.findIndex((l, j) => j > i && l.startsWith('```'));
       flush();
       all.push({ tag: 'pre', inner: [source.slice(i + 1, end < 0 ? undefined : end).join('\n')] });

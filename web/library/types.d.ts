@@ -332,6 +332,8 @@ export interface ToolCall {
   response?: any;
   /** How long it took. */
   ms?: number;
+  /** It failed because the person did not want it. */
+  declined?: boolean;
   /** The page was in the background when the call needed the person, who could not be notified. Told of a call that waits, too. */
   missed?: boolean;
   /** Of a tool without `run`: answers the call. */

@@ -28,6 +28,8 @@ const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
 const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
+let atEnd = true; // what comes is kept in sight
+let scrolled = 0; // pixels, at the last event
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 /** @type {Promise<Canvas>|undefined} */
 let loading;
@@ -35,8 +37,10 @@ let loading;
 let drawn;
 /** What Gemini shows is drawn by canvas.js, which is loaded with the first conversation. */
 const canvas = {
-  load: () => (loading ??= import('./canvas.js').then(({ Canvas }) => {
+  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js')]).then(([{ Canvas }, { describeCanvas }]) => {
+    transcript.describeCanvas = (call) => describeCanvas(call, GATEWAY, drawn?.photos);
     drawn = new Canvas($('canvas'));
+    new ResizeObserver(([entry]) => body.style.setProperty('--covered', `${entry?.borderBoxSize[0]?.blockSize ?? 0}px`)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = render;
     drawn.offersAgain = false; // it stands in the conversation
     return drawn;
@@ -63,10 +67,11 @@ await Promise.all([read({ states, errors, canvas: canvasWords }, lang ? { lang }
 document.documentElement.lang = language();
 const relabel = () => translate(document, (name) => fill(words[name] ?? states[name]));
 relabel();
-const transcript = new Transcript($('log'), $('growing'));
+const transcript = new Transcript($('log'), $('growing'), (text) => void navigator.clipboard?.writeText(text));
 transcript.onShown = () => {
   $('empty').hidden = true;
-  $('newest').hidden = main.scrollTop > -AWAY;
+  $('newest').hidden = atEnd;
+  if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
@@ -76,11 +81,7 @@ const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
 const CALM = 400; // ms that a state lasts before a screen reader reads it
 
-/** What to try first: the names, in the table, of the chip and of what it says to the model. */
-const TRIES = [['try 1', 'say 1'], ['try 2', 'say 2'], ['try 3', 'say 3']];
-/** What the emulator can do; a command to it is nothing that a person has said. */
-const TRIES_HERE = [['try here 1', 'say here 1'], ['try here 2', '/ground parrots'], ['try here 3', '/tool take_photo {}']];
-/** @type {Map<string, string>} the names of those commands */
+/** @type {Map<string, string>} the names of what is tried by a command to the emulator, which is nothing that a person has said */
 const WISHES = new Map();
 /** Errors for the author of the configuration or of tools: they are shown in the statistics. */
 const DEVELOPERS = ['bad_message', 'bad_config', 'bad_offer', 'invalid_audio_format', 'not_connected', 'invalid_state', 'tool_execution_error', 'tool_not_found'];
@@ -292,6 +293,7 @@ function render() {
   body.dataset['orb'] = look;
   picture.setAttribute('state', look);
   body.classList.toggle('home', !session && transcript.empty);
+  body.classList.toggle('wordless', Boolean(session) && transcript.empty);
   const ready = session && session.state !== 'connecting';
   pressed = current.press;
   label(orb, states[pressed || 'start']);
@@ -315,7 +317,8 @@ function renderDetail() {
   const waited = answers.at(-1)?.totalMs ?? 0;
   const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
   const details = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language()) })];
-  const [line, text] = $('detail').children;
+  const [line, text, name] = $('detail').children;
+  name?.toggleAttribute('hidden', !waited); // the words say it themselves
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
   $('detail').hidden = !session?.transport;
   if (text) text.textContent = waited ? took : fill(words['statistics']);
@@ -372,12 +375,12 @@ function label(button, name) {
  * @param {() => void} change
  */
 function glide(change) {
-  const from = orb.getBoundingClientRect();
+  const from = picture.getBoundingClientRect();
   change();
-  const to = orb.getBoundingClientRect();
+  const to = picture.getBoundingClientRect();
   const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
   if (still.matches || Math.abs(x) + Math.abs(y) < 1) return;
-  orb.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 300, easing: 'ease-out' });
+  picture.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 200, easing: 'ease-out' });
 }
 
 /** @param {Session} whose */
@@ -390,23 +393,19 @@ function showLevel(whose) {
   }
 }
 
-/** @param {string} [backend] */
+/** What is without a key, and what is with one, the style sheet knows by `data-backend`. @param {string} [backend] */
 function showBackend(backend) {
   if (!backend) return;
-  const emulator = backend === 'emulator';
   named(backend);
+  document.documentElement.dataset['backend'] = backend;
   relabel();
-  $('notice').hidden = !emulator || !preferences.hint;
-  $('leaves').textContent = fill(words[emulator ? 'leaves here' : 'leaves']);
-  $('tries').replaceChildren(
-    ...(emulator ? TRIES_HERE : TRIES).map(([name = '', says = '']) => {
-      const said = words[says] ?? says;
-      if (said === says) WISHES.set(said, words[name] ?? '');
-      const button = make('button', '', words[name]);
-      button.addEventListener('click', () => send(said));
-      return button;
-    }),
-  );
+  $('notice').hidden = !preferences.hint;
+}
+
+for (const button of /** @type {NodeListOf<HTMLElement>} */ ($('tries').querySelectorAll('[data-say]'))) {
+  const { say: says = '', text: name = '' } = button.dataset;
+  if (!words[says]) WISHES.set(says, words[name] ?? '');
+  button.addEventListener('click', () => send(words[says] ?? says));
 }
 
 /** @param {VoxgateError} error */
@@ -513,8 +512,22 @@ text.addEventListener('input', () => ($('unsent').hidden = true));
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
 
-main.addEventListener('scroll', () => main.scrollTop > -AWAY && ($('newest').hidden = true), { passive: true });
-$('newest').addEventListener('click', () => main.scrollTo({ top: 0, behavior: still.matches ? 'auto' : 'smooth' }));
+/** Keeps the end in sight while it grows. Scrolling moves no layout: a line that comes pushes nothing. */
+const follow = new ResizeObserver(() => atEnd && main.scrollTo({ top: main.scrollHeight, behavior: still.matches || growing() ? 'auto' : 'smooth' }));
+/** Smooth scrolling would lag behind an answer that grows. */
+const growing = () => $('growing').childElementCount > 0;
+for (const e of [main, /** @type {Element} */ (main.firstElementChild)]) follow.observe(e);
+main.addEventListener('scroll', () => {
+  const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
+  if (rest < AWAY) atEnd = true;
+  else if (main.scrollTop < scrolled) atEnd = false; // the person went up; what grows only adds to the rest
+  scrolled = main.scrollTop;
+  if (atEnd) $('newest').hidden = true;
+}, { passive: true });
+$('newest').addEventListener('click', () => {
+  atEnd = true;
+  main.scrollTo({ top: main.scrollHeight, behavior: still.matches ? 'auto' : 'smooth' });
+});
 
 $('dismiss').addEventListener('click', () => {
   preferences.hint = false;

@@ -3,6 +3,7 @@
 /** @type {Record<string, string>} */
 export const page = {
   vox: 'Bauen mit VOX',
+  'vox short': 'VOX',
   title: 'Mit {who} sprechen',
   talking: 'Gespräch mit {who}',
   conversation: 'Gespräch',
@@ -58,6 +59,8 @@ export const page = {
   transcript: 'Mitschrift',
   tool: 'Werkzeug {name}',
   'a canvas': 'Auf dem Bildschirm',
+  enlarge: 'Vergrößern',
+  close: 'Schließen',
   running: 'läuft',
   done: 'fertig',
   failed: 'hat nicht geklappt',

@@ -3,6 +3,7 @@
 /** The gateway's page. @type {Record<string, string>} */
 export const page = {
   vox: 'Build with VOX',
+  'vox short': 'VOX',
   title: 'Talk with {who}',
   talking: 'Talking with {who}',
   conversation: 'Conversation',
@@ -58,6 +59,8 @@ export const page = {
   transcript: 'Transcript',
   tool: 'Tool {name}',
   'a canvas': 'On the screen',
+  enlarge: 'Enlarge',
+  close: 'Close',
   running: 'running',
   done: 'done',
   failed: 'did not work',

@@ -14,6 +14,8 @@ import { fill, language } from './strings.js';
  */
 
 const KEY = 'voxgate.transcript';
+const PAUSE = 5 * 60_000; // ms without a turn after which the time of day is told
+const COPIED = 1_500; // ms that a copy is confirmed
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
 export class Transcript {
@@ -23,13 +25,20 @@ export class Transcript {
   /** @type {Map<string, HTMLElement>} of the present conversation */ #shown = new Map();
   /** @type {Map<Element, Line>} */ #lines = new Map();
   /** Something is shown, for the first time or again. */ onShown = () => {};
+  /** What a canvas has shown or asked, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCanvas;
+  #copy;
+  #spoke = 0; // ms since 1970, the last turn
+  /** @type {HTMLElement|undefined} */ #answer; // the newest of the present conversation
+  /** @type {HTMLElement|undefined} */ #sources; // came before the answer that they belong to
 
   /**
    * @param {HTMLElement} log what is finished comes here, and is announced there
    * @param {HTMLElement} growing what is not
+   * @param {(text: string) => void} copy to the clipboard
    */
-  constructor(log, growing) {
+  constructor(log, growing, copy) {
     this.#log = log;
+    this.#copy = copy;
     this.#growing = growing;
     addEventListener('message', ({ source, data }) => {
       if (data?.voxgate !== 'height') return;
@@ -44,7 +53,8 @@ export class Transcript {
 
   /** What was said and done, in the order in which it stands on the page. @returns {Line[]} */
   get lines() {
-    return [...this.#log.children, ...this.#growing.children].flatMap((e) => this.#lines.get(e) ?? []);
+    const all = [...this.#log.children, ...this.#growing.children].flatMap((e) => [e, ...e.querySelectorAll('.sources')]);
+    return all.flatMap((e) => this.#lines.get(e) ?? []);
   }
 
   /** Keeps it for this tab, until it is closed. */
@@ -69,7 +79,8 @@ export class Transcript {
     }
     if (!Array.isArray(lines)) return;
     for (const { id, at, role, text, interrupted = false, cutBy } of lines) {
-      if (role === 'note' || role === 'tool') this.note(text);
+      if (role === 'tool') this.#add(card('done', text), { role, text });
+      else if (role === 'note') this.note(text);
       else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted, ...(cutBy && { cutBy }) });
       const last = this.#log.lastElementChild;
       if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
@@ -85,28 +96,31 @@ export class Transcript {
   /** Another conversation begins. @param {boolean} [known] it goes on with what was said */
   begin(known = false) {
     this.#shown = new Map();
+    this.#answer = this.#sources = undefined;
+    this.#spoke = 0;
     if (known) return;
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one
-    const e = make('p', 'rule', fill(words['new conversation'], { time: new Date().toLocaleTimeString(language(), { hour: '2-digit', minute: '2-digit' }) }));
+    const e = make('p', 'rule', fill(words['new conversation'], { time: timeOf() }));
     this.#add(e, { role: 'note', text: e.textContent ?? '' });
   }
 
   /** @param {Turn} turn */
   turn({ id, role, text, final, interrupted, heard, cutBy }) {
-    const e = this.#place(id, () => article(role), final);
+    if (role === 'user' && !this.#shown.has(id)) this.#answer = undefined; // what is found now belongs to the next answer
+    const e = this.#place(id, () => this.#article(role), final);
+    if (role === 'model') this.#belong(e, final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const said = (heard ?? text).trim();
     if (role === 'model') span.replaceChildren(...nodes(said));
     else span.textContent = said;
     e.classList.toggle('interrupted', interrupted);
-    for (const mark of e.querySelectorAll('s, small')) mark.remove(); // the gateway may know better than a page that lost it
+    for (const mark of e.querySelectorAll(':scope > :is(s, small)')) mark.remove(); // the gateway may know better than a page that lost it
     if (interrupted) {
       const unheard = text.trimStart().slice(said.length).trimEnd();
-      if (unheard) e.append(make('s', '', unheard));
       const by = cutOf(cutBy ?? 'person');
-      if (by) e.append(make('small', '', by));
+      span.after(...(unheard ? [make('s', '', unheard)] : []), ...(by ? [make('small', '', by)] : []));
     }
     if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
   }
@@ -117,7 +131,7 @@ export class Transcript {
    * @param {string} when it is sent
    */
   waiting(text, when) {
-    const e = article('user', text);
+    const e = this.#article('user', text);
     e.classList.add('waiting');
     e.append(make('small', '', when));
     this.#growing.append(e);
@@ -135,31 +149,78 @@ export class Transcript {
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
-    const declined = response?.dismissed === true || /^the person/.test(response?.error ?? '');
-    const what = shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name });
+    const declined = response?.dismissed === true || call.declined === true;
+    const described = shows ? this.describeCanvas?.(call) : undefined;
+    const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
     const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : status]);
     e.dataset['status'] = declined ? 'cancelled' : status;
     const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
-    e.replaceChildren(make('span', '', what), make('span', quiet ? 'unseen' : '', `: ${outcome}`));
-    if (status !== 'running') this.#keep(e, { role: 'tool', text: `${what}: ${outcome}` });
+    e.replaceChildren(make('span', '', what), make('span', quiet ? 'unseen' : 'outcome', `: ${outcome}`));
+    if (status === 'done') e.append(...(described?.content ?? []));
+    const details = described?.text ? ` (${described.text})` : '';
+    if (status !== 'running') this.#keep(e, { role: 'tool', text: `${what}: ${outcome}${details}` });
   }
 
-  /** @param {any} grounding what Google Search was asked, and found */
+  /** What Google Search was asked, and found, stands in the answer that it belongs to. @param {any} grounding */
   grounding({ webSearchQueries, groundingChunks, chips }) {
     const searched = webSearchQueries?.join(', ');
     const found = (groundingChunks ?? []).filter((/** @type {any} */ c) => c.web?.title);
-    if (searched) this.note(fill(words['searched'], { queries: searched }));
+    const e = make('div', 'sources');
+    const said = [];
+    if (searched) said.push(fill(words['searched'], { queries: searched }));
+    e.append(...said.map((text) => make('p', 'note', text)));
     if (found.length) {
-      const note = this.note(`${words['found']} ${found.map((/** @type {any} */ c) => c.web.title).join(', ')}`);
-      note.replaceChildren(`${words['found']} `, ...found.flatMap((/** @type {any} */ { web }, /** @type {number} */ i) => [i ? ', ' : '', source(web)]));
+      const note = make('p', 'note');
+      note.append(`${words['found']} `, ...found.flatMap((/** @type {any} */ { web }, /** @type {number} */ i) => [i ? ', ' : '', source(web)]));
+      said.push(note.textContent ?? '');
+      e.append(note);
     }
-    if (chips) this.#add(suggestions(chips));
+    if (chips) e.append(suggestions(chips));
+    if (!e.childElementCount) return;
+    this.#sources?.remove();
+    this.#sources = e;
+    if (said.length) this.#keep(e, { role: 'note', text: said.join('. ') });
+    if (this.#answer?.parentElement === this.#log) this.#belong(this.#answer, true);
+  }
+
+  /** The sources go to the end of their answer, the newest one, when it grows no more. @param {HTMLElement} answer @param {boolean} final */
+  #belong(answer, final) {
+    this.#answer = answer;
+    if (!final || !this.#sources) return;
+    answer.append(this.#sources);
+    this.#sources = undefined;
+    this.onShown();
   }
 
   /** @param {string} what */
   note(what) {
     const e = make('p', 'note', what);
     this.#add(e, { role: 'note', text: what });
+    return e;
+  }
+
+  /**
+   * The element of one turn. Its text direction follows its first letters, not the page.
+   * @param {'user'|'model'} role
+   * @param {string} [text]
+   */
+  #article(role, text = '') {
+    const e = make('article', `turn ${role}`);
+    const who = make('b', 'unseen', fill(role === 'user' ? states['you'] : '{who}'));
+    e.dir = 'auto';
+    who.dir = 'ltr'; // which leaves it out of that
+    const said = make('span', '', text);
+    const copy = make('button', 'copy');
+    copy.title = copy.ariaLabel = words['copy'] ?? '';
+    copy.addEventListener('click', () => {
+      this.#copy(said.innerText);
+      copy.classList.add('copied');
+      setTimeout(() => copy.classList.remove('copied'), COPIED);
+    });
+    e.append(who, said, copy);
+    const now = Date.now();
+    if (now - this.#spoke > PAUSE) e.dataset['time'] = timeOf(now);
+    this.#spoke = now;
     return e;
   }
 
@@ -187,7 +248,7 @@ export class Transcript {
     const e = this.#shown.get(id) ?? create();
     this.#shown.set(id, e);
     e.dataset['begun'] ??= String(++this.#begun);
-    const waits = [...this.#growing.children].some((o) => o !== e && o.matches('.turn.model') && isLater(e, o));
+    const waits = [...this.#growing.children].some((o) => o !== e && o.matches('.turn') && isLater(e, o));
     if (final && !waits) {
       insert(this.#log, e);
       for (const o of [...this.#growing.children]) { // what has waited for this one
@@ -208,19 +269,16 @@ function insert(where, e) {
   if (e.parentElement !== where) where.insertBefore(e, [...where.children].find((o) => isLater(o, e)) ?? null);
 }
 
-/**
- * The element of one turn. Its text direction follows its first letters, not the page.
- * @param {'user'|'model'} role
- * @param {string} [text]
- */
-function article(role, text = '') {
-  const e = make('article', `turn ${role}`);
-  const who = make('b', 'unseen', fill(role === 'user' ? states['you'] : '{who}'));
-  e.dir = 'auto';
-  who.dir = 'ltr'; // which leaves it out of that
-  e.append(who, make('span', '', text));
+/** What a tool has done, in a frame. @param {string} status @param {string} text */
+function card(status, text) {
+  const e = make('div', 'card');
+  e.dataset['status'] = status;
+  e.append(make('span', '', text));
   return e;
 }
+
+/** The time of day. @param {number} [at] ms since 1970 */
+const timeOf = (at = Date.now()) => new Date(at).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
 
 /** A source of an answer. @param {{title: string, uri?: string}} web */
 function source({ title, uri = '' }) {

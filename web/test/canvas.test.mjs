@@ -325,7 +325,7 @@ describe('a canvas', () => {
       window.clearTimeout = (id) => (pauses.delete(id), clearTimeout(id));
     });
     await create(page, 'a', [button('more')]);
-    const more = page.getByText('more', { exact: true });
+    const more = page.locator('.canvas').getByText('more', { exact: true });
     await more.evaluate((b) => (b.focus(), b.click(), b.click()));
     assert.equal(await page.evaluate(() => document.activeElement.matches('[data-action="more"][aria-disabled="true"]')), true);
     await page.waitForFunction(() => !document.querySelector('.canvas [aria-disabled]'));
@@ -495,7 +495,10 @@ describe('what does not come from Gemini’s own hand', () => {
       document.querySelector('a').onclick = () => parent.postMessage({ voxgate: 'chip' }, '*');</script>`;
     await page.route('**/canvas/chips*', (route) => route.fulfill({ contentType: 'text/html', body: chips }));
     await tell(page, 'groundingMetadata', { groundingMetadata: { webSearchQueries: ['parrots'] }, chips: 'canvas/chips?id=1' });
-    await page.waitForFunction(() => document.querySelector('#log iframe')?.style.height === '240px');
+    await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Parrots are birds.' } } });
+    assert.equal(await page.locator('iframe').count(), 0, 'they come when the answer grows no more');
+    await tell(page, 'TURN_COMPLETE', { turn: 1 });
+    await page.waitForFunction(() => document.querySelector('#log .turn .sources iframe')?.style.height === '240px');
     assert.equal(await isOpen(page), false, 'they belong to what was said');
     assert.match(await page.locator('#log').innerText(), /Searched the web for parrots/);
     assert.notEqual(await page.title(), 'hacked');
@@ -533,7 +536,7 @@ describe('the page', () => {
       assert.deepEqual(grave.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${wide} px sideways`);
-      const small = await page.$$eval('button, input, textarea', (all) =>
+      const small = await page.$$eval('button:not(.copy), input, textarea', (all) =>
         all.map((e) => [e.outerHTML, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48));
       assert.deepEqual(small, [], 'smaller than a finger');
       const covered = await page.$$eval('footer button, #text', (all) =>
@@ -559,9 +562,9 @@ describe('the page', () => {
       await page.evaluate(axe);
       const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
       assert.deepEqual(found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
-      const [[show], others] = await page.evaluate(() => ['.canvas-show', 'header, main, footer'].map((selector) =>
+      const [[show], others] = await page.evaluate(() => ['.canvas-show', 'header, footer'].map((selector) =>
         [...document.querySelectorAll(selector)].map((e) => e.getBoundingClientRect().toJSON())));
-      assert.ok(others.length === 3 && show.height >= 48 && show.left >= 0 && show.right <= size.width);
+      assert.ok(others.length === 2 && show.height >= 48 && show.left >= 0 && show.right <= size.width);
       for (const o of others) assert.ok(o.bottom <= show.top || o.top >= show.bottom, JSON.stringify([show, o]));
     }
   });
@@ -589,16 +592,16 @@ describe('the page', () => {
     await page.waitForFunction(() => document.querySelector('#told').textContent === 'Booking a table…');
   });
 
-  play('tells in words what became of a canvas', async (page) => {
+  play('keeps in the conversation what was shown, asked and answered', async (page) => {
     const card = async (what) => {
-      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.textContent === what, what);
+      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ') === what, what);
     };
-    await create(page, 'a', [text('Look')]);
-    await card('On the screen: shown');
-    await create(page, 'b', ask);
+    await create(page, 'a', [text('<h3>Vienna</h3><p>Warm</p>'), { type: 'image', src: pixel, alt: 'A view' }]);
+    await card('Vienna: shown Warm');
+    await create(page, 'b', [text('A table'), { type: 'input', id: 'name', label: 'Name' }, button('submit', 'Book it')]);
     await page.fill('.canvas input', 'Ada');
-    await press(page, 'Send it');
-    await card('On the screen: answered');
+    await press(page, 'Book it');
+    await card('A table: answered Name Ada Book it');
     await append(page, 'c', [button('more')]);
     await page.keyboard.press('Escape');
     await card('On the screen: not now');
@@ -606,7 +609,14 @@ describe('the page', () => {
     await card('On the screen: did not work');
     await create(page, 'e', ask);
     await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['e'] } });
-    await card('On the screen: not needed any more');
+    await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not needed any more'));
+    await page.getByRole('button', { name: 'Enlarge: A view' }).click();
+    await page.locator('dialog.enlarged img').waitFor();
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => !document.querySelector('dialog'));
+    await page.evaluate(axe);
+    const found = await page.evaluate(() => window.axe.run('main', { resultTypes: ['violations'] }));
+    assert.deepEqual(found.violations.map((v) => v.id), []);
   });
 
   play('tells cards apart without their words and colours', async (page) => {

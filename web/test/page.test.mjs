@@ -171,7 +171,7 @@ for (const [name, context] of variants([
     await check('speaking');
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wide <= 0, `${wide} px sideways`);
-    const small = await page.$$eval('button, input', (all) =>
+    const small = await page.$$eval('button:not(.copy), input', (all) =>
       all.map((e) => [e.id, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48),
     );
     assert.deepEqual(small, [], 'smaller than a finger');
@@ -428,7 +428,7 @@ play('says how long the gateway has been away, tries at once when asked to, and 
   await page.evaluate(() => ((window.unreachable = true), links.at(-1).drop()));
   await says(page, 'Reconnecting… Nothing you say is heard right now.');
   await type(page, 'Are you still there?');
-  const words = () => page.$$eval('.turn', (all) => all.map((e) => [...e.childNodes].slice(1).map((n) => n.textContent).join('|')));
+  const words = () => page.$$eval('.turn', (all) => all.map((e) => [...e.childNodes].slice(1).map((n) => n.textContent).filter(Boolean).join('|')));
   assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|the connection was lost here', 'Are you still there?|is sent when we are back']);
   await page.waitForFunction(() => /^For [2-4] s$/.test(since.textContent) && absence.checkVisibility());
 
@@ -486,19 +486,57 @@ play('tells who reads what was said earlier that there is more', async (page) =>
     await tell(page, 'TURN_COMPLETE', { turn: 1 });
   };
   for (let i = 0; i < 40; i++) await answer(`Line ${i}`);
-  const end = () => page.$eval('main', (e) => e.scrollTop);
-  assert.equal(await end(), 0, 'the end stays in sight');
+  const end = () => page.$eval('main', (e) => e.scrollHeight - e.clientHeight - e.scrollTop);
+  assert.ok((await end()) < 2, 'the end stays in sight');
   assert.ok(await page.isHidden('#newest'));
-  await page.$eval('main', (e) => (e.scrollTop = -400));
+  await page.$eval('main', (e) => (e.scrollTop -= 400));
   await answer('The news');
   await page.locator('#newest').waitFor();
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
   assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
   await page.click('#newest');
-  await page.waitForFunction(() => document.querySelector('main').scrollTop > -1);
+  await page.waitForFunction(() => { const e = document.querySelector('main'); return e.scrollHeight - e.scrollTop - e.clientHeight < 2; });
   await page.locator('#newest').waitFor({ state: 'hidden' });
 });
+
+for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone', { width: 390, height: 844 }]]) {
+  play(`moves nothing while it talks and shows (${name})`, async (page, _gateway, t) => {
+    const schemas = {
+      2: [{ type: 'text', value: '<h3>Vienna, this week</h3><table><tr><th>Day</th><th>High</th></tr><tr><td>Mon</td><td>21°</td></tr></table>' }],
+      5: [{ type: 'text', value: '<h3>A table</h3>' }, { type: 'input', id: 'name', label: 'Name' }, { type: 'button', label: 'Book it', action: 'submit' }],
+      7: [{ type: 'list', items: ['One', 'Two', 'Three'] }],
+      9: [{ type: 'text', value: '<h3>The bridge</h3>' }, { type: 'image', src: 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', alt: 'A bridge' }],
+      12: [{ type: 'text', value: 'Which one?' }, { type: 'button', label: 'This', action: 'submit' }],
+    };
+    await page.evaluate(() => {
+      window.shifts = [];
+      new PerformanceObserver((list) => shifts.push(...list.getEntries().filter((e) => !e.hadRecentInput).map((e) => ({ value: e.value, what: e.sources.map(({ node: n }) => n?.id || n?.className || n?.nodeName) })))).observe({ type: 'layout-shift', buffered: true });
+    });
+    await start(page);
+    await says(page, 'Listening');
+    for (let i = 0; i < 14; i++) {
+      await tell(page, 'CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: `Question ${i}, which is long enough for two lines on a phone?` } } });
+      const schema = schemas[i];
+      if (schema) await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: `c${i}`, name: 'show_canvas_tool', args: { schema: JSON.stringify(schema) } }] } });
+      if (schema) await page.waitForTimeout(300); // what is drawn counts, so it needs frames
+      await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: i });
+      for (const piece of ['It is rather warm until Tuesday, ', 'and then it rains, ', 'as it often does in spring. ', 'On Friday the sun comes back, ', 'and it will be 24 degrees.']) {
+        await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: piece } } });
+        await page.waitForTimeout(40);
+      }
+      if (i === 3) await tell(page, 'groundingMetadata', { groundingMetadata: { webSearchQueries: ['weather'], groundingChunks: [{ web: { title: 'orf.at', uri: 'https://orf.at/' } }] } });
+      await tell(page, 'TURN_COMPLETE', { turn: i });
+      if (schema?.some((e) => e.type === 'button')) await page.evaluate(() => document.querySelector('.canvas [data-action="submit"]').click());
+      await page.waitForTimeout(60);
+    }
+    const shifts = await page.evaluate(() => shifts);
+    const sum = shifts.reduce((all, { value }) => all + value, 0);
+    t.diagnostic(`layout shift ${sum.toFixed(4)}`);
+    assert.ok(sum <= 0.02, `${sum}: ${JSON.stringify(shifts)}`);
+    assert.equal(await page.locator('#log .card').count(), 5);
+  }, { context: { viewport }, chromiumOnly: 'Firefox measures no layout shift' });
+}
 
 const aMicrophone = () => {
   window.mics = [];
@@ -717,7 +755,7 @@ play('says at the end how long it was, and goes on with what was said', async (p
   assert.equal(await page.locator('.rule').count(), 0, 'it is the same conversation');
 });
 
-const glided = (page) => page.evaluate(() => Promise.all(document.querySelector('#talk').getAnimations().map((a) => a.finished)));
+const glided = (page) => page.evaluate(() => Promise.all(document.querySelector('#orb').getAnimations().map((a) => a.finished)));
 
 const sizes = { phone: [360, 740], 'small phone': [320, 568], 'phone on its side': [740, 360], 'page enlarged four times': [320, 256], desk: [1280, 800], wide: [1920, 1080] };
 for (const [name, [width, height]] of Object.entries(sizes)) {
@@ -750,7 +788,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
     if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
     if (width >= 1120) {
-      const [left, right] = await page.evaluate(() => ['main', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
+      const [left, right] = await page.evaluate(() => ['main > div', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
       assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
@@ -786,7 +824,7 @@ for (const options of [{ forcedColors: 'active' }, { reducedMotion: 'reduce' }])
     await says(page, 'Listening');
     await glided(page);
     const picture = () => page.screenshot({ clip: { ...box, x: box.x - 6, y: box.y - 6, width: box.width + 12, height: box.height + 12 } });
-    const box = await page.locator('#talk').boundingBox();
+    const box = await page.locator('#orb').boundingBox();
     const pictures = [];
     for (const state of ['listening', 'thinking', 'muted', 'reconnecting', 'asking']) {
       await page.evaluate((s) => document.querySelector('#orb').setAttribute('state', s), state);

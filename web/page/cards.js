@@ -1,0 +1,85 @@
+/** What a canvas has shown or asked, as it stays in the conversation: a title, and what was answered, or what was to be seen. It is loaded with the canvas. */
+import { make } from './dom.js';
+import { build } from './elements.js';
+import { page as words } from './page.en.js';
+
+/** @import { CanvasElement, ToolCall } from './types.d.ts' */
+
+/** @typedef {{title: string, text: string, content: Node[]}} Description `text`: for a downloaded transcript */
+
+const TITLE = 60; // characters
+
+/**
+ * @param {ToolCall} call of a canvas tool
+ * @param {URL} gateway for its pictures
+ * @param {Map<string, Blob>} [kept] what tools have made
+ * @returns {Description}
+ */
+export function describeCanvas({ args, response, status }, gateway, kept = new Map()) {
+  const nothing = { title: '', text: '', content: [] };
+  if (status !== 'done') return { ...nothing, title: titleOf(elementsOf(args)) };
+  const elements = elementsOf(args);
+  const title = titleOf(elements);
+  if (response?.dismissed || response?.continued) return { ...nothing, title };
+  if (response?.shown) {
+    try {
+      const box = make('div', 'shown');
+      box.tabIndex = 0; // it scrolls
+      box.ariaLabel = title || (words['a canvas'] ?? '');
+      box.role = 'group';
+      box.append(...build(args?.schema, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
+      for (const image of box.querySelectorAll('img')) enlargeable(image);
+      return { ...nothing, title, content: [box] };
+    } catch {
+      return { ...nothing, title }; // the canvas has told the model
+    }
+  }
+  const fields = flat(elements).filter((e) => e.type === 'input' && e.id && response?.[e.id]);
+  const list = make('dl');
+  for (const { id = '', label } of fields) list.append(make('dt', '', label ?? id), make('dd', '', String(response[id])));
+  const pressed = flat(elements).find((e) => e.type === 'button' && e.action === response?.action)?.label;
+  return { title, text: [...fields.map(({ id = '', label }) => `${label ?? id}: ${response[id]}`), pressed].filter(Boolean).join(', '), content: [
+    ...(fields.length ? [list] : []), ...(pressed ? [make('p', 'pressed', pressed)] : [])] };
+}
+
+/** @param {any} args @returns {CanvasElement[]} */
+function elementsOf(args) {
+  try {
+    const { schema } = args ?? {};
+    const all = typeof schema === 'string' ? JSON.parse(schema) : schema;
+    return [all?.elements ?? all ?? []].flat();
+  } catch {
+    return [];
+  }
+}
+
+/** Those in forms, too. @param {CanvasElement[]} elements @returns {CanvasElement[]} */
+const flat = (elements) => elements.flatMap((e) => (e?.type === 'form' ? [e, ...flat(e.elements ?? [])] : e ?? []));
+
+/** The first heading, or the first words. @param {CanvasElement[]} elements */
+function titleOf(elements) {
+  const texts = flat(elements).flatMap((e) => (e.type === 'text' ? String(e.value ?? '') : e.type === 'form' && e.label ? e.label : []));
+  const [, heading] = texts.map((t) => /<h\d[^>]*>(.*?)<\/h\d>/is.exec(t)).find(Boolean) ?? [];
+  const words = (heading ?? texts[0] ?? '').slice(0, 20 * TITLE); // with tags, of which the text is wanted
+  const [node] = build([{ type: 'text', value: words }], { gateway: new URL(location.href), kept: new Map(), urls: [] });
+  const title = node?.textContent?.trim() ?? '';
+  return title.length > TITLE ? `${title.slice(0, TITLE - 1)}…` : title;
+}
+
+/** A picture that fills the screen when it is pressed. @param {HTMLImageElement} image */
+function enlargeable(image) {
+  const button = make('button', 'enlarge');
+  button.title = button.ariaLabel = `${words['enlarge']}: ${image.alt}`;
+  image.replaceWith(button);
+  button.append(image);
+  button.addEventListener('click', () => {
+    const dialog = /** @type {HTMLDialogElement} */ (make('dialog', 'enlarged'));
+    const close = make('button', '', words['close'] ?? '');
+    dialog.append(image.cloneNode(), close);
+    dialog.ariaLabel = image.alt;
+    dialog.addEventListener('click', () => dialog.close());
+    dialog.addEventListener('close', () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
