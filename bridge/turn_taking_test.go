@@ -175,3 +175,109 @@ func checkMarkedAudio(t *testing.T, l *bridgetest.Conn) {
 		}
 	}
 }
+
+// TestATurnSurvivesItsConnection loses the connection in each state of turn taking. The next connection gets the turn from its
+// beginning, unless it was answered. (The answer is then its history.)
+func TestATurnSurvivesItsConnection(t *testing.T) {
+	const start, end = "mark activityStart", "mark activityEnd"
+	for name, row := range map[string]struct {
+		before, after string
+		marks         string        // of the next connection
+		audio         time.Duration // that it gets at least
+	}{
+		"quiet":           {"q1000", "q500 s900 q2000", start + ", " + end, 1200 * time.Millisecond},
+		"talking":         {"q500 s600", "s600 q2000", start + ", " + end, 1500 * time.Millisecond},
+		"in a pause":      {"q500 s900 q260", "s600 q2000", start + ", " + end, 1900 * time.Millisecond},
+		"waiting":         {"q500 s900 q800", "q2000", start + ", " + end, 1200 * time.Millisecond},
+		"retracted":       {"q500 s900 q800 s400", "s400 q2000", start + ", " + end + ", " + start + ", " + end, 2400 * time.Millisecond},
+		"an answer heard": {"q500 s900 q800 answer1000 complete q500", "q3000", "typed one two", 0},
+		"held":            {"q500 s900 q800 answer4000 complete q500 s350", "q3000", "typed one two", 0},
+		"cut":             {"q500 s900 q800 answer4000 complete q500 s1000", "s300 q2000", start + ", " + end, 1500 * time.Millisecond},
+		"no audio comes":  {"q500 s600", "-3000", start + ", " + end, 800 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fmt.Sprintf(gatewayTurns, `,"patience":{"most":600}`)
+			converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+				takeTurns(t, c, l, row.before)
+				next := r.dropConnection(l)
+				takeTurns(t, c, next, row.after)
+				if got := next.InputLog(); got != row.marks {
+					t.Errorf("the next connection got: %s, want %s", got, row.marks)
+				}
+				if got := media.Duration(len(next.ReceivedPCM()), 16000); got < row.audio {
+					t.Errorf("it got %v of audio, want %v", got, row.audio)
+				}
+				checkMarkedAudio(t, next)
+			})
+		})
+	}
+}
+
+// TestATurnEndsWithItsReason puts the call on hold, loses the caller and changes the config while the person speaks, and over a
+// held answer. The model's activity ends, and the answer is not held any more.
+func TestATurnEndsWithItsReason(t *testing.T) {
+	const start, end = "mark activityStart", "mark activityEnd"
+	for name, row := range map[string]struct {
+		before, marks string
+		do            func(r *harness, c *caller)
+	}{
+		"hold in a turn": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) { c.doCommand(bridge.Pause{On: true}) }},
+		"hold over a held answer": {
+			"q500 s900 q2500 answer4000 complete q500 s350", start + ", " + end,
+			func(_ *harness, c *caller) { c.doCommand(bridge.Pause{On: true}); c.doCommand(bridge.Pause{}) },
+		},
+		"the client decides now": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
+			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"turns":{"by":"client"}}}`)})
+		}},
+		"the microphone pauses": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
+			c.doCommand(bridge.AudioStreamEnd)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fmt.Sprintf(gatewayTurns, `,"patience":"patient"`)
+			converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+				takeTurns(t, c, l, row.before)
+				row.do(r, c)
+				time.Sleep(3 * time.Second)
+				if got := l.InputLog(); got != row.marks {
+					t.Errorf("the model got: %s, want %s", got, row.marks)
+				}
+				checkMarkedAudio(t, l)
+				log := c.turnLog()
+				if strings.Count(log, "held") > strings.Count(log, "resumed")+strings.Count(log, "interrupted") || strings.HasSuffix(log, "speaks") {
+					t.Errorf("the caller got: %s", log)
+				}
+			})
+		})
+	}
+}
+
+// TestAHeldAnswerGoesOn hears an answer around a short word: it stops within 450 ms of the word, goes on within 600 ms of its end,
+// and nothing of it is missing.
+func TestAHeldAnswerGoesOn(t *testing.T) {
+	converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, gatewayTurns, "")}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		takeTurns(t, c, l, "q500 s900 q1800 answer4000 complete q1000")
+		word := r.elapsed()
+		takeTurns(t, c, l, "s450")
+		over := r.elapsed()
+		takeTurns(t, c, l, "q5000")
+		var stopped, resumed time.Duration
+		frames, last := 0, time.Duration(0)
+		for _, e := range c.entries() {
+			if e.event != nil || e.tag == 0 {
+				continue
+			}
+			frames++
+			if last > word && stopped == 0 && e.at-last > 100*time.Millisecond {
+				stopped, resumed = last, e.at
+			}
+			last = e.at
+		}
+		if stopped == 0 || stopped-word > 450*time.Millisecond || resumed-over > 600*time.Millisecond {
+			t.Errorf("word from %v to %v: the answer stopped at %v and went on at %v", word, over, stopped, resumed)
+		}
+		if frames < 199 || frames > 201 {
+			t.Errorf("%d frames of 200 were heard", frames)
+		}
+	})
+}
