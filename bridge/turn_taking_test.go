@@ -2,42 +2,15 @@ package bridge_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"voxgate/bridge"
 	"voxgate/internal/testkit/bridgetest"
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 )
-
-// personSpeech is a second of a real voice at 16 kHz, without the silence before it.
-func personSpeech(t *testing.T, d time.Duration) []int16 {
-	t.Helper()
-	raw, err := os.ReadFile("../media/silero/testdata/speech.pcm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	voice := media.AppendSamples(nil, raw)[16000*32/100 : 16000*124/100]
-	var pcm []int16
-	for len(pcm) < int(d.Seconds()*16000) {
-		pcm = append(pcm, voice...)
-	}
-	return pcm[:int(d.Seconds()*16000)]
-}
-
-// noiseBurst is a cough: loud noise that no one takes for a voice.
-func noiseBurst(d time.Duration) []int16 {
-	rng := rand.New(rand.NewPCG(1, 1))
-	pcm := make([]int16, int(d.Seconds()*16000))
-	for i := range pcm {
-		fade := 1 - float64(i)/float64(len(pcm))
-		pcm[i] = int16(5000 * fade * rng.NormFloat64())
-	}
-	return pcm
-}
 
 // takeTurns plays a script: "q500" is quiet, "s800" a voice and "n300" noise of so many milliseconds, "-500" no audio at all,
 // "answer2000" an answer of the model of that length, and "interrupted" and "complete" end its turn.
@@ -56,9 +29,9 @@ func takeTurns(t *testing.T, c *caller, l *bridgetest.Conn, script string) {
 		case "q":
 			c.staySilentFor(d)
 		case "s":
-			c.sendInRealTime(personSpeech(t, d))
+			c.sendInRealTime(mediatest.RealVoice(t, d, 16000))
 		case "n":
-			c.sendInRealTime(noiseBurst(d))
+			c.sendInRealTime(mediatest.Cough(d, 16000))
 		case "-":
 			time.Sleep(d)
 		case "answer":
@@ -255,7 +228,8 @@ func TestATurnEndsWithItsReason(t *testing.T) {
 // TestAHeldAnswerGoesOn hears an answer around a short word: it stops within 450 ms of the word, goes on within 600 ms of its end,
 // and nothing of it is missing.
 func TestAHeldAnswerGoesOn(t *testing.T) {
-	converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, gatewayTurns, "")}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+	config := fmt.Appendf(nil, gatewayTurns, "")
+	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		takeTurns(t, c, l, "q500 s900 q1800 answer4000 complete q1000")
 		word := r.elapsed()
 		takeTurns(t, c, l, "s450")

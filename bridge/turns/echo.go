@@ -21,18 +21,22 @@ const (
 	echoCorrelation = 0.8
 	// echoFloor is the lowest level that counts: below it there is only noise.
 	echoFloor = -60.0
+	// loudOverFloor is the least level of a loud frame above echoFloor, in dB.
+	loudOverFloor = 10
 )
 
 // Echo detects whether the microphone picks up the played sound, as with the loudspeaker of a device without echo cancellation. It
 // compares the levels of both sides, so it needs no audio, and distortion does not matter. The zero value is ready.
 //
-// Two sides that begin to speak within half a second of each other look alike at first. So an answer's begin counts only when the
-// delay of the echo is known from before.
+// Two sides that begin to speak within half a second of each other look alike at first, because both are quiet before. So until
+// the delay of the echo is known, only frames count in which both sides have begun.
 type Echo struct {
 	played, picked [echoRing]float64
 	frames         int
-	from           int  // first frame of the answer
-	silence        int  // frames since an answer sounded
+	from           int  // first loud frame of the answer
+	silence        int  // frames since an answer was loud
+	pickedFrom     int  // first loud frame that the microphone picks up
+	quiet          int  // frames since the microphone picked up a loud one
 	delay, matches int  // the delay found last, and how often it was found in a row
 	isKnown        bool // the delay is certain
 }
@@ -42,13 +46,21 @@ type Echo struct {
 func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) bool {
 	i := e.frames % echoRing
 	e.played[i], e.picked[i] = max(playLevel, echoFloor), max(micLevel, echoFloor)
-	if !isSounding {
+	if !isSounding || e.played[i] < echoFloor+loudOverFloor {
 		e.silence++
 	} else {
-		if e.silence > 0 && e.silence >= maxDelayFrames {
+		if e.silence >= maxDelayFrames {
 			e.from = e.frames
 		}
 		e.silence = 0
+	}
+	if e.picked[i] < echoFloor+loudOverFloor {
+		e.quiet++
+	} else {
+		if e.quiet >= minDelayFrames {
+			e.pickedFrom = e.frames
+		}
+		e.quiet = 0
 	}
 	e.frames++
 	if !isCompared {
@@ -60,7 +72,7 @@ func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool
 	}
 	best, bestDelay := 0.0, 0
 	for delay := low; delay <= high; delay++ {
-		n := min(max(e.frames-e.from-delay, all), e.frames-delay, echoWindow)
+		n := min(max(min(e.frames-e.from-delay, e.frames-e.pickedFrom), all), e.frames-delay, echoWindow)
 		if n < minEchoFrames {
 			continue
 		}

@@ -5,7 +5,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
+	"testing"
 	"time"
 
 	"voxgate/media"
@@ -114,7 +117,6 @@ func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 }
 
 // Conversation returns half a minute of spoken clips with short and long pauses, in a room that is not quite silent, at 48 kHz.
-// It reads the clips from the repository by a path that is relative to a folder below media, so only tests there can use it.
 var Conversation = sync.OnceValue(func() []int16 {
 	rng := rand.New(rand.NewPCG(7, 7))
 	room := func(pcm []int16, d time.Duration) []int16 {
@@ -124,7 +126,7 @@ var Conversation = sync.OnceValue(func() []int16 {
 		return pcm
 	}
 	clip := func(name string, header, rate int) []int16 {
-		b, err := os.ReadFile(name)
+		b, err := os.ReadFile(repositoryFile(name))
 		if err != nil {
 			panic(err)
 		}
@@ -134,19 +136,8 @@ var Conversation = sync.OnceValue(func() []int16 {
 		}
 		return pcm
 	}
-	speech, one, again := clip(
-		"../../web/test/speech.wav",
-		44,
-		16000,
-	), clip(
-		"../../bridge/one-moment.pcm",
-		0,
-		24000,
-	), clip(
-		"../../bridge/say-again.pcm",
-		0,
-		24000,
-	)
+	speech := clip("web/test/speech.wav", 44, 16000)
+	one, again := clip("bridge/one-moment.pcm", 0, 24000), clip("bridge/say-again.pcm", 0, 24000)
 	pcm := room(nil, 200*time.Millisecond)
 	for range 3 {
 		pcm = room(append(pcm, again...), 250*time.Millisecond)
@@ -162,3 +153,38 @@ var Conversation = sync.OnceValue(func() []int16 {
 	}
 	return pcm
 })
+
+// repositoryFile returns the path of a file of this repository.
+func repositoryFile(name string) string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "../../..", name)
+}
+
+// RealVoice returns 0.9 s of a real voice, which a neural detector takes for speech, repeated to a length.
+func RealVoice(t testing.TB, d time.Duration, rate int) []int16 {
+	t.Helper()
+	raw, err := os.ReadFile(repositoryFile("media/silero/testdata/speech.pcm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const voiceRate, from, to = 16000, 32, 124 // hundredths of a second
+	voice := media.AppendSamples(nil, raw)[voiceRate*from/100 : voiceRate*to/100]
+	var pcm []int16
+	for media.Duration(len(pcm), voiceRate) < d {
+		pcm = append(pcm, voice...)
+	}
+	if pcm, err = media.Resample(pcm, voiceRate, rate); err != nil {
+		t.Fatal(err)
+	}
+	return pcm[:media.Samples(d, rate)]
+}
+
+// Cough returns a burst of noise that fades, which a simple detector takes for a voice.
+func Cough(d time.Duration, rate int) []int16 {
+	rng := rand.New(rand.NewPCG(1, 1))
+	pcm := make([]int16, media.Samples(d, rate))
+	for i := range pcm {
+		pcm[i] = int16(5000 * (1 - float64(i)/float64(len(pcm))) * rng.NormFloat64())
+	}
+	return pcm
+}

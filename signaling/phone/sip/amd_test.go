@@ -312,15 +312,36 @@ func TestAMDByModel(t *testing.T) {
 
 // playAudio sends audio in packets of 20 ms, followed by silence, or with once by nothing. It sets spoke when the audio has been sent.
 func (h *handset) playAudio(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
-	for !once || len(pcm) > 0 {
+	h.playFrames(to, every, stop, func(frame []int16) bool {
 		if len(pcm) == 0 {
 			h.spokeAt.CompareAndSwap(0, time.Now().UnixNano())
 		}
-		frame := make([]int16, 160)
 		pcm = pcm[copy(frame, pcm):]
+		return !once || len(pcm) > 0
+	})
+	h.spokeAt.CompareAndSwap(0, time.Now().UnixNano())
+}
+
+// playPieces sends pieces of up to 20 ms from a channel, and silence when there are none.
+func (h *handset) playPieces(pieces <-chan []int16, stop <-chan struct{}) {
+	h.playFrames(h.gateway, media.FrameDuration, stop, func(frame []int16) bool {
+		select {
+		case pcm := <-pieces:
+			copy(frame, pcm)
+		default:
+		}
+		return true
+	})
+}
+
+// playFrames sends packets of 20 ms, which fill fills with audio; after the last one it returns false.
+func (h *handset) playFrames(to net.Addr, every time.Duration, stop <-chan struct{}, fill func(frame []int16) (more bool)) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
+	for more := true; more; {
+		frame := make([]int16, 160)
+		more = fill(frame)
 		p.Payload = g711.MuLaw.AppendBytes(nil, frame)
 		b, _ := p.Marshal()
 		_, _ = h.audio.WriteTo(b, to)
@@ -332,5 +353,4 @@ func (h *handset) playAudio(to net.Addr, every time.Duration, pcm []int16, once 
 			return
 		}
 	}
-	h.spokeAt.CompareAndSwap(0, time.Now().UnixNano())
 }

@@ -1,0 +1,74 @@
+package testkit_test
+
+import (
+	"encoding/base64"
+	"slices"
+	"testing"
+	"time"
+
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
+	"voxgate/media"
+)
+
+// gatewayTurns are the grants of a client for which the gateway decides about turns, whatever its protocol says.
+const gatewayTurns = `{"grant":{"agent":{"turns":` + testkit.TurnSettings + `}}}`
+
+// Over every protocol with speech, neither a cough begins a turn nor a pause ends one, where the gateway decides about turns.
+func TestAPauseDoesNotEndATurn(t *testing.T) {
+	for name, client := range soundClients() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := &testkit.SeenByModel{}
+			l := startTalkativeGatewayWith(t, seen)
+			call := client.Begin(t, l, l.MintToken(gatewayTurns))
+			quiet := func(d time.Duration) []int16 { return testkit.MakeSilence(d, call.Rate) }
+			voice := mediatest.RealVoice(t, 900*time.Millisecond, call.Rate)
+			pcm := append(quiet(300*time.Millisecond), mediatest.Cough(300*time.Millisecond, call.Rate)...)
+			pcm = append(append(pcm, quiet(time.Second)...), voice...)
+			pcm = append(append(pcm, quiet(240*time.Millisecond)...), voice...)
+			call.Press = nil
+			call.Say(append(pcm, quiet(2*time.Second)...))
+			testkit.Eventually(t, "speech at the model", func() bool { return len(seen.EventsOf(emulator.Heard)) > 0 })
+			testkit.PollUntil(time.Second, func() bool { return len(seen.EventsOf(emulator.Heard)) > 1 })
+			heard := seen.EventsOf(emulator.Heard)
+			if d := media.Duration(len(heard[0].PCM), heard[0].Rate); len(heard) > 1 || d < 2*time.Second || d > 5500*time.Millisecond {
+				t.Errorf("the model heard %d turns, the first of %v", len(heard), d)
+			}
+		})
+	}
+}
+
+// Over a plain WebSocket and WebRTC, an answer is held by a word and cut by a sentence. (For SIP, see its package.)
+func TestTurnTaking(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute of real time")
+	}
+	for _, name := range []string{"web", "web by WebRTC"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := startTalkativeGateway(t)
+			call := soundClients()[name].Begin(t, l, l.MintToken(gatewayTurns))
+			var id string
+			testkit.Eventually(t, "a conversation", func() bool {
+				for _, s := range l.Host.Sessions() {
+					id = s.ID
+				}
+				return id != ""
+			})
+			testkit.CheckTurnTaking(t, l.Host.Session(id), call.Rate, func(pcm []int16) {
+				if call.Phone != nil {
+					call.Phone.SpeakAudio(pcm)
+					return
+				}
+				tick := time.NewTicker(media.FrameDuration)
+				defer tick.Stop()
+				for piece := range slices.Chunk(pcm, media.Samples(media.FrameDuration, call.Rate)) {
+					<-tick.C
+					call.Send(media.AppendBytes(nil, piece), base64.StdEncoding.EncodeToString)
+				}
+			})
+		})
+	}
+}
