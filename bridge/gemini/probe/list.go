@@ -293,6 +293,7 @@ func inputProbes(plain liveconfig.Config) []probe {
 		probeStreamEnd(plain),
 		probeSilence(500 * time.Millisecond), probeSilence(800 * time.Millisecond), probeSilence(1200 * time.Millisecond),
 		{name: "what the client marks", config: manual, maxVoice: 4, assumed: answersFacts, do: speakMarked},
+		{name: "an end that the client retracts", config: manual, maxVoice: 8, assumed: []string{"one turn"}, do: retractEnd},
 		probeMarks(plain),
 		{name: "a picture", maxVoice: 2, assumed: answersFacts, do: func(t *talk) {
 			if t.open("") {
@@ -372,6 +373,15 @@ func interruptionProbes() []probe {
 			interrupt(t, func() { t.speak(2*speechRate, 0) })
 		}},
 		{
+			name: "marked speech interrupts", config: manual, maxVoice: 14, assumed: []string{"interrupted", "answers"},
+			do: func(t *talk) {
+				interrupt(t, t.speakActivity)
+				if !t.isOver {
+					t.noteAnswer()
+				}
+			},
+		},
+		{
 			name: "speech does not interrupt where it must not", maxVoice: 12, assumed: []string{"not interrupted"},
 			config: at("NO_INTERRUPTION", "realtimeInputConfig.activityHandling"), do: func(t *talk) {
 				interrupt(t, func() { t.speak(2*speechRate, 0) })
@@ -415,6 +425,11 @@ func speakTwice(t *talk) {
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
+	t.countTurns()
+}
+
+// countTurns adds the number of turns with an answer as a fact.
+func (t *talk) countTurns() {
 	// The server ends a turn when its answer would have been spoken, or later on a busy machine. Another end after that of the
 	// first turn means a second turn.
 	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
@@ -430,15 +445,33 @@ func speakTwice(t *talk) {
 	}
 }
 
-func speakMarked(t *talk) {
-	if !t.open("") {
-		return
-	}
+// speakActivity says a sentence between activityStart and activityEnd.
+func (t *talk) speakActivity() {
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 	t.speak(2*speechRate, 0)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
-	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
-		t.addFact("answers")
+}
+
+func speakMarked(t *talk) {
+	if t.open("") {
+		t.speakActivity()
+		t.noteAnswer()
+	}
+}
+
+// retractEnd says a sentence twice, and marks the second as a new activity before the answer to the first has begun. The first must
+// not be answered then.
+func retractEnd(t *talk) {
+	if !t.open("") {
+		return
+	}
+	t.speakActivity()
+	const pause = 100 * time.Millisecond
+	early := t.listen(pause, hasVoice)
+	t.speakActivity()
+	t.countTurns()
+	if early.voice > 0 {
+		t.addNote("the answer to the first sentence began within %v", pause)
 	}
 }
 
