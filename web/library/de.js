@@ -193,6 +193,9 @@ export const talk = {
   end: 'Beenden',
   close: 'Schließen',
   again: 'Noch einmal sprechen',
+  'go on': 'Fortsetzen',
+  minimise: 'Verkleinern',
+  open: 'Zurück zum Gespräch',
   'not loaded': 'Das Gespräch lässt sich nicht laden.',
   'not here': 'Sprache ist hier nicht verfügbar.',
 };

@@ -188,6 +188,9 @@ export const talk = {
   end: 'End',
   close: 'Close',
   again: 'Talk again',
+  'go on': 'Go on',
+  minimise: 'Minimise',
+  open: 'Back to the conversation',
   'not loaded': 'The conversation cannot be loaded.',
   'not here': 'Voice is not available here.',
 };

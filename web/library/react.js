@@ -10,6 +10,7 @@ import { createContext, createElement as h, useContext, useEffect, useRef, useSt
 import { canvas as words, errors, states } from './en.js';
 import { isOpen } from './look.js';
 import { parse } from './markdown.js';
+import './conversation.js';
 import './orb.js';
 import { cutOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
 import { speak } from './strings.js';
@@ -143,6 +144,18 @@ export function Orb(props) {
     if (orb.current) orb.current.session = session;
   }, [session]);
   return h('voxgate-orb', { ...props, ref: orb });
+}
+
+/** @param {Record<string, any>} props */
+export function Conversation(props) {
+  const talk = useTalk();
+  const { session } = useVoxgate();
+  const element = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    element.current.source = talk;
+    if (session) element.current.session = session;
+  }, [talk, session]);
+  return h('voxgate-conversation', { ...props, ref: element });
 }
 
 /** @param {Record<string, any>} props */

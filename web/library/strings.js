@@ -12,6 +12,7 @@ const used = new Map();
 /** @type {{lang?: string, strings?: Strings}} what was asked for */
 let asked = {};
 let who = 'Gemini';
+let chosen = ''; // by the page
 let spoken = 'en';
 /** The code of the language in use, as `en`. */
 export const language = () => spoken;
@@ -37,10 +38,13 @@ export async function speak(sections, { lang, strings } = {}, others = LIBRARY) 
  * @param {string|undefined} text with names in braces
  * @param {Record<string, unknown>} [values] by these names
  */
-export const fill = (text = '', values) => text.replace(/\{(\w+)\}/g, (all, name) => String(/** @type {Record<string, unknown>} */ ({ who, ...values })[name] ?? all));
+export const fill = (text = '', values) => text.replace(/\{(\w+)\}/g, (all, name) => String(/** @type {Record<string, unknown>} */ ({ who: chosen || who, ...values })[name] ?? all));
 
 /** Who answers has a name. @param {string} [backend] the gateway's, which answers itself where it has no key */
 export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate' : 'Gemini');
+
+/** The page's own name for who answers. @param {string} name */
+export const callIt = (name) => void (chosen = name);
 
 /** Why the gateway ends a conversation that did not fail (bridge/errors.go), as names in the table of errors. @type {Record<string, string>} */
 export const ENDINGS = {

@@ -172,6 +172,8 @@ export interface Options {
   worklets?: string | URL;
   /** What people read, for the whole page, as `de`: the browser's language if absent, English where that is not shipped. */
   lang?: string;
+  /** The name of who answers, which the words use in place of Gemini. */
+  who?: string;
   /** Words of the app's own, which go before those of every language. */
   strings?: Strings;
   /** Ends the attempt to connect, and the session after it. */

@@ -18,7 +18,7 @@ import { asError, Connection, errorOf, VoxgateError } from './connection.js';
 import { asks, errors } from './en.js';
 import { Outbox } from './outbox.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from './reach.js';
-import { fill, named, speak } from './strings.js';
+import { callIt, fill, named, speak } from './strings.js';
 import { Turns } from './turns.js';
 import { keepAwake } from './wakelock.js';
 
@@ -92,7 +92,8 @@ export class Session {
   /** @param {Options} options */
   constructor(options) {
     this.#options = options ?? {};
-    const { muted = false, speaker, resume, signal } = this.#options;
+    const { muted = false, speaker, resume, signal, who } = this.#options;
+    if (who) callIt(who);
     this.#spoken = speak({ asks, errors }, this.#options);
     const { token, event = 0, turns, typed } = recall(resume);
     this.#token = token;

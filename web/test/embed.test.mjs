@@ -79,8 +79,16 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await button(page, 'Mute').click();
   await says(page, 'You are muted');
   await button(page, 'End').click();
-  await button(page, 'Talk').waitFor();
+  await says(page, 'The conversation is over.');
   await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED));
+  assert.ok(await page.locator('.log .user', { hasText: 'Do you deliver?' }).isVisible(), 'what was said stays');
+  await button(page, 'Go on').click();
+  await says(page, 'Listening');
+  const history = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history);
+  assert.ok(history.some((t) => t.content === 'Do you deliver?'));
+  await button(page, 'End').click();
+  await button(page, 'Close').click();
+  await button(page, 'Talk').waitFor();
 }, { sounds: [silence(1), tone(0.6)] });
 
 inShop('it says so when a microphone gives nothing', async (page) => {
@@ -148,8 +156,33 @@ inShop('Mute mutes in the second conversation as well', async (page) => {
   await says(page, 'Listening');
   await button(page, 'Mute').click();
   await says(page, 'You are muted');
-  await button(page, 'End').click();
-  await button(page, 'Talk').waitFor();
+});
+
+inShop('it has the name, the face and the greeting of who answers, and makes way for the page', async (page) => {
+  await page.evaluate(() => {
+    const talk = document.querySelector('voxgate-talk');
+    const face = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
+    for (const [name, value] of Object.entries({ who: 'Nora', greeting: 'How can I help?', picture: face })) talk.setAttribute(name, value);
+  });
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  assert.equal(await page.locator('.head b').innerText(), 'Nora');
+  assert.ok(await page.locator('.head img').isVisible());
+  assert.ok(await page.getByText('How can I help?').isVisible());
+  const height = () => page.locator('voxgate-conversation').evaluate((e) => e.offsetHeight);
+  const before = await height();
+  await page.locator('.orb').click();
+  await says(page, 'You are muted. Nora does not hear you.');
+  await page.locator('.orb').click();
+  await page.getByLabel('Type instead').fill('one\n\n| a | b |\n| --- | --- |\n| 1 | 2 |');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model').waitFor();
+  assert.equal(await height(), before, 'nothing jumps');
+  await button(page, 'Minimise').click();
+  await page.locator('voxgate-conversation').waitFor({ state: 'hidden' });
+  for (const name of ['Mute', 'End', 'Back to the conversation']) assert.ok(await button(page, name).isVisible(), name);
+  await button(page, 'Back to the conversation').click();
+  await page.locator('.log .model').waitFor();
 });
 
 inShop('it says so when the library does not come, and may try again', async (page) => {

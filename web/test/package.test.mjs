@@ -177,13 +177,19 @@ test('the first page of the documentation works as it stands, and says why it ca
     writeFileSync(join(root, 'src/main.tsx'), app.replace('wss://your.gateway/ws', `${gateway.url.replace('http', 'ws')}ws`));
   });
   await inPage('/documented/dist/', async (page) => {
-    await page.getByRole('button').first().click();
+    await page.getByText('How can I help?').waitFor();
+    await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
+    await page.getByLabel('Type instead').fill('| a | b |');
+    await page.keyboard.press('Enter');
+    await page.locator('.log .model').waitFor();
+    await page.evaluate(axe);
+    assert.deepEqual((await page.evaluate(() => window.axe.run('voxgate-conversation'))).violations.map((v) => v.id), []);
     await page.getByRole('button', { name: 'End', exact: true }).click();
-    await page.getByRole('button', { name: 'Talk' }).waitFor();
+    await page.getByRole('button', { name: 'Go on' }).waitFor();
     await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
-    await page.getByRole('button', { name: 'Talk' }).click();
-    await page.getByRole('alert').waitFor();
+    await page.getByRole('button', { name: 'Talk again' }).click();
+    await page.getByText(/no sockets here|went wrong/).waitFor();
   });
 });
 

@@ -41,6 +41,9 @@ export function useLevel(): { mic: number; model: number };
 /** The orb, as large as its box. It is a picture: put it into a button if it shall be pressed. */
 export function Orb(props: HTMLAttributes<HTMLElement>): ReactElement;
 
+/** The whole conversation with a style of its own: who answers (`who`, `picture`, `greeting`), transcript, field, orb, Mute and End. It fills its box. */
+export function Conversation(props: HTMLAttributes<HTMLElement> & { who?: string; picture?: string; greeting?: string }): ReactElement;
+
 /** Starts, mutes and unmutes, and asks again for a microphone that was refused. Its words are the library's if it has no children. */
 export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): ReactElement;
 

@@ -1,0 +1,419 @@
+/**
+ * A whole conversation in one element: who answers, the transcript, a field, the orb, Mute and End.
+ *
+ *   <voxgate-conversation url="wss://your.gateway/ws" who="Nora" picture="nora.jpg" greeting="How can I help?"></voxgate-conversation>
+ *
+ * It fills its box, 22 by 34 rem if nothing says so. Attributes: `url`, `token`, `agent`, `voice`, `prompt`, `lang`; `who` is the name of who answers,
+ * `picture` and `greeting` are theirs; `closable` adds buttons that minimise and close. Properties: `token` (a function, too), `strings`, `options` as for `open`;
+ * `source`, an app's own conversations. Events: `state`, `turn`, `error`, `minimise`, `close`. Its colours are the custom properties `--voxgate-…`.
+ */
+import { errors, states, talk as words } from './en.js';
+import { isOpen } from './look.js';
+import { nodes } from './markdown.js';
+import './orb.js';
+import { absenceOf, cutOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
+import { callIt, fill, speak } from './strings.js';
+import { open } from './voxgate.js';
+
+/**
+ * @import { VoxgateOrb } from './orb.js'
+ * @import { Options, Session, Turn, VoxgateError } from './types.d.ts'
+ * @import { Status } from './status.js'
+ */
+
+/** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, end(): void}} Source */
+
+const style = `
+:host { --accent: var(--voxgate-accent, light-dark(oklch(53% .21 285), oklch(76% .14 290))); --on-accent: var(--voxgate-on-accent, light-dark(#fff, oklch(18% .05 290)));
+  --ground: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285))); --ink: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285)));
+  --quiet: color-mix(in srgb, var(--ink) 68%, var(--ground)); --line: color-mix(in srgb, var(--ink) 14%, var(--ground)); --halt: light-dark(oklch(50% .19 25), oklch(78% .13 25));
+  display: flex; flex-direction: column; box-sizing: border-box; width: 22rem; max-width: 100%; height: 34rem; max-height: 100%; overflow: hidden;
+  border: 1px solid var(--line); border-radius: var(--voxgate-radius, 1.25rem); background: var(--ground); color: var(--ink);
+  font: 15px/1.5 var(--voxgate-font, system-ui, sans-serif); text-align: start; }
+[hidden] { display: none !important; }
+button, input { box-sizing: border-box; min-width: 44px; min-height: 44px; padding: 0 14px; border: 1px solid var(--line); border-radius: 999px; background: none; color: inherit; font: inherit; }
+button { font-weight: 600; cursor: pointer; }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+:is(input, .log):focus-visible { outline-offset: -3px; }
+.head { display: flex; align-items: center; gap: 10px; min-height: 60px; padding: 6px 8px 6px 16px; border-bottom: 1px solid var(--line); }
+.head img { flex: none; width: 36px; height: 36px; border-radius: 50%; object-fit: cover; }
+.head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: 17px; }
+.icon { display: grid; place-content: center; padding: 0; border: 0; }
+svg { width: 20px; height: 20px; fill: none; stroke: currentColor; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }
+.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 12px; padding: 16px; overflow-wrap: anywhere; }
+.log > div { max-width: 100%; }
+.user { align-self: flex-end; max-width: 85% !important; padding: 6px 12px; border-radius: 16px 16px 4px; background: color-mix(in srgb, var(--accent) 13%, var(--ground)); }
+.log small, .rule { display: block; font-size: 13px; color: var(--quiet); }
+.rule { display: flex; align-items: center; gap: 12px; margin: 4px 0; }
+.rule::before, .rule::after { content: ''; flex: 1; height: 1px; background: var(--line); }
+.log :is(p, ul, ol, pre, table) { margin: 0; }
+.log :is(p, ul, ol, pre, table) + :is(p, ul, ol, pre, table) { margin-top: 8px; }
+.log :is(ul, ol) { padding-inline-start: 22px; }
+.log :is(code, pre) { font: .875em/1.5 ui-monospace, monospace; white-space: pre-wrap; }
+.log table { display: block; overflow-x: auto; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.log :is(td, th) { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); text-align: start; }
+.log a { color: var(--accent); }
+.status, .absence { margin: 0; padding: 0 16px; text-align: center; font-size: 13px; color: var(--quiet); text-wrap: balance; }
+.status { display: grid; align-content: center; height: 40px; padding-top: 6px; overflow: hidden; font-size: 15px; line-height: 20px; }
+.status b { font-weight: 600; color: var(--ink); }
+.dock { display: flex; justify-content: center; align-items: center; gap: 20px; min-height: 76px; padding: 4px 12px; }
+.dock > button:not(.orb) { background: color-mix(in srgb, var(--ink) 7%, var(--ground)); border-color: transparent; }
+.dock > .icon { width: 48px; height: 48px; }
+.dock > .end { color: var(--halt); background: color-mix(in oklch, var(--halt) 14%, var(--ground)); }
+[data-muted] .mute { background: var(--ink); color: var(--ground); }
+.slash { display: none; }
+[data-muted] .slash { display: inline; }
+.orb { flex: none; min-height: 0; padding: 0; border: 0; border-radius: 50%; }
+.orb[aria-disabled] { cursor: default; }
+voxgate-orb { display: inline-grid; width: 60px; border-radius: 50%; }
+.empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: 12px; text-align: center; font-size: 17px; }
+form { display: flex; gap: 8px; padding: 0 12px 12px; }
+input { flex: 1; min-width: 0; border-color: var(--quiet); }
+input::placeholder { color: var(--quiet); opacity: 1; }
+.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+@media (forced-colors: active) { .user, .dock > button { border: 1px solid; } }
+`;
+
+const ICONS = {
+  mute: ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6 6 0 0 0 12 0M12 17v4', 'M4 4l16 16'],
+  end: ['M6 6l12 12M18 6 6 18'],
+  minimise: ['M5 9l7 7 7-7'],
+  send: ['M12 19V5M6 11l6-6 6 6'],
+};
+
+const MOST = 200; // lines that are kept
+const HISTORY = 100; // turns that a conversation goes on with
+const SECOND = 1_000; // ms
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [set] properties
+ * @param {(Node|string)[]} children
+ */
+function make(tag, set = {}, ...children) {
+  const e = Object.assign(document.createElement(tag), set);
+  e.append(...children);
+  return /** @type {any} */ (e);
+}
+
+/** @param {keyof typeof ICONS} name @param {() => void} [onclick] @param {string} [type] */
+function iconButton(name, onclick, type = 'button') {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  for (const [i, d] of ICONS[name].entries()) {
+    const path = document.createElementNS(svg.namespaceURI, 'path');
+    path.setAttribute('d', d);
+    if (i) path.setAttribute('class', 'slash');
+    svg.append(path);
+  }
+  return /** @type {HTMLButtonElement} */ (make('button', { type, className: `icon ${name}`, ...(onclick && { onclick }) }, svg));
+}
+
+const Base = /** @type {typeof HTMLElement} */ (globalThis.HTMLElement ?? class {}); // a server has none
+
+export class VoxgateConversation extends Base {
+  /** @type {Options['token']} */ token;
+  /** @type {Partial<Options>} */ options = {};
+  /** @type {Options['strings']} */ strings;
+  /** @type {Source|undefined} */ source;
+  /** @type {Session|undefined} */ #session;
+  /** @type {readonly Turn[]} of the last conversation */ #before = [];
+  /** @type {VoxgateError|undefined} why it ended */ #ended;
+  /** @type {Status['press']} */ #pressed = 'start';
+  /** @type {Map<string, HTMLElement>} of the present conversation */ #lines = new Map();
+  /** @type {Map<HTMLElement, string>} texts that were not sent yet */ #unsent = new Map();
+  /** @type {(() => void)[]} */ #off = [];
+  /** @type {ReturnType<typeof setTimeout>|undefined} */ #counting;
+  #ready = Promise.resolve(); // the words are loaded
+  #picture = make('img', { alt: '', hidden: true });
+  #name = make('b');
+  #minimise = iconButton('minimise', () => this.dispatchEvent(new CustomEvent('minimise')));
+  #empty = make('div', { className: 'empty' });
+  #log = make('div', { className: 'log', role: 'log', tabIndex: 0 });
+  #status = make('p', { className: 'status', role: 'status' });
+  #since = make('span');
+  #retry = make('button', { type: 'button', onclick: () => this.#session?.retry() });
+  #absence = make('p', { className: 'absence', hidden: true }, this.#since, ' ', this.#retry);
+  #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
+  #submit = iconButton('send', undefined, 'submit');
+  #form = make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
+  #mute = iconButton('mute', () => this.#session?.mute());
+  #orb = /** @type {VoxgateOrb} */ (make('voxgate-orb'));
+  #press = make('button', { className: 'orb', type: 'button', onclick: () => this.#pressOrb() }, this.#orb);
+  #end = iconButton('end', () => this.stop());
+  #goOn = make('button', { type: 'button', onclick: () => this.start(undefined, this.#before) });
+  #again = make('button', { type: 'button', onclick: () => this.start() });
+  #close = make('button', { type: 'button', onclick: () => this.dispatchEvent(new CustomEvent('close')) });
+
+  constructor() {
+    super();
+    const sheet = new CSSStyleSheet(); // a page's policy has no say in it
+    sheet.replaceSync(style);
+    const root = this.attachShadow({ mode: 'open' });
+    root.adoptedStyleSheets = [sheet];
+    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence,
+      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#form);
+    this.#log.append(this.#empty);
+    root.addEventListener('keydown', (e) => this.#escape(/** @type {KeyboardEvent} */ (e)));
+    this.#text.addEventListener('input', () => this.#mark(''));
+  }
+
+  connectedCallback() {
+    const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
+    if (this.getAttribute('who')) callIt(this.getAttribute('who') ?? '');
+    this.#ready = speak({ talk: words, states, errors }, read).then(() => this.#render());
+    this.#render();
+  }
+
+  disconnectedCallback() {
+    clearTimeout(this.#counting);
+    if (!this.source) this.#session?.close();
+  }
+
+  /** The conversation that it shows. An app that has its own sets it. */
+  get session() {
+    return this.#session;
+  }
+
+  set session(session) {
+    if (session === this.#session) return;
+    for (const off of this.#off.splice(0)) off();
+    this.#session = session;
+    if (session) this.#follow(session);
+    else this.#render();
+  }
+
+  /** @param {Session} session */
+  #follow(session) {
+    if (this.#lines.size || this.#log.querySelector('.user, .model')) this.#rule();
+    this.#lines = new Map();
+    this.#ended = undefined;
+    this.#orb.session = session;
+    const mine = () => this.#session === session;
+    for (const turn of session.turns) this.#turn(turn);
+    this.#off = [
+      session.on('state', () => mine() && session.state !== 'closed' && this.#state()),
+      session.on('turn', (turn) => mine() && this.#turn(turn)),
+      session.on('error', (error) => mine() && this.dispatchEvent(new CustomEvent('error', { detail: error }))),
+      session.on('closed', (why) => mine() && this.#over(session, why)),
+    ];
+    this.#state();
+  }
+
+  /**
+   * Starts a conversation, as pressing the orb does. Call it in a user gesture.
+   * @param {string} [said] a typed first message; the microphone is then not requested
+   * @param {readonly Turn[]} [known] what was said before, which the conversation goes on with
+   */
+  async start(said, known = []) {
+    if (this.#session && this.#session.state !== 'closed') return;
+    const history = known.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
+    const { config = {}, ...rest } = this.#asked();
+    const wished = { ...rest, config: history.length ? { ...config, voxgate: { ...config['voxgate'], history } } : config, ...(said && { mic: false }) };
+    const session = this.source ? this.source.start({ ...(history.length && { config: wished.config }), ...(said && { mic: false }) }) : open(wished);
+    this.session = session;
+    if (said) session.send(said);
+    await session.ready.catch(() => {}); // `closed` tells
+  }
+
+  /** Ends the conversation; what was said stays. */
+  stop() {
+    if (this.source) this.source.end();
+    else this.#session?.close();
+  }
+
+  /** Empties the transcript. */
+  clear() {
+    this.#log.replaceChildren(this.#empty);
+    this.#lines = new Map();
+    this.#before = [];
+    this.#ended = undefined;
+    this.#render();
+  }
+
+  focus() {
+    (this.#session ? this.#end : this.#press).focus();
+  }
+
+  /** @returns {Options} */
+  #asked() {
+    const of = (/** @type {string} */ name) => this.getAttribute(name) ?? undefined;
+    const { config, ...rest } = this.options;
+    const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
+    const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
+    const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
+    return { url: of('url') ?? '', token: this.token ?? of('token'), agent: of('agent'), ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+  }
+
+  /** @param {string|undefined} name in the table */
+  #word(name = '') {
+    return fill(words[name] ?? states[name]);
+  }
+
+  #state() {
+    const session = this.#session;
+    if (!session) return;
+    if (session.setup && session.state !== 'reconnecting') {
+      for (const line of this.#unsent.keys()) line.querySelector('small')?.remove();
+      this.#unsent.clear();
+    }
+    this.#render();
+    this.dispatchEvent(new CustomEvent('state', { detail: { state: session.state, mic: session.mic } }));
+  }
+
+  #render() {
+    const session = this.#session?.state === 'closed' ? undefined : this.#session;
+    const offers = OFFERS.button.filter((offer) => offer !== 'orb' || !this.#ended); // what goes on then has names
+    const current = statusOf(situationOf(session, { offers, ...(!session && !this.#ended && { state: 'idle' }) }, this.#ended));
+    this.#pressed = current.press;
+    this.#show(current.text);
+    const live = Boolean(session);
+    const useless = !live && current.press === '';
+    const name = (/** @type {HTMLElement} */ e, /** @type {string} */ text) => (e.ariaLabel = e.title = text);
+    const who = this.getAttribute('who') ?? fill('{who}');
+    this.#name.textContent = who;
+    this.#picture.hidden = !this.getAttribute('picture');
+    if (this.getAttribute('picture')) this.#picture.src = this.getAttribute('picture');
+    this.#empty.textContent = this.getAttribute('greeting') ?? this.#word('with');
+    this.#empty.hidden = this.#log.childElementCount > 1;
+    this.ariaLabel = this.#word('with');
+    this.role = 'region';
+    this.#log.ariaLabel = this.#word('conversation');
+    this.#log.ariaLive = session?.mic === 'live' ? 'off' : 'polite'; // it would speak into the open microphone
+    this.#text.ariaLabel = this.#text.placeholder = this.#word('type');
+    name(this.#submit, this.#word('send'));
+    name(this.#minimise, this.#word('minimise'));
+    name(this.#end, this.#word('end'));
+    name(this.#mute, session ? muteOf(session.mic) : this.#word('mute'));
+    name(this.#press, this.#word(current.press || 'interrupt'));
+    this.#press.ariaDisabled = current.press ? null : 'true';
+    const twice = ['mute', 'unmute', 'use'].includes(current.press); // there is a button for it
+    this.#press.tabIndex = twice ? -1 : 0;
+    this.#press.ariaHidden = twice ? 'true' : null;
+    const over = Boolean(this.#ended);
+    this.#minimise.hidden = !this.hasAttribute('closable');
+    this.#mute.hidden = this.#end.hidden = !live;
+    this.#press.hidden = useless || over;
+    this.#form.hidden = useless;
+    this.#again.hidden = !over || useless;
+    this.#goOn.hidden = !over || useless || !this.#before.length;
+    this.#close.hidden = live || !this.hasAttribute('closable');
+    this.#again.textContent = this.#word('again');
+    this.#goOn.textContent = this.#word('go on');
+    this.#close.textContent = this.#word('close');
+    this.#retry.textContent = this.#word('try now');
+    this.toggleAttribute('data-live', live);
+    /** @type {HTMLElement} */ (this.#mute.parentElement).toggleAttribute('data-muted', live && !isOpen(session?.mic) && session?.mic !== 'asking');
+    this.#renderAway();
+  }
+
+  /** What cannot be true of a conversation: the library did not come. @param {string} sentence */
+  #show(sentence) {
+    if (this.#status.textContent === sentence) return;
+    const [first = sentence] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(sentence) ?? [];
+    this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), sentence.slice(first.length)));
+  }
+
+  #renderAway() {
+    const absence = absenceOf(this.#session?.away);
+    this.#absence.hidden = !absence;
+    this.#since.textContent = absence;
+    clearTimeout(this.#counting);
+    if (this.#session?.away) this.#counting = setTimeout(() => this.#renderAway(), SECOND);
+  }
+
+  /** @param {Turn} turn */
+  #turn(turn) {
+    const session = this.#session;
+    let line = this.#lines.get(turn.id);
+    const waits = turn.role === 'user' && !line && session && (!session.setup || session.state === 'reconnecting');
+    if (!line) {
+      line = /** @type {HTMLElement} */ (make('div', { className: turn.role, dir: 'auto' }));
+      this.#lines.set(turn.id, line);
+      this.#add(line);
+    }
+    const said = turn.heard ?? turn.text;
+    line.replaceChildren(...(turn.role === 'model' ? nodes(said) : [said]));
+    const by = cutOf(turn.cutBy);
+    if (by) line.append(make('small', { textContent: by }));
+    if (waits) {
+      line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));
+      this.#unsent.set(line, turn.text);
+    }
+    this.#log.scrollTop = this.#log.scrollHeight;
+    this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** @param {HTMLElement} line */
+  #add(line) {
+    this.#empty.hidden = true;
+    this.#log.append(line);
+    if (this.#log.childElementCount > MOST) this.#log.children[1]?.remove();
+  }
+
+  /** Another conversation begins. */
+  #rule() {
+    const time = new Date().toLocaleTimeString(this.lang || undefined, { hour: 'numeric', minute: '2-digit' });
+    this.#add(make('p', { className: 'rule', textContent: time }));
+  }
+
+  /** What the text in the field is, for who sees it. @param {string} what */
+  #mark(what) {
+    this.#form.querySelector('.mark')?.remove();
+    if (what) this.#form.before(make('p', { className: 'absence mark', textContent: what }));
+    if (!what) this.shadowRoot?.querySelector('.mark')?.remove();
+  }
+
+  /** @param {Session} session @param {VoxgateError} why */
+  #over(session, why) {
+    this.#ended = why;
+    this.#before = session.turns;
+    if (!session.setup || this.#unsent.size) {
+      const lost = this.#unsent.size ? [...this.#unsent.values()] : [];
+      for (const line of this.#unsent.keys()) line.remove();
+      this.#unsent.clear();
+      if (lost.length) {
+        this.#text.value = [this.#text.value, ...lost].filter(Boolean).join(' '); // nothing typed gets lost
+        this.#mark(this.#word('not sent'));
+      }
+    }
+    const { next } = statusOf(situationOf(undefined, {}, why));
+    if (!next) console.warn(`voxgate: ${why.told ?? why.message}`); // for the author of the page
+    this.#render();
+    this.dispatchEvent(new CustomEvent('state', { detail: { state: 'closed', mic: 'off' } }));
+  }
+
+  #pressOrb() {
+    if (this.#pressed === 'start') void this.start();
+    else if (this.#pressed === 'interrupt') this.#session?.interrupt();
+    else if (this.#pressed === 'unblock') this.#session?.unblock();
+    else if (this.#pressed) this.#session?.mute(this.#pressed === 'mute');
+  }
+
+  /** Esc leaves the field, then interrupts an answer. @param {KeyboardEvent} e */
+  #escape(e) {
+    if (e.key !== 'Escape' || e.isComposing) return;
+    e.stopPropagation(); // the page has an Esc of its own
+    if (e.target === this.#text) this.#end.focus();
+    else if (this.#session?.state === 'speaking') this.#session.interrupt();
+  }
+
+  /** @param {Event} e */
+  #send(e) {
+    e.preventDefault();
+    const text = this.#text.value.trim();
+    if (!text) return;
+    this.#text.value = '';
+    this.#mark('');
+    if (this.#session && this.#session.state !== 'closed') this.#session.send(text);
+    else void this.start(text);
+  }
+
+  /** Resolves when its words are loaded. */
+  get ready() {
+    return this.#ready;
+  }
+}
+
+if (globalThis.customElements && !customElements.get('voxgate-conversation')) customElements.define('voxgate-conversation', VoxgateConversation);
