@@ -9,12 +9,17 @@ import (
 
 func TestNeeds(t *testing.T) {
 	for _, n := range needs {
-		if n.Need == "" || len(n.Words) == 0 || len(n.Tools) == 0 || len(n.Tools) > 3 {
+		if n.Need == "" || len(n.Words) == 0 || len(n.Tools) > 3 || (len(n.Tools) == 0) == (len(n.Needs) == 0) {
 			t.Errorf("%+v", n)
 		}
 		for _, id := range n.Tools {
 			if e, ok := Find(id); !ok || e.ID != id {
 				t.Errorf("%s: there is no tool %s", n.Need, id)
+			}
+		}
+		for _, name := range n.Needs {
+			if !slices.ContainsFunc(needs, func(n need) bool { return n.Need == name && n.Tools != nil }) {
+				t.Errorf("%s: there is no need %s", n.Need, name)
 			}
 		}
 	}

@@ -74,6 +74,33 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// A search finds what the query is for, and nothing that only shares a word with it.
+func TestSearchLeavesSideAspectsOut(t *testing.T) {
+	for query, want := range map[string]string{
+		"upload files":      "uppy supabase",
+		"maps":              "leaflet maplibre turf",
+		"translate my page": "i18next formatjs",
+		"speech":            "openai google-genai livekit",
+		"drum machine":      "smplr tone howler",
+		"cron job":          "croner bullmq",
+	} {
+		var got []string
+		for _, e := range assistant.Search(query, "", len(strings.Fields(want))) {
+			got = append(got, e.ID)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", query, got, want)
+		}
+	}
+	for _, query := range []string{"upload files", "maps"} {
+		for _, e := range assistant.Search(query, "", 8) {
+			if slices.Contains([]string{"mido", "music-metadata", "rot-js"}, e.ID) {
+				t.Errorf("%s: %s", query, e.ID)
+			}
+		}
+	}
+}
+
 func TestSearch(t *testing.T) {
 	for _, c := range []struct{ query, domain, want string }{
 		{"payments for subscriptions", "", "stripe"},

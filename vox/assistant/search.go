@@ -3,6 +3,7 @@ package assistant
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -87,7 +88,11 @@ func termsOf(text string) (terms []string) {
 			parts = append(parts, strings.Join(parts, ""))
 		}
 		for _, part := range parts {
-			if !english.IsStopWord(part) {
+			switch {
+			case english.IsStopWord(part):
+			case strings.HasPrefix(part, "animal"): // its stem is that of animation
+				terms = append(terms, "animal")
+			default:
 				terms = append(terms, english.Stem(part, false))
 			}
 		}
@@ -101,19 +106,49 @@ func unique(terms []string) []string {
 	return slices.Compact(terms)
 }
 
-// Search returns the entries that match a query best, best first, at most limit. domain is one of Domains, or "" for all. Without a
-// match it returns nil.
+// minRelevance is the minimum score of a search result, as a share of the best score: less means that only a side aspect matches, such as
+// files for a query about uploads.
+const minRelevance = 0.65
+
+// Search returns the entries that match a query best, best first, and then the tools of the needs that it names, at most limit. domain is
+// one of Domains, or "" for all. Without a match it returns nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
-	return rankBy(most, func(i int, e Entry) float64 {
+	isNamed := func(e Entry) bool {
+		return strings.EqualFold(e.ID, name) || strings.EqualFold(e.Name, name) || strings.EqualFold(e.Package, name)
+	}
+	inDomain := func(e Entry) bool { return domain == "" || e.Domain == domain }
+	best := 0.0
+	for i, e := range registry {
+		if inDomain(e) && !strings.EqualFold(name, domain) { // the domain's own name lists all of it
+			best = max(best, registryIndex().score(i, terms))
+		}
+	}
+	found := rankBy(most, func(i int, e Entry) float64 {
+		score := registryIndex().score(i, terms)
 		switch {
-		case domain != "" && e.Domain != domain:
+		case !inDomain(e), score < minRelevance*best && !isNamed(e):
 			return 0
-		case strings.EqualFold(e.ID, name), strings.EqualFold(e.Name, name), strings.EqualFold(e.Package, name):
+		case isNamed(e):
 			return math.Inf(1)
 		}
-		return registryIndex().score(i, terms)
+		return score
 	})
+	stems := " " + strings.Join(termsOf(query), " ") + " "
+	single := maskPhrases(stems)
+	for _, n := range needs {
+		if words, _ := n.indications(stems, single); words == 0 {
+			continue
+		}
+		for _, id := range n.Tools {
+			e, _ := Find(id)
+			isKnown := slices.ContainsFunc(found, func(f Entry) bool { return f.ID == id })
+			if len(found) < most && !isKnown && !n.Last && inDomain(e) {
+				found = append(found, e)
+			}
+		}
+	}
+	return found
 }
 
 // recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the tools for the needs that the
@@ -144,11 +179,14 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	if len(found) == 0 && len(best) == 0 {
 		found = needsIn(termsOf(strings.Join(texts, " ")))
 	}
-	for place := range 3 {
-		for _, n := range found {
-			if place < len(n.Tools) {
-				e, _ := Find(n.Tools[place])
-				take(e, place > 0 && len(found) == 1)
+	special := slices.DeleteFunc(slices.Clone(found), func(n need) bool { return n.Last })
+	for _, list := range [][]need{special, commonNeeds(found)} {
+		for place := range 3 {
+			for _, n := range list {
+				if place < len(n.Tools) {
+					e, _ := Find(n.Tools[place])
+					take(e, place > 0 && len(list) == 1)
+				}
 			}
 		}
 	}
@@ -206,45 +244,109 @@ var commonWords = map[string]bool{
 	"expo": true, "gin": true,
 }
 
-// needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier.
+// impliedWeight is the weight of a need that a kind of project has, in indications of a need that the user names.
+const impliedWeight = 0.8
+
+// needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier. A kind of project, such
+// as a quiz, indicates the needs that it has.
 func needsIn(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
-	type told struct {
+	type indicated struct {
 		need
-		words, at int
+		weight float64
+		at     int
 	}
-	var all []told
+	all := map[string]*indicated{}
+	indicate := func(n need, weight float64, at int) {
+		if all[n.Need] == nil {
+			all[n.Need] = &indicated{need: n, at: at}
+		}
+		all[n.Need].weight += weight
+		all[n.Need].at = min(all[n.Need].at, at)
+	}
+	hasFirst := false
+	single := maskPhrases(together)
 	for _, n := range needs {
-		t := told{need: n, at: len(together)}
-		seen := map[string]bool{}
-		for _, word := range n.Words {
-			stems := termsOf(strings.ReplaceAll(word, "-", " "))
-			phrase := " " + strings.Join(stems, " ") + " "
-			at := strings.Index(together, phrase)
-			if len(stems) == 0 || at < 0 || seen[phrase] {
-				continue
-			}
-			seen[phrase] = true
-			t.words++
-			t.at = min(t.at, at)
+		words, at := n.indications(together, single)
+		if words == 0 {
+			continue
 		}
-		if t.words > 0 {
-			all = append(all, t)
+		hasFirst = hasFirst || n.First
+		if n.Needs == nil {
+			indicate(n, float64(words), at)
+		}
+		if hasFirst {
+			continue // such as a bot: the kind of project is known
+		}
+		for i, name := range n.Needs {
+			implied := needs[slices.IndexFunc(needs, func(n need) bool { return n.Need == name })] // TestNeeds: it exists
+			indicate(implied, impliedWeight-float64(i)/100, at)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b told) int {
-		if a.First != b.First {
-			if a.First {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(b.words, a.words), cmp.Compare(a.at, b.at))
+	sorted := slices.SortedFunc(maps.Values(all), func(a, b *indicated) int {
+		return cmp.Or(
+			compareFlags(b.First, a.First), compareFlags(a.Last, b.Last),
+			cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at), cmp.Compare(a.Need, b.Need))
 	})
-	for _, t := range all {
-		list = append(list, t.need)
+	for _, i := range sorted {
+		list = append(list, i.need)
 	}
 	return list
+}
+
+// commonNeeds returns the needs that every project has, such as a page, if a project has any needs. Bots and programs in another language
+// have no page.
+func commonNeeds(found []need) []need {
+	if len(found) == 0 || found[0].First {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(needs), func(n need) bool { return !n.Last })
+}
+
+// compareFlags orders false before true.
+func compareFlags(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// maskPhrases joins the phrases of all needs in a text, so that their words are not taken for other needs: a shopping list needs no shop.
+func maskPhrases(stems string) string {
+	for _, n := range needs {
+		for _, word := range n.Words {
+			if terms := termsOf(strings.ReplaceAll(word, "-", " ")); len(terms) > 1 {
+				stems = strings.ReplaceAll(stems, " "+strings.Join(terms, " ")+" ", " "+strings.Join(terms, "+")+" ")
+			}
+		}
+	}
+	return stems
+}
+
+// indications counts the different words of a need that a text has, and returns the position of the first. The text is given as stems with
+// spaces around them; single words are looked up in the one with masked phrases, which has the same length.
+func (n *need) indications(stems, single string) (words, first int) {
+	first = len(stems)
+	seen := map[string]bool{}
+	for _, word := range n.Words {
+		terms := termsOf(strings.ReplaceAll(word, "-", " "))
+		phrase := " " + strings.Join(terms, " ") + " "
+		text := stems
+		if len(terms) == 1 {
+			text = single
+		}
+		at := strings.Index(text, phrase)
+		if len(terms) == 0 || at < 0 || seen[phrase] {
+			continue
+		}
+		seen[phrase] = true
+		words++
+		first = min(first, at)
+	}
+	return words, first
 }
 
 // rankBy returns the entries with the highest scores above 0. Entries with equal scores keep the registry's order.
