@@ -109,6 +109,9 @@ func requestsAnswer(c Command) bool {
 func (s *Session) sendText(text string) bool {
 	s.user.promptCount = 0
 	s.output.recordTypedText(s.output.questionTurn(), text)
+	if note := s.output.noteFor(); note != "" {
+		text = note + "\n" + text
+	}
 	ok := s.uplink.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.expectTextReply(ByText)
 	return ok
@@ -151,6 +154,9 @@ func (s *Session) sendMessage(m Message) error {
 		s.output.recordTypedText(turn, parts.Text())
 	}
 	s.hasOpenTurn = !m.TurnComplete
+	if note := s.output.noteFor(); note != "" {
+		parts = wire.TextPart(note).Concat(parts)
+	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
 	// The model looks at the video only while it hears speech.
 	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.request.NoCues {
@@ -231,6 +237,9 @@ func (s *Session) promptModel(instruction string) error {
 	}
 	s.output.interrupt(ByClient, true)
 	s.expectTextReply(ByClient)
+	if note := s.output.noteFor(); note != "" {
+		instruction = note + "\n" + instruction
+	}
 	if !s.uplink.QueueTurn(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}

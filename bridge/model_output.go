@@ -31,6 +31,7 @@ type modelOutput struct {
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
+	unheardTurn      int  // interrupted turn of which the model must be told what was heard; 0 means none
 	wasRetracted     bool // the person continues a question that counted as complete, so an answer on its way is dropped
 
 	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0 means not measured
@@ -349,11 +350,13 @@ func (a *modelOutput) endTurn() {
 	}
 	a.prompts.onTurnEnd(t.state == turnIdle)
 	a.turn = turn{}
+	a.sendUnheardNote()
 }
 
 // abortTurn ends the turn in progress when the connection was lost, because the model will not send its end.
 func (a *modelOutput) abortTurn() {
 	t := &a.turn
+	a.unheardTurn = 0 // the next session's history has what was heard
 	a.isWorking = false
 	a.lastTurn.wasCut = true // nothing more of the last turn will come
 	a.prompts.isOpen = a.prompts.isOpen || t.isRequested
@@ -448,6 +451,9 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 		a.subscribers.notify(cut)
 		a.notifyDeferred(behind, t.state != turnIdle)
 	}
+	if !asking { // otherwise the text carries the note
+		a.sendUnheardNote()
+	}
 }
 
 // retractQuestion drops the answer to the question that the person continues, of which nothing was heard.
@@ -510,6 +516,7 @@ func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 		t.state = turnCut
 	}
 	t.latestAt = time.Now()
+	a.recordUnheard(i, flushed.Unplayed)
 	return i, behind
 }
 
