@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge/pricing"
+	"voxgate/media/smartturn"
 	"voxgate/signaling"
 )
 
@@ -23,7 +24,7 @@ func env(pairs ...string) variables {
 func TestSettings(t *testing.T) {
 	defaults := settings{
 		addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second,
-		appModel: "gemini-3.8-flash", prices: pricing.Default,
+		appModel: "gemini-3.8-flash", prices: pricing.Default, turnCPU: smartturn.DefaultCPU,
 	}
 	with := func(change func(*settings)) settings {
 		s := defaults
