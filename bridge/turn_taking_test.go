@@ -266,3 +266,43 @@ func TestAHeldAnswerGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// fixedJudge gives the same answer to every question, after a time.
+type fixedJudge struct {
+	finished float64
+	ok       bool
+	after    time.Duration
+	asked    chan time.Duration // lengths of the audio
+}
+
+func (j *fixedJudge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
+	j.asked <- media.Duration(len(pcm), 16000)
+	time.AfterFunc(j.after, func() { answer(j.finished, j.ok) })
+}
+
+// TestTurnJudge checks that the judge decides how long a pause may be, and that prosody does where the judge has no answer.
+func TestTurnJudge(t *testing.T) {
+	const start, end = "mark activityStart", "mark activityEnd"
+	for name, row := range map[string]struct {
+		judge fixedJudge
+		marks string
+	}{
+		"finished":     {fixedJudge{finished: 0.99, ok: true, after: 40 * time.Millisecond}, start + ", " + end + ", " + start + ", " + end},
+		"not finished": {fixedJudge{finished: 0.01, ok: true, after: 40 * time.Millisecond}, start + ", " + end},
+		"too late":     {fixedJudge{finished: 0.99, ok: true, after: 2 * time.Second}, start + ", " + end},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.judge.asked = make(chan time.Duration, 10)
+			o := bridge.SessionRequest{Config: fmt.Appendf(nil, gatewayTurns, "")}
+			converse(t, o, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+				takeTurns(t, c, l, "q500 s900 q620 s900 q2500")
+				if got := l.InputLog(); got != row.marks {
+					t.Errorf("the model got: %s, want %s", got, row.marks)
+				}
+				if length := <-row.judge.asked; length < time.Second || length > 4*time.Second {
+					t.Errorf("the judge got %v of audio", length)
+				}
+			}, func(o *bridge.Options) { o.TurnJudge = &row.judge })
+		})
+	}
+}

@@ -50,7 +50,11 @@ type keptAudio struct {
 }
 
 func newTurnTaker(s turns.Settings, playback func() (isSounding bool, level float64)) *turnTaker {
-	return &turnTaker{machine: turns.New(s), playback: playback, frameAt: time.Now()}
+	t := &turnTaker{machine: turns.New(s), playback: playback, frameAt: time.Now()}
+	// The machine bridges gaps itself. With no hangover at all the detector would take each frame for the first one of a voice, and an
+	// "s" for noise.
+	t.vad.Hangover = time.Nanosecond
+	return t
 }
 
 // keep keeps a chunk of audio, and drops audio that no turn can begin with any more.
