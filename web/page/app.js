@@ -26,6 +26,7 @@ const orb = /** @type {HTMLButtonElement} */ ($('talk'));
 const picture = /** @type {import('./orb.js').VoxgateOrb} */ ($('orb'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
+const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
 const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
 let atEnd = true; // what comes is kept in sight
@@ -37,7 +38,8 @@ let loading;
 let drawn;
 /** What Gemini shows is drawn by canvas.js, which is loaded with the first conversation. */
 const canvas = {
-  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js')]).then(([{ Canvas }, { describeCanvas }]) => {
+  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCanvas }, { keep }]) => {
+    keepInHistory = keep;
     transcript.describeCanvas = (call) => describeCanvas(call, GATEWAY, drawn?.photos);
     drawn = new Canvas($('canvas'));
     new ResizeObserver(([entry]) => body.style.setProperty('--covered', `${entry?.borderBoxSize[0]?.blockSize ?? 0}px`)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
@@ -89,6 +91,8 @@ const DETAILS = 50; // of the newest calls and errors that are kept for develope
 /** @type {object[]} */
 const details = [];
 
+/** @type {typeof import('./history.js').keep|undefined} loaded with the first conversation: a page that goes has no time for it */
+let keepInHistory;
 /** @type {Session|undefined} from the first press on */
 let session;
 /** What the gateway says of itself. */
@@ -108,6 +112,7 @@ const running = new Map();
 const typed = [];
 
 let begun = 0; // ms since 1970, the conversation
+let resumedAt = -1; // `begun` of one that goes on after a reload: all lines on the page belong to it
 let lasted = 0; // ms, the last one
 /** @type {readonly Turn[]} what was said in it */
 let before = [];
@@ -148,6 +153,7 @@ function start(mic = true, known = []) {
   session = opened;
   left = undefined;
   if (!opened.turns.length) transcript.begin(history.length > 0); // else it goes on after a reload
+  else resumedAt = begun;
   listen(opened);
   keep();
   glide(render);
@@ -216,6 +222,8 @@ function over(whose, why) {
   }
   lasted = whose.setup && !transcript.empty ? Date.now() - begun : 0;
   before = whose.turns;
+  const from = new Date(begun).toISOString();
+  if (preferences.history && whose.setup) keepInHistory?.({ id: whose.setup.sessionId, at: begun, ms: Date.now() - begun, lines: transcript.lines.filter((l) => l.at >= from || resumedAt === begun) });
   $('empty').hidden = !transcript.empty;
   glide(render);
 }
@@ -306,6 +314,8 @@ function render() {
   $('anew').hidden = !left;
   say('lasted', left ? fill(words['left'], { time: inWords(Date.now() - left.at) }) : fill(words['lasted'], { time: inWords(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
+  for (const button of earlier) button.hidden = !hasHistory();
+  $('soundcheck').hidden = mic !== 'silent';
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
@@ -630,7 +640,7 @@ function preferred(name) {
   if (session?.mic === 'off') delete devices.mic; // it is opened when they press it
   session?.use(devices);
   if (name === 'lang' && !session) return location.reload(); // in a conversation it waits for the next load
-  if (!device && !['keys', 'read', 'transport', 'hint', 'lang'].includes(name ?? '')) session?.update({ config });
+  if (!device && !['keys', 'read', 'transport', 'hint', 'history', 'lang'].includes(name ?? '')) session?.update({ config });
   if (pushed !== preferences.push) {
     pushed = preferences.push;
     if (pushed || session?.mic === 'muted') session?.mute(pushed); // else it would open a microphone
@@ -685,8 +695,30 @@ $('settings').addEventListener('click', () => openSheet(async () => {
   const { openSettings } = await import('./settings.js');
   const level = () => session?.level.mic ?? 0;
   const kept = { lines: () => transcript.lines, recording: () => recording, forget };
-  await openSettings({ preferences, status, gateway: { url: GATEWAY, token }, onChange: preferred, level, quiet, ...kept });
+  await openSettings({ preferences, status, gateway: { url: GATEWAY, token }, onChange: preferred, level, live: () => isOpen(session?.mic), quiet, ...kept });
 }));
+
+/** It is shown before a conversation, if there is one to show. */
+const hasHistory = () => {
+  try {
+    return (localStorage.getItem('voxgate.history') ?? '[]').length > 2;
+  } catch {
+    return false; // storage is blocked for this page
+  }
+};
+for (const button of earlier) {
+  button.addEventListener('click', () => openSheet(async () => {
+    const { openHistory } = await import('./historysheet.js');
+    await openHistory((turns, lines) => {
+      forgetLeft(resume);
+      left = undefined;
+      transcript.begin();
+      for (const line of lines) transcript.line(line);
+      start(true, turns);
+    });
+  }));
+}
+$('soundcheck').addEventListener('click', () => $('settings').click());
 
 $('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');

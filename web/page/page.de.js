@@ -8,6 +8,8 @@ export const page = {
   talking: 'Gespräch mit {who}',
   conversation: 'Gespräch',
   'things to try': 'Zum Ausprobieren',
+  history: 'Frühere Gespräche',
+  'check sound': 'Ton prüfen',
   contacts: 'Kontakte',
   settings: 'Einstellungen',
   statistics: 'Statistik',

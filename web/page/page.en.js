@@ -8,6 +8,8 @@ export const page = {
   talking: 'Talking with {who}',
   conversation: 'Conversation',
   'things to try': 'Things to try',
+  history: 'Earlier conversations',
+  'check sound': 'Check the sound',
   contacts: 'Contacts',
   settings: 'Settings',
   statistics: 'Statistics',

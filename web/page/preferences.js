@@ -19,6 +19,7 @@ const DEFAULTS = {
   interrupt: true,
   push: false, // to talk
   record: false, // the conversation, in this page
+  history: true, // conversations are kept in this browser
   keys: true, // single ones are commands
   read: false, // answers, to a screen reader, though the microphone is open
   transport: 'auto',
@@ -29,7 +30,7 @@ const DEFAULTS = {
 /** @typedef {typeof DEFAULTS} Preferences */
 
 /** Never part of a link: they are of this device, or may be private. */
-const OWN = ['microphone', 'speaker', 'camera', 'instructions', 'record', 'hint'];
+const OWN = ['microphone', 'speaker', 'camera', 'instructions', 'record', 'history', 'hint'];
 
 /**
  * @param {URLSearchParams} given by a link, and not kept until something is changed

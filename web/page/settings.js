@@ -2,9 +2,11 @@
 import { make } from './dom.js';
 import { states } from './en.js';
 import { asOptions, link, reset, save } from './preferences.js';
+import { refusal } from './reach.js';
 import { settings as words } from './settings.en.js';
 import { cutOf } from './status.js';
 import { fill, language, speak } from './strings.js';
+import { twice } from './twice.js';
 import { connect } from './voxgate.js';
 
 /**
@@ -33,6 +35,7 @@ const PAGES = { en: 'English', de: 'Deutsch' };
  * @property {(name: keyof Preferences|undefined) => void} onChange one of them, or all
  * @property {(on: boolean) => void} quiet while it is on, both sides of the conversation are muted
  * @property {() => number} level of the microphone, 0 to 1
+ * @property {() => boolean} live a conversation has the microphone
  * @property {() => Line[]} lines of the transcript
  * @property {() => Blob|undefined} recording of the last conversation
  * @property {() => void} forget all of that
@@ -57,13 +60,14 @@ export async function openSettings(page) {
   sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
   sheet.addEventListener('close', () => {
     playing?.abort();
+    trial?.stop();
     sheet.remove();
   });
   document.body.append(sheet);
   sheet.showModal();
   const meter = () => {
     const e = /** @type {HTMLMeterElement|null} */ (sheet.querySelector('meter'));
-    if (e) e.value = page.level();
+    if (e) e.value = trial?.level() ?? page.level();
     if (sheet.open) requestAnimationFrame(meter);
   };
   meter();
@@ -84,8 +88,7 @@ async function sections(page) {
   const devices = await navigator.mediaDevices?.enumerateDevices().catch(() => []) ?? [];
   /** @param {MediaDeviceKind} kind */
   const of = (kind) => Object.fromEntries([['', words['default'] ?? ''], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
-  const meter = make('meter');
-  const level = row(words['level'], '', meter);
+  const level = levelRow(page);
   const names = new Intl.DisplayNames(language(), { type: 'language' });
   const languages = Object.fromEntries([['', words['automatic']], ...LANGUAGES.map((l) => [l, names.of(l)])]);
   const [standard, ...others] = status.models;
@@ -95,13 +98,13 @@ async function sections(page) {
   Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: words['instructions hint'], dir: 'auto' });
   return [
     section('sound', select('microphone', of('audioinput'), p.microphone), level,
-      ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []),
+      ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []), toneRow(p),
       select('camera', of('videoinput'), p.camera), toggle('echo', p.echo), toggle('noise', p.noise)),
     section('voice', voices(page)),
     section('conversation', select('model', models, p.model), select('language', languages, p.language), toggle('push', p.push),
       toggle('interrupt', p.interrupt), select('pause', pauses, p.pause),
       row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
-      ...('MediaRecorder' in window ? [toggle('record', p.record)] : [])),
+      ...('MediaRecorder' in window ? [toggle('record', p.record)] : []), toggle('history', p.history)),
     section('accessibility', toggle('read', p.read), toggle('keys', p.keys), select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang)),
     section('connection', select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
       ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
@@ -117,19 +120,17 @@ function foot(page, again) {
     await navigator.clipboard?.writeText(link(page.preferences));
     copy.textContent = fill(words['copied']);
   });
-  const clear = make('button', '', words['reset']);
-  clear.addEventListener('click', () => {
+  const clear = twice(words['reset'], words['sure reset'], () => {
     save(reset(page.preferences));
     page.onChange(undefined);
     again();
   });
+  clear.classList.remove('halt');
   const lines = page.lines();
   const recording = page.recording();
   box.append(copy, clear);
   if (!lines.length && !recording) return box;
-  const forget = make('button', 'halt', words['clear']);
-  forget.addEventListener('click', () => {
-    if (forget.textContent !== words['sure']) return void (forget.textContent = fill(words['sure'])); // pressed twice it is meant
+  const forget = twice(words['clear'], words['sure'], () => {
     page.forget();
     again();
   });
@@ -166,6 +167,87 @@ export function saveAs(name, content) {
   const href = URL.createObjectURL(content);
   Object.assign(document.createElement('a'), { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
+}
+
+/** @type {{stop: () => void, level: () => number}|undefined} the microphone that is tried */
+let trial;
+const QUIET = 5_000; // ms after which a microphone without a sound is doubted
+const HEARD = 0.02; // of the level: a quiet voice at arm's length
+
+/** The microphone with a live level, before a conversation as well. @param {Page} page */
+function levelRow(page) {
+  const meter = make('meter');
+  meter.ariaLabel = words['level'] ?? '';
+  const said = make('small');
+  said.role = 'status';
+  const button = make('button', '', words['try microphone']);
+  button.hidden = page.live();
+  const name = make('span', '', words['level']);
+  name.append(said);
+  button.addEventListener('click', async () => {
+    if (trial) {
+      trial.stop();
+      return;
+    }
+    try {
+      const stream = await navigator.mediaDevices.getUserMedia({ audio: /** @type {MediaTrackConstraints} */ (asOptions(page.preferences).mic) });
+      const context = new AudioContext();
+      const analyser = context.createAnalyser();
+      context.createMediaStreamSource(stream).connect(analyser);
+      const samples = new Float32Array(analyser.fftSize);
+      let heard = false;
+      const doubt = setTimeout(() => heard || (said.textContent = fill(words['hears nothing'])), QUIET);
+      trial = {
+        level: () => {
+          analyser.getFloatTimeDomainData(samples);
+          const level = Math.min(1, 4 * Math.sqrt(samples.reduce((sum, x) => sum + x * x, 0) / samples.length));
+          if (level > HEARD && !heard) {
+            heard = true;
+            said.textContent = fill(words['hears you']);
+          }
+          return level;
+        },
+        stop: () => {
+          clearTimeout(doubt);
+          for (const track of stream.getTracks()) track.stop();
+          context.close();
+          trial = undefined;
+          button.textContent = fill(words['try microphone']);
+        },
+      };
+      button.textContent = fill(words['stop trying']);
+      said.textContent = fill(words['speak now']);
+    } catch (e) {
+      said.textContent = fill(states[`mic ${refusal(e)}`]);
+    }
+  });
+  const box = make('div', 'row');
+  box.append(name, meter, button);
+  return box;
+}
+
+/** Two notes on the chosen speaker. @param {Preferences} preferences */
+function toneRow({ speaker }) {
+  const button = make('button', '', words['play tone']);
+  button.addEventListener('click', async () => {
+    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (new AudioContext());
+    await context.setSinkId?.(speaker).catch(() => {}); // one that is gone: then the default
+    const gain = new GainNode(context, { gain: 0.15 });
+    gain.connect(context.destination);
+    const at = context.currentTime + 0.05;
+    for (const [i, frequency] of [523, 659].entries()) {
+      const note = new OscillatorNode(context, { frequency });
+      note.connect(gain);
+      note.start(at + 0.35 * i);
+      note.stop(at + 0.35 * i + 0.3);
+      if (i) note.onended = () => context.close();
+    }
+  });
+  const box = make('div', 'row');
+  const name = make('span', '', words['speaker']);
+  name.append(make('small', '', words['tone about']));
+  box.append(name, button);
+  return box;
 }
 
 /** @param {Page} page */

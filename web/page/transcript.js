@@ -78,13 +78,16 @@ export class Transcript {
       // storage is blocked for this page, or holds foreign data
     }
     if (!Array.isArray(lines)) return;
-    for (const { id, at, role, text, interrupted = false, cutBy } of lines) {
-      if (role === 'tool') this.#add(card('done', text), { role, text });
-      else if (role === 'note') this.note(text);
-      else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted, ...(cutBy && { cutBy }) });
-      const last = this.#log.lastElementChild;
-      if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
-    }
+    for (const line of lines) this.line(line);
+  }
+
+  /** Shows a line that was kept. @param {Line & {id?: string}} line */
+  line({ id, at, role, text, interrupted, cutBy }) {
+    if (role === 'tool') this.#add(card('done', text), { role, text });
+    else if (role === 'note') this.note(text);
+    else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
+    const last = this.#log.lastElementChild;
+    if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
   }
 
   clear() {

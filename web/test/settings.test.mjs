@@ -55,7 +55,8 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   assert.deepEqual(await asked(page), chosen, 'after a reload');
   await open(page);
   assert.ok(await page.getByRole('radio', { name: /^Sulafat/ }).isChecked());
-  await page.getByRole('button', { name: 'Reset' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
+  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
   assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, { voxgate: { canvas: true }, tools });
   await page.locator('[name=voice][value=""]:checked').waitFor({ state: 'attached' }); // the sheet asks for the devices before it is filled anew
 });
@@ -114,7 +115,8 @@ play('nothing in the settings opens a microphone, or unmutes one', async (page) 
   await open(page);
   await page.getByLabel('Push to talk').check();
   await page.getByLabel('Push to talk').uncheck();
-  await page.getByRole('button', { name: 'Reset' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
+  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
   await close(page);
   await says(page, 'Gemini answers aloud what you type.');
   await page.click('#mute');
@@ -122,7 +124,8 @@ play('nothing in the settings opens a microphone, or unmutes one', async (page) 
   await page.click('#mute');
   await says(page, 'You are muted.');
   await open(page);
-  await page.getByRole('button', { name: 'Reset' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
+  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
   await page.evaluate(() => setups.push({}));
   await page.getByRole('button', { name: 'Hear Puck' }).click();
   await page.waitForFunction(() => links.length === 2);
@@ -419,3 +422,39 @@ inPage('both sides are one stream, however often it is asked for, and none after
   });
   assert.deepEqual(got, [true, 1, 0]);
 });
+
+play('keeps earlier conversations in the browser, reads them, goes on with one, and deletes them', async (page) => {
+  assert.ok(await page.locator('#empty .earlier').isHidden(), 'there is none yet');
+  await start(page);
+  await type(page, 'Where can I eat?');
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'At Osteria Nove.' } } });
+  await tell(page, 'TURN_COMPLETE', { turn: 1 });
+  await page.waitForFunction(() => performance.getEntriesByType('resource').some((r) => /history\.js/.test(r.name)));
+  await stop(page);
+  await page.locator('#after .earlier').click();
+  await page.locator('.entry', { hasText: 'Where can I eat?' }).click();
+  await page.locator('.line.model', { hasText: 'At Osteria Nove.' }).waitFor();
+  await page.evaluate(axe);
+  assert.deepEqual((await page.evaluate(() => window.axe.run('.sheet'))).violations.map((v) => v.id), []);
+  await page.locator('.history').getByRole('button', { name: 'Go on' }).click();
+  await page.waitForFunction(() => links.length === 2 && links[1].hello);
+  const { history } = await page.evaluate(() => links[1].hello.initialConfig.voxgate);
+  assert.deepEqual(history, [{ role: 'user', content: 'Where can I eat?' }, { role: 'model', content: 'At Osteria Nove.' }]);
+  await stop(page);
+  await page.locator('#after .earlier').click();
+  await page.getByRole('button', { name: 'Delete all' }).click();
+  await page.getByRole('button', { name: 'Clear it? This cannot be undone.' }).click();
+  await page.getByText('No conversation is kept yet.').waitFor();
+  assert.equal(await page.evaluate(() => localStorage.getItem('voxgate.history')), '[]');
+});
+
+play('tries the microphone and the speaker before a conversation', async (page) => {
+  await page.click('#settings');
+  await page.getByRole('button', { name: 'Try it' }).click();
+  await page.getByText('We hear you.').waitFor();
+  await page.waitForFunction(() => document.querySelector('.settings meter').value > 0.02);
+  await page.getByRole('button', { name: 'Play a tone' }).click();
+  await page.keyboard.press('Escape');
+  await page.click('#settings');
+  await page.getByRole('button', { name: 'Try it' }).waitFor();
+}, { sounds: [tone(20)] });
