@@ -132,10 +132,14 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 	}, rate, handle)
 }
 
-// processQuiet gives the machine a quiet frame if no audio comes. With isMuted it does not wait for late audio.
-func (t *turnTaker) processQuiet(isMuted bool, handle func(turns.Action)) {
+// processQuiet gives the machine a quiet frame if no audio comes. With hasPaused it does not wait for late audio, and a turn ends.
+func (t *turnTaker) processQuiet(isMuted, hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
-	if t.isMuted = t.isMuted || isMuted; !t.isMuted && missing < maxAudioGap {
+	t.isMuted = t.isMuted || isMuted || hasPaused
+	switch {
+	case hasPaused:
+		missing = max(missing, MicPause) // longer than what anybody is given to go on with a muted microphone
+	case !t.isMuted && missing < maxAudioGap:
 		return
 	}
 	t.at += missing
@@ -287,7 +291,7 @@ func (u *Uplink) Tick() (again bool) {
 	if t == nil || u.paused {
 		return false
 	}
-	t.processQuiet(u.gated, u.handleTurnAction)
+	t.processQuiet(u.gated, false, u.handleTurnAction)
 	return !t.machine.IsResting()
 }
 

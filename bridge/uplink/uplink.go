@@ -233,7 +233,7 @@ func (u *Uplink) QueueMark(m Mark) error {
 	defer u.mu.Unlock()
 	switch {
 	case u.turnTaker != nil && m == MarkPause: // the microphone has stopped
-		u.turnTaker.processQuiet(true, u.handleTurnAction)
+		u.turnTaker.processQuiet(true, true, u.handleTurnAction)
 		return nil
 	case u.turnTaker != nil:
 		return ErrGatewayActivity

@@ -187,7 +187,7 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 func (c *call) isBeforeClientTurns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.dialogue.modelListening && c.dialogue.session.turnMode() != modelDetectsTurns
+	return !c.dialogue.modelListening && c.dialogue.session.turnMode() != engineDetectsTurns
 }
 
 // handleEvent handles a client event, or reports err if the event is invalid.

@@ -142,10 +142,10 @@ func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onSpeech follows the engine's speech detection in the mode modelDetectsTurns. In the other modes it does nothing,
+// onSpeech follows the engine's speech detection in the mode engineDetectsTurns. In the other modes it does nothing,
 // because the event only echoes marks of speech ([bridge.Activity]) that the dialogue has sent.
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
-	if d.session.turnMode() != modelDetectsTurns {
+	if d.session.turnMode() != engineDetectsTurns {
 		return nil
 	}
 	if !b.Speaking {
@@ -623,7 +623,7 @@ func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Comman
 	return append(d.prefillCommands(), bridge.ActivityStart)
 }
 
-// clearAudio discards audio that was not committed. In the mode modelDetectsTurns, the model has already heard it.
+// clearAudio discards audio that was not committed. In the mode engineDetectsTurns, the model has already heard it.
 func (d *dialogue) clearAudio() (commands []bridge.Command) {
 	if turns := d.session.turnMode(); turns == clientMarksTurns || turns == gatewayDetectsTurns && !d.userSpeech.activityOpen {
 		commands = append(commands, bridge.ActivityDrop)
@@ -649,7 +649,7 @@ func (d *dialogue) commitAudio() ([]bridge.Command, error) {
 		e.vad.EndSpeech()
 		e.stopSpeech(e.received)
 		return nil, nil
-	case turns == modelDetectsTurns && e.itemID != "":
+	case turns == engineDetectsTurns && e.itemID != "":
 		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports the end
 	}
 	return nil, newError("input_audio_buffer_commit_empty", "",

@@ -159,6 +159,11 @@ var (
 	}
 )
 
+// updateDetection returns a session.update with a turn detection.
+func updateDetection(detection string) string {
+	return `{"type":"session.update","session":{"audio":{"input":{"turn_detection":` + detection + `}}}}`
+}
+
 // TestDialogueEvents plays conversations over a WebSocket, and those of WebRTC calls.
 func TestDialogueEvents(t *testing.T) {
 	for _, file := range []struct {
@@ -414,6 +419,9 @@ var socketCases = []dialogueCase{
 		`{"audio":{"input":{"turn_detection":{"type":"server_vad","create_response":false}}}}`,
 		[]any{sentence, create},
 	},
+	{"patient", "", []any{updateDetection(`{"type":"semantic_vad","eagerness":"low"}`)}},
+	{"a silence of its own", "", []any{updateDetection(`{"type":"server_vad","silence_duration_ms":800}`)}},
+	{"the default silence", "", []any{updateDetection(`{"type":"server_vad","silence_duration_ms":200}`)}},
 	{"written", `{"output_modalities":["text"]}`, []any{
 		typed, create, modelText(1, "Hi "), modelText(1, "you."), bridge.TurnComplete{Turn: 1},
 	}},

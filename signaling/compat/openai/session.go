@@ -19,6 +19,8 @@ const (
 	// minSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
 	// unchanged; with Gemini it interrupts people when they take a breath.
 	minSilence = 300
+	// defaultSilence is OpenAI's default, in milliseconds.
+	defaultSilence = 200
 	// maxUncommitted limits the audio that waits for a commit; beyond it the oldest audio is dropped.
 	maxUncommitted = 10 * time.Minute
 )
@@ -111,7 +113,7 @@ func newDetection(kind string) turnDetection {
 		d.Eagerness = "auto"
 		return d
 	}
-	threshold, padding, silence := 0.5, 300, 200
+	threshold, padding, silence := 0.5, 300, defaultSilence
 	d.Threshold, d.PrefixPaddingMS, d.SilenceDurationMS = &threshold, &padding, &silence
 	return d
 }
@@ -331,7 +333,7 @@ func (t tool) MarshalJSON() ([]byte, error) { return t.raw, nil }
 type turnMode int
 
 const (
-	modelDetectsTurns   turnMode = iota // the model detects the end of speech, and answers
+	engineDetectsTurns  turnMode = iota // the engine detects the end of speech, and the model answers
 	gatewayDetectsTurns                 // the gateway detects speech, and the client requests answers (create_response: false)
 	clientMarksTurns                    // the client marks the end of speech (turn_detection: null)
 )
@@ -343,13 +345,27 @@ func (s *session) turnMode() turnMode {
 	case !d.CreateResponse:
 		return gatewayDetectsTurns
 	}
-	return modelDetectsTurns
+	return engineDetectsTurns
 }
 
-// silenceMS and paddingMS return the durations of the turn detection, in milliseconds.
+// turns returns the settings with which the gateway decides about turns, or nil if the model does. The gateway does it for semantic_vad,
+// whose eagerness is a patience, and for a silence other than OpenAI's default, which not all models observe.
+func (d *turnDetection) turns() object {
+	switch {
+	case d.Type == semanticVAD:
+		patience := map[string]string{"low": "patient", "high": "quick"}[d.Eagerness]
+		return object{"by": "gateway", "patience": cmp.Or(patience, "normal")}
+	case d.SilenceDurationMS != nil && *d.SilenceDurationMS != defaultSilence:
+		return object{"by": "gateway"}
+	}
+	return nil
+}
+
+// silenceMS and paddingMS return the durations of the turn detection, in milliseconds. For semantic_vad the silence is that of the mode
+// gatewayDetectsTurns.
 func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
-		return map[string]int{"low": 1200, "high": 400}[d.Eagerness] + map[bool]int{true: 700}[d.Eagerness != "low" && d.Eagerness != "high"]
+		return cmp.Or(map[string]int{"low": 1200, "high": 400}[d.Eagerness], 700)
 	}
 	if d.SilenceDurationMS == nil {
 		return minSilence
@@ -422,8 +438,17 @@ func (s *session) engineConfig() json.RawMessage {
 		"generationConfig": generation, "realtimeInputConfig": s.realtimeInput(), "inputAudioTranscription": inputTranscription,
 		"outputAudioTranscription": object{},
 	}
-	if d := s.Audio.Input.TurnDetection; d != nil && d.IdleTimeoutMS != nil && d.Type == serverVAD && s.turnMode() == modelDetectsTurns {
-		config["voxgate"] = object{"silence": object{"after": fmt.Sprintf("%dms", *d.IdleTimeoutMS), "times": 0}}
+	if d := s.Audio.Input.TurnDetection; s.turnMode() == engineDetectsTurns {
+		extension := object{}
+		if turns := d.turns(); turns != nil {
+			extension["turns"] = turns
+		}
+		if d.IdleTimeoutMS != nil && d.Type == serverVAD {
+			extension["silence"] = object{"after": fmt.Sprintf("%dms", *d.IdleTimeoutMS), "times": 0}
+		}
+		if len(extension) > 0 {
+			config["voxgate"] = extension
+		}
 	}
 	if model, _ := geminiModel(s.Model); model != "" {
 		config["model"] = model
@@ -455,6 +480,9 @@ func (s *session) realtimeInput() object {
 		detection["disabled"], detection["prefixPaddingMs"] = true, d.paddingMS()
 		return input
 	}
+	if d.Type == semanticVAD {
+		return input
+	}
 	detection["silenceDurationMs"] = d.silenceMS()
 	switch {
 	case d.Threshold == nil:
@@ -462,12 +490,6 @@ func (s *session) realtimeInput() object {
 		detection["startOfSpeechSensitivity"] = "START_SENSITIVITY_HIGH"
 	case *d.Threshold > 0.7:
 		detection["startOfSpeechSensitivity"] = "START_SENSITIVITY_LOW"
-	}
-	switch d.Eagerness {
-	case "low":
-		detection["endOfSpeechSensitivity"] = "END_SENSITIVITY_LOW"
-	case "high":
-		detection["endOfSpeechSensitivity"] = "END_SENSITIVITY_HIGH"
 	}
 	return input
 }

@@ -72,7 +72,7 @@ func (e *userSpeech) commitSpeech(id string, until time.Duration) {
 	e.emitItemDone(i)
 	e.itemID, e.lastItem, e.speechStart = "", i, until
 	switch {
-	case e.session.turnMode() != modelDetectsTurns:
+	case e.session.turnMode() != engineDetectsTurns:
 		e.state = speechCommitted
 	case i.voiceDuration >= minAnsweredSpeech:
 		e.state = answerExpected
