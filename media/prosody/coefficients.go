@@ -2,7 +2,7 @@
 
 package prosody
 
-const bias = -5.5385
+const bias = -5.9024
 
 var weights = [FeatureCount]float32{
 	0.035726,

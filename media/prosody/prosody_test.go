@@ -17,10 +17,10 @@ func TestPredict(t *testing.T) {
 		semitones float64
 		want      float32
 	}{
-		{"fall", 4, 20, -6, 0.882},
-		{"level", 4, 20, 0, 0.557},
-		{"rise", 4, 20, 6, 0.292},
-		{"short", 1, 20, -6, 0.123},
+		{"fall", 4, 20, -6, 0.848},
+		{"level", 4, 20, 0, 0.466},
+		{"rise", 4, 20, 6, 0.223},
+		{"short", 1, 20, -6, 0.095},
 	} {
 		pcm := voice(test.seconds, test.quiet, test.semitones)
 		got := prosody.Predict(pcm)

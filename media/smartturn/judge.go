@@ -257,11 +257,11 @@ func (b *budget) settle(reserved, used time.Duration) {
 
 // combine returns the probability of the network and that of package prosody as one.
 func combine(network, prosody float64) float64 {
-	return 1 / (1 + math.Exp(-logit(network)-logit(prosody)))
+	return 1 / (1 + math.Exp(-bias-weight*(logit(network)+logit(prosody))))
 }
 
 // logit returns the logarithm of the odds.
 func logit(p float64) float64 {
-	p = min(max(p, 1e-4), 1-1e-4)
+	p = min(max(p, 1e-6), 1-1e-6)
 	return math.Log(p / (1 - p))
 }

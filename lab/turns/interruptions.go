@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"voxgate/bridge/turns"
+)
+
+const (
+	turnLength   = 3 * rate // of the person's turn before an answer, from which the machine knows their usual level
+	soundDelay   = 2 * rate // from the end of that turn to the sound over the answer
+	longestSound = 700 * ms // a longer one means to interrupt
+)
+
+// outcome says what a sound over an answer did, in seconds from its onset, or 0 if it did not.
+type outcome struct {
+	duck, hold, cut float64
+	resume          float64 // from the end of the sound, after the last hold
+	length          float64
+	isWhole         bool // whether the model got everything from the onset on
+}
+
+// interrupt plays a sound over an answer to a turn of another recording.
+func interrupt(sound, turn item) (o outcome) {
+	pcm := append(slices.Clone(turn.pcm[:min(turn.end, rate/2+turnLength)]), make([]int16, soundDelay)...)
+	for i := range soundDelay {
+		pcm[len(pcm)-soundDelay+i] = turn.pcm[len(turn.pcm)-1-i] // the room
+	}
+	from := len(pcm) + rate/2 // after the room before the sound
+	end := len(pcm) + sound.end
+	pcm = append(pcm, sound.pcm...)
+	r := newConversation(turns.Settings{Patience: turns.FixedSilence(500 * ms)}, &judgement{pcm: pcm}, false)
+	r.hasAnswers = true
+	o.length = float64(end-from) / rate
+	for _, e := range r.play() {
+		since := float64(e.at-from) / rate
+		switch {
+		case since <= 0 || o.cut > 0 && e.Kind != turns.Start:
+		case e.Kind == turns.Duck && o.duck == 0:
+			o.duck = since
+		case e.Kind == turns.Hold && o.hold == 0:
+			o.hold = since
+		case e.Kind == turns.Cut:
+			o.cut = since
+		case e.Kind == turns.GoOn:
+			o.resume = float64(e.at-end) / rate
+		case e.Kind == turns.Start && o.cut > 0:
+			o.isWhole = o.isWhole || time.Duration(since*float64(time.Second)) <= e.Back
+		}
+	}
+	return o
+}
+
+// printInterruptions prints which sounds over an answer hold it and end it, and how soon.
+func printInterruptions(out io.Writer, items []item) {
+	turn := items[slices.IndexFunc(items, func(it item) bool { return it.kind == "ends" && it.end > rate/2+turnLength })]
+	outcomes := make([]outcome, len(items))
+	forEach(items, func(i int, it item) {
+		if slices.Contains([]string{"bursts", "noises", "stops", "ends"}, it.kind) {
+			outcomes[i] = interrupt(it, turn)
+		}
+	})
+	fmt.Fprint(out, "\nSounds over an answer, in %, and seconds from the end of a sound until a held answer goes on.\n\n"+
+		"| sound | end the answer | hold it | goes on: median | p95 |\n| --- | --- | --- | --- | --- |\n")
+	for _, kind := range []string{"bursts", "noises"} {
+		n, held, cut := 0, 0, 0
+		var resumes []float64
+		for i, it := range items {
+			if it.kind != kind {
+				continue
+			}
+			n++
+			o := outcomes[i]
+			if o.hold > 0 || o.cut > 0 {
+				held++
+			}
+			if o.cut > 0 {
+				cut++
+			} else if o.hold > 0 && o.resume > 0 { // not in the middle of a noise, which holds an answer for 1.5 s at most
+				resumes = append(resumes, o.resume)
+			}
+		}
+		fmt.Fprintf(out, "| %s (%d) | %.0f | %.0f |", kind, n, percent(cut, n), percent(held, n))
+		if len(resumes) == 0 {
+			fmt.Fprintln(out, " – | – |")
+			continue
+		}
+		fmt.Fprintf(out, " %.2f | %.2f |\n", percentile(resumes, 50), percentile(resumes, 95))
+	}
+	fmt.Fprint(out, "\nInterruptions of 0.7 s and more: share that acts, in %, and p95 of the seconds from the onset.\n\n"+
+		"| interruption | ducked | held | told | ducked p95 | held p95 | told p95 | first word whole |\n"+
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, kind := range []string{"stops", "ends"} {
+		printDelays(out, map[string]string{"stops": "calls of the game", "ends": "prompts and dialogues"}[kind], kind, items, outcomes)
+	}
+}
+
+func printDelays(out io.Writer, name, kind string, items []item, outcomes []outcome) {
+	n, whole := 0, 0
+	var delays [3][]float64
+	for i, it := range items {
+		o := outcomes[i]
+		if it.kind != kind || o.length < longestSound.Seconds() {
+			continue
+		}
+		n++
+		if o.isWhole {
+			whole++
+		}
+		for k, delay := range []float64{o.duck, o.hold, o.cut} {
+			if delay > 0 {
+				delays[k] = append(delays[k], delay)
+			}
+		}
+	}
+	fmt.Fprintf(out, "| %s (%d) |", name, n)
+	for _, d := range delays {
+		fmt.Fprintf(out, " %.0f |", percent(len(d), n))
+	}
+	for _, d := range delays {
+		fmt.Fprintf(out, " %.2f |", percentile(d, 95))
+	}
+	fmt.Fprintf(out, " %.0f |\n", percent(whole, len(delays[2])))
+}
