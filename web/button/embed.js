@@ -20,7 +20,8 @@ const style = `
 :host([theme=light]) { color-scheme: light; }
 :host([theme=dark]) { color-scheme: dark; }
 :host([theme=auto]) { color-scheme: light dark; }
-:host([inline]) { position: relative; inset: auto; display: inline-block; vertical-align: top; }
+:host([inline]) { position: relative; inset: auto; display: inline-block; }
+:host([inline]) voxgate-conversation { position: fixed; inset: auto max(16px, env(safe-area-inset-right)) max(16px, env(safe-area-inset-bottom)) auto; z-index: 2147483000; }
 [hidden] { display: none !important; }
 button { display: flex; align-items: center; justify-content: center; gap: 10px; min-width: 44px; min-height: 52px; padding: 0 20px 0 16px; border: 0; border-radius: 999px;
   background: var(--accent); color: var(--on-accent); font: inherit; font-weight: 600; cursor: pointer; }

@@ -140,6 +140,7 @@ export class Canvas {
     const nodes = build(call.args.schema, { gateway: call.gateway, kept: this.#kept, urls: this.#urls });
     if (question) {
       root.tabIndex = -1;
+      if (!this.offersAgain && !this.#waiting.has(this.#sheet)) this.#sheet.hidden = true; // one thing at a time
       if (call.title) root.append(make('p', 'canvas-title', call.title));
       root.append(call.view ?? '');
       this.#questions.append(root);

@@ -65,6 +65,8 @@ const ENDS = {
   unauthorized: { next: 'elsewhere', then: 'states sign in' },
   replaced: { next: 'elsewhere' },
   forbidden: { next: '' },
+  bad_message: { next: '' },
+  bad_config: { next: '' },
   // The person can do nothing about these: the gateway's log and the console say what is wrong.
   ...Object.fromEntries(['authentication_failed', 'api_key_missing', 'project_id_missing', 'origin_refused', 'bad_options'].map((code) => (
     [code, { next: /** @type {Status['next']} */ (''), says: 'states not available' }]))),

@@ -6,7 +6,7 @@ import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
 import { absenceOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
-import { fill, language, named, speak as read } from './strings.js';
+import { callIt, fill, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { forget as forgetLeft, open, resumable } from './voxgate.js';
 
@@ -65,6 +65,9 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 const preferences = load(given);
 const lang = new URLSearchParams(location.search).get('lang') ?? preferences.lang;
 named(document.documentElement.dataset['backend']);
+const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
+if (agent) callIt(agent.charAt(0).toUpperCase() + agent.slice(1));
+body.classList.toggle('agent', Boolean(agent));
 await Promise.all([read({ states, errors, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
 document.documentElement.lang = language();
 const relabel = () => translate(document, (name) => fill(words[name] ?? states[name]));
@@ -123,7 +126,6 @@ const HISTORY = 100; // turns that a conversation goes on with, as many as the g
 const PATIENCE = 120; // s for which a press of the button still counts
 
 /** Whose conversation the page keeps through a reload. */
-const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
 const resume = agent ? `page ${agent}` : 'page';
 let left = resumable(resume); // the page was loaded again in the midst of a conversation
 
@@ -423,6 +425,7 @@ function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
   if (DEVELOPERS.includes(error.code)) return detail({ error: error.code, message: error.message });
   if (error.code === 'not_resumed') transcript.begin();
+  if (error.code === 'session_resumption_failed' && !session?.turns.length) return; // nothing was said that could be lost
   transcript.note(error.code === 'session_resumption_failed' ? fill(words['some lost']) : error.message);
 }
 
@@ -569,7 +572,10 @@ document.addEventListener('keydown', (event) => {
   if (!preferences.keys) return;
   if (key === 'Escape') return escape();
   if (repeat || target.closest('input, textarea')) return;
-  if (key === 'Enter' && !button) start();
+  if (key === 'Enter' && !button) {
+    start();
+    orb.focus({ preventScroll: true });
+  }
   else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen(session?.mic));
   else if (key === '/') {
     event.preventDefault();

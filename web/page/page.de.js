@@ -58,7 +58,7 @@ export const page = {
   left: 'Bis vor {time} haben Sie gesprochen.',
   'go on': 'Fortsetzen',
   new: 'Neues Gespräch',
-  transcript: 'Mitschrift',
+  transcript: 'Mitschrift sichern',
   tool: 'Werkzeug {name}',
   'a canvas': 'Auf dem Bildschirm',
   enlarge: 'Vergrößern',

@@ -58,7 +58,7 @@ export const page = {
   left: 'You were talking {time} ago.',
   'go on': 'Go on',
   new: 'New conversation',
-  transcript: 'Transcript',
+  transcript: 'Save transcript',
   tool: 'Tool {name}',
   'a canvas': 'On the screen',
   enlarge: 'Enlarge',

@@ -106,7 +106,7 @@ async function sections(page) {
       row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
       ...('MediaRecorder' in window ? [toggle('record', p.record)] : []), toggle('history', p.history)),
     section('accessibility', toggle('read', p.read), toggle('keys', p.keys), select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang)),
-    section('connection', select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
+    section('connection', checkRow(page), select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
       ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
   ];
 }
@@ -223,6 +223,21 @@ function levelRow(page) {
   });
   const box = make('div', 'row');
   box.append(name, meter, button);
+  return box;
+}
+
+/** What measures all ways from here to the gateway. @param {Page} page */
+function checkRow({ gateway }) {
+  const button = make('button', '', words['check']);
+  button.addEventListener('click', async () => {
+    const { openCheck } = await import('./check.js');
+    /** @type {HTMLDialogElement|null} */ (document.querySelector('.settings'))?.close();
+    await openCheck(gateway);
+  });
+  const box = make('div', 'row');
+  const name = make('span', '', words['check connection']);
+  name.append(make('small', '', words['check about']));
+  box.append(name, button);
   return box;
 }
 
