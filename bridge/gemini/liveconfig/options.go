@@ -289,6 +289,9 @@ func (p *parser) readActivity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	silence, t := milliseconds(detection["silenceDurationMs"]), &p.Options.Turns
 	by := turns.ByGateway
+	if p.row.translates && t.By == turns.ByGateway { // it speaks while the person speaks
+		delete(detection, "disabled")
+	}
 	switch {
 	case detection["disabled"] != true:
 		by, p.Options.EndPause = turns.ByModel, silence
@@ -319,8 +322,8 @@ func (p *parser) readActivity(setup map[string]any) {
 
 // dropTurns drops settings that have an effect only if the gateway decides about turns.
 func (p *parser) dropTurns(by turns.By) {
-	if t := p.Options.Turns; t != (turns.Settings{By: t.By}) {
-		p.warnf("%s.voxgate.turns has no effect but for turns.by, which is %q: the rest needs %q.", p.path, by, turns.ByGateway)
+	if t := p.Options.Turns; t != (turns.Settings{By: t.By}) || t.By == turns.ByGateway {
+		p.warnf("%s.voxgate.turns has no effect: the %s decides about turns.", p.path, by)
 	}
 	p.Options.Turns = turns.Settings{}
 }

@@ -148,7 +148,14 @@ func TestOptions(t *testing.T) {
 		{
 			name: "turns, and Google's own field", in: `{"voxgate":{"turns":{"by":"gateway"}},` +
 				`"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false}}}`,
-			want: liveconfig.Options{Resumption: true}, field: activity, sent: `{"disabled":false}`, warns: []string{"turns.by was dropped"},
+			want: liveconfig.Options{Resumption: true}, field: activity, sent: `{"disabled":false}`,
+			warns: []string{"turns.by was dropped", "turns has no effect"},
+		},
+		{
+			name: "turns of a model that translates",
+			in:   `{"model":"gemini-3.5-live-translate-preview","voxgate":{"turns":{"by":"gateway"}}}`,
+			want: liveconfig.Options{Resumption: true}, field: "realtimeInputConfig", sent: `{"automaticActivityDetection":{}}`,
+			warns: []string{"turns has no effect: the model decides"},
 		},
 		{
 			name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: liveconfig.Options{Resumption: true}, field: handling,
