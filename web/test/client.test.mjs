@@ -1191,7 +1191,11 @@ describe('the page says', () => {
 
   play('that something may be lost, and goes on', async (page) => {
     await begin(page);
-    await tell(page, 'GEMINI_ERROR', { message: 'Forgotten.', details: { code: 'session_resumption_failed' } });
+    const forgotten = { message: 'Forgotten.', details: { code: 'session_resumption_failed' } };
+    await tell(page, 'GEMINI_ERROR', forgotten);
+    await type(page, 'Hello');
+    assert.equal(await page.locator('.note').count(), 0, 'nothing was said that could be lost');
+    await tell(page, 'GEMINI_ERROR', forgotten);
     await page.waitForSelector('.note');
     assert.equal(await page.textContent('.note'), 'Some of the conversation may be lost.');
     assert.equal(await status(page), 'Listening');
