@@ -172,7 +172,7 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 		theme = defaultTheme
 	}
 	open.Agent = open.FixedAgent().MergeOver(bridge.Agent{
-		Model: start.Model, Voice: themeVoices[theme], Prompt: buildInstruction(theme, start.ProjectContext),
+		Model: start.Model, Voice: themeVoices[theme], Language: start.Language, Prompt: buildInstruction(theme, start.ProjectContext),
 	})
 	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.IsLiveModel(model) && v.server.CheckModel != nil {
 		if err := v.server.CheckModel(ctx, model); err != nil {

@@ -49,6 +49,7 @@ const (
 type clientMessage struct {
 	Type           string          `json:"type"`
 	Theme          string          `json:"theme"`
+	Language       string          `json:"language"`
 	ProjectContext json.RawMessage `json:"projectContext"`
 	Token          string          `json:"token"`
 	Model          string          `json:"model"`
@@ -127,6 +128,9 @@ func parseMessage(raw []byte) (m clientMessage, err error) {
 // modelName matches the names of models, including those of other vendors' servers.
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
+// languageTag matches BCP 47 tags such as "de-DE".
+var languageTag = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$`)
+
 func (m *clientMessage) checkStart() error {
 	if context := m.ProjectContext; string(context) == "null" {
 		m.ProjectContext = nil
@@ -134,6 +138,9 @@ func (m *clientMessage) checkStart() error {
 		return badMessage("projectContext has %d bytes; %d are taken at most.", len(context), maxContext)
 	} else if len(context) > 0 && context[0] != '{' {
 		return badMessage("projectContext must be an object, or null.")
+	}
+	if m.Language != "" && !languageTag.MatchString(m.Language) {
+		return badMessage("language is not a language tag, such as de-DE.")
 	}
 	if m.Model != "" && !modelName.MatchString(m.Model) {
 		return badMessage("model is not the name of a model.")

@@ -65,16 +65,24 @@ export async function openSettings(page) {
   });
   document.body.append(sheet);
   sheet.showModal();
+  showLevel(sheet, page.level);
+}
+
+/** Lets go of the microphone that is tried. */
+export const stopTrial = () => trial?.stop();
+
+/** The meter of a sheet follows the microphone while it is open. @param {HTMLDialogElement} sheet @param {() => number} level */
+export function showLevel(sheet, level) {
   const meter = () => {
     const e = /** @type {HTMLMeterElement|null} */ (sheet.querySelector('meter'));
-    if (e) e.value = trial?.level() ?? page.level();
+    if (e) e.value = trial?.level() ?? level();
     if (sheet.open) requestAnimationFrame(meter);
   };
   meter();
 }
 
-/** @param {Page} page @param {HTMLInputElement} control */
-function changed({ preferences, onChange }, { name, type, value, checked }) {
+/** @param {Pick<Page, 'preferences'|'onChange'>} page @param {HTMLInputElement} control */
+export function changed({ preferences, onChange }, { name, type, value, checked }) {
   if (!(name in preferences)) return;
   const key = /** @type {keyof Preferences} */ (name);
   Object.assign(preferences, { [key]: type === 'checkbox' ? checked : value });
@@ -82,30 +90,42 @@ function changed({ preferences, onChange }, { name, type, value, checked }) {
   onChange(key);
 }
 
-/** @param {Page} page */
-async function sections(page) {
-  const { preferences: p, status } = page;
+/** The devices. @param {Pick<Page, 'preferences'|'live'>} page @param {boolean} [camera] the page uses it */
+export async function soundSection(page, camera = true) {
+  const { preferences: p } = page;
   const devices = await navigator.mediaDevices?.enumerateDevices().catch(() => []) ?? [];
   /** @param {MediaDeviceKind} kind */
   const of = (kind) => Object.fromEntries([['', words['default'] ?? ''], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
-  const level = levelRow(page);
+  return section('sound', select('microphone', of('audioinput'), p.microphone), levelRow(page),
+    ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []), toneRow(p),
+    ...(camera ? [select('camera', of('videoinput'), p.camera)] : []), toggle('echo', p.echo), toggle('noise', p.noise));
+}
+
+/** The language of the voice. @param {Preferences} p */
+export function languageRow(p) {
   const names = new Intl.DisplayNames(language(), { type: 'language' });
-  const languages = Object.fromEntries([['', words['automatic']], ...LANGUAGES.map((l) => [l, names.of(l)])]);
+  return select('language', Object.fromEntries([['', words['automatic'] ?? ''], ...LANGUAGES.map((l) => [l, names.of(l) ?? l])]), p.language);
+}
+
+/** The language of the page. @param {Preferences} p */
+export const pageLanguageRow = (p) => select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang);
+
+/** @param {Page} page */
+async function sections(page) {
+  const { preferences: p, status } = page;
   const [standard, ...others] = status.models;
   const models = { '': standard ? fill(words['default model'], { model: standard }) : words['default'] ?? '', ...Object.fromEntries(others.map((m) => [m, m])) };
   const pauses = { '': words['automatic'] ?? '', ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language()) })])) };
   const instructions = /** @type {HTMLTextAreaElement} */ (make('textarea'));
   Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: words['instructions hint'], dir: 'auto' });
   return [
-    section('sound', select('microphone', of('audioinput'), p.microphone), level,
-      ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []), toneRow(p),
-      select('camera', of('videoinput'), p.camera), toggle('echo', p.echo), toggle('noise', p.noise)),
+    await soundSection(page),
     section('voice', voices(page)),
-    section('conversation', select('model', models, p.model), select('language', languages, p.language), toggle('push', p.push),
+    section('conversation', select('model', models, p.model), languageRow(p), toggle('push', p.push),
       toggle('interrupt', p.interrupt), select('pause', pauses, p.pause),
       row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
       ...('MediaRecorder' in window ? [toggle('record', p.record)] : []), toggle('history', p.history)),
-    section('accessibility', toggle('read', p.read), toggle('keys', p.keys), select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang)),
+    section('accessibility', toggle('read', p.read), toggle('keys', p.keys), pageLanguageRow(p)),
     section('connection', checkRow(page), select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
       ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
   ];
@@ -174,7 +194,7 @@ let trial;
 const QUIET = 5_000; // ms after which a microphone without a sound is doubted
 const HEARD = 0.02; // of the level: a quiet voice at arm's length
 
-/** The microphone with a live level, before a conversation as well. @param {Page} page */
+/** The microphone with a live level, before a conversation as well. @param {Pick<Page, 'preferences'|'live'>} page */
 function levelRow(page) {
   const meter = make('meter');
   meter.ariaLabel = words['level'] ?? '';
@@ -301,9 +321,9 @@ const SAMPLE = 20_000; // ms until one is given up
 /**
  * A button that plays a sample of the voice. Pressing it again, or another one, stops the sample.
  * @param {string} voice
- * @param {Page} page
+ * @param {Pick<Page, 'preferences'|'gateway'|'quiet'>} page
  */
-function sampler(voice, page) {
+export function sampler(voice, page) {
   const button = make('button', 'sample', '▶');
   const named = (/** @type {string} */ what) => (button.title = button.ariaLabel = what);
   named(fill(words['hear'], { voice }));
@@ -334,7 +354,7 @@ function sampler(voice, page) {
 /**
  * A conversation of one sentence.
  * @param {string} voice
- * @param {Page} page
+ * @param {Pick<Page, 'preferences'|'gateway'>} page
  * @param {AbortSignal} signal
  */
 async function say(voice, { preferences, gateway }, signal) {

@@ -543,6 +543,30 @@ look('says so when a microphone gives nothing', { init: shiftClock }, async (pag
   await says(page, 'Listening');
 });
 
+look('the settings have the microphone, the language and samples of the voices', { init: () => {
+  const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  window.wishes = [];
+  navigator.mediaDevices.getUserMedia = (wish) => (wishes.push(wish.audio), ask(wish));
+} }, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.click('#settings');
+  await page.locator('[name=microphone]').waitFor();
+  const id = await page.$eval('[name=microphone]', (e) => e.options[2].value);
+  await page.selectOption('[name=microphone]', id);
+  await page.waitForFunction((id) => wishes.at(-1)?.deviceId?.ideal === id, id);
+  await page.selectOption('[name=language]', 'de-DE');
+  await page.click('.sample[title*=Aoede]');
+  await says(page, 'You are muted.'); // the sample is not taken for the person
+  await page.waitForFunction(() => document.querySelectorAll('[aria-busy]').length === 0);
+  await says(page, 'Listening');
+  await page.keyboard.press('Escape');
+  await page.click('#end');
+  await start(page);
+  await page.waitForFunction(() => frames_.filter((f) => f.message?.type === 'start').at(-1).message.language === 'de-DE');
+  assert.equal(await page.evaluate(() => wishes.at(-1).deviceId.ideal), id);
+});
+
 look('can be used with keys alone', {}, async (page) => {
   await page.keyboard.press('Enter');
   await says(page, 'Listening');

@@ -2,6 +2,7 @@
 import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
+import { asOptions, load } from '../preferences.js';
 import { absenceOf, muteOf } from '../status.js';
 import { fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
@@ -44,7 +45,8 @@ const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefi
 if (token) history.replaceState(null, '', location.pathname + location.search);
 
 named(document.documentElement.dataset['backend']);
-const lang = new URLSearchParams(location.search).get('lang');
+const preferences = load(new URLSearchParams());
+const lang = new URLSearchParams(location.search).get('lang') || preferences.lang;
 /** @type {Record<string, string>} what is said of tools, where that is not in English */
 const ofTools = {};
 await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') }),
@@ -66,7 +68,9 @@ const projects = new Projects();
 async function start(mic = true) {
   if (!over()) return;
   const writes = model.value !== '';
-  await vox.startSession({ theme: chosen(), model: model.value || undefined, mic: mic && !writes }).catch(() => {}); // the status says it
+  const devices = asOptions(preferences);
+  const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || undefined };
+  await vox.startSession(options).catch(() => {}); // the status says it
 }
 
 /** @param {string} said */
@@ -235,7 +239,7 @@ $('shelved').addEventListener('click', () => shelf.close());
 
 /** Where VOX leads, in the words of the design. @param {string} place */
 function go(place) {
-  if (place === 'settings') return openSheet(setup);
+  if (place === 'settings') return void openSettings();
   if (['studio', 'files', 'preview'].includes(place)) project.show(place);
   show(['studio', 'files', 'preview'].includes(place) && !$('project').hidden);
 }
@@ -243,12 +247,14 @@ function go(place) {
 // --- settings
 
 for (const [name = '', voice = '', is = ''] of THEMES) {
+  const box = make('div');
   const label = make('label');
   const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (THEMES.some(([t]) => t === projects.settings['theme']) ? projects.settings['theme'] : 'expert') });
   const about = make('span', '', word(`theme ${name}`));
   about.append(make('small', '', word('voice of', { voice, is: word(`is ${is}`) })));
   label.append(radio, about);
-  $('themes').append(label);
+  box.append(label);
+  $('themes').append(box);
 }
 document.documentElement.dataset['theme'] = chosen();
 
@@ -282,7 +288,36 @@ setup.addEventListener('change', () => {
   projects.keep({ theme: chosen(), model: model.value, speak: vox.speak });
   render(vox.getSnapshot());
 });
-for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', () => openSheet(setup));
+/** The parts that the settings have from the page of the gateway are loaded when they are opened. */
+async function openSettings() {
+  openSheet(setup);
+  const parts = await import('../settings.js');
+  await parts.translated();
+  $('devices').replaceChildren(await parts.soundSection({ preferences, live: () => vox.isConnected && ['live', 'silent'].includes(vox.mic) }, false));
+  setup.addEventListener('close', parts.stopTrial, { once: true });
+  $('language').replaceChildren(parts.languageRow(preferences), parts.pageLanguageRow(preferences));
+  let isMuted = false;
+  const quiet = (/** @type {boolean} */ on) => {
+    if (on && vox.isVoxSpeaking) vox.interrupt();
+    if (on ? !mute.disabled && !vox.isMuted : isMuted) vox.toggleMute();
+    isMuted = on && vox.isMuted;
+  };
+  for (const label of document.querySelectorAll('#themes label:not(:has(+ .sample))')) {
+    const voice = THEMES.find(([theme]) => theme === label.querySelector('input')?.value)?.[1] ?? '';
+    label.after(parts.sampler(voice, { preferences, gateway: { url: new URL('../ws', document.baseURI), ...(token && { token }) }, quiet }));
+  }
+  parts.showLevel(setup, () => vox.level.mic);
+}
+setup.addEventListener('change', async ({ target }) => {
+  const { changed } = await import('../settings.js');
+  changed({ preferences, onChange: (name) => {
+    if (name === 'lang' && over()) return location.reload();
+    const { mic } = asOptions(preferences);
+    if (['microphone', 'echo', 'noise'].includes(name ?? '') && typeof mic === 'object') vox.useDevices({ mic: /** @type {MediaTrackConstraints} */ (mic) });
+    if (name === 'speaker') vox.useDevices({ speaker: preferences.speaker });
+  } }, /** @type {HTMLInputElement} */ (target));
+});
+for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
 
 // --- VOX

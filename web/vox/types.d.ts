@@ -26,8 +26,12 @@ export interface Options {
   targets?: string[];
   /** Goes on with a lost conversation: true if absent. A string is the `resumeToken` of an earlier one. */
   resume?: boolean | string;
-  /** true if absent. A conversation without a microphone can be typed. */
-  mic?: boolean;
+  /** The language of the voice, as `de-DE`: as the person speaks if absent. */
+  language?: string;
+  /** true if absent. A conversation without a microphone can be typed. Constraints choose a microphone. */
+  mic?: boolean | MediaTrackConstraints | MediaStreamTrack;
+  /** The id of an output device; the browser's default if absent. */
+  speaker?: string;
   /** The page shows `questions` and calls `answer`; true if absent. Else VOX asks aloud. */
   questions?: boolean;
   /** Reads aloud, by the browser's speech synthesis, what a model that only writes answers; true if absent. */

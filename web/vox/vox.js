@@ -132,6 +132,14 @@ export class VoxLive extends EventTarget {
   /** Lets the sound play that was held back. Call it in a gesture. */
   unblock = () => this.#voice?.unblock();
 
+  /** Uses other devices from now on. @param {{mic?: MediaTrackConstraints, speaker?: string}} devices */
+  useDevices = ({ mic, speaker }) => {
+    this.#options = { ...this.#options, ...(mic && { mic }), ...(speaker !== undefined && { speaker }) };
+    const voice = this.#voice;
+    if (speaker !== undefined) voice?.setSpeaker(speaker);
+    if (mic && voice?.track) this.#openMic(voice);
+  };
+
   /** Whether answers of a model that only writes are read aloud. */
   get speak() {
     return this.#speak;
@@ -300,11 +308,11 @@ export class VoxLive extends EventTarget {
 
   /** @param {string|undefined} token */
   #hello(token) {
-    const { theme, model, projectContext, targets, resume = true, questions = true } = this.#options;
+    const { theme, language, model, projectContext, targets, resume = true, questions = true } = this.#options;
     const { resumeToken, projectId, transcript } = this.#now;
     const known = !resumeToken && transcript.length ? { ...projectContext, earlier: transcript.slice(-EARLIER).map(({ role, text }) => ({ role, text: text.slice(0, LONGEST) })) } : projectContext;
     return {
-      type: 'start', theme, projectContext: known, model, targets, questions, resume: resumeToken || resume || undefined,
+      type: 'start', theme, language, projectContext: known, model, targets, questions, resume: resumeToken || resume || undefined,
       project: projectId || undefined, token,
     };
   }
@@ -544,6 +552,7 @@ export class VoxLive extends EventTarget {
       this.#broken = true;
       this.#pause();
     };
+    if (this.#options.speaker) voice.setSpeaker(this.#options.speaker);
     voice.unblock(); // while the gesture counts
     return voice;
   }
@@ -554,7 +563,7 @@ export class VoxLive extends EventTarget {
     set('asking');
     try {
       if (!navigator.mediaDevices) return set('insecure');
-      await voice.openMic(true);
+      await voice.openMic(this.#options.mic || true);
       const thin = new Thinner();
       await voice.capture((pcm, rate) => this.#hear(thin.from(pcm, rate)));
       set('live');
