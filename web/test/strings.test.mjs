@@ -22,6 +22,13 @@ test('each language has every word of the table, with the same names in braces',
   }
 });
 
+test('each tool that VOX recommends without a model has its reason in German', async () => {
+  const { tools } = await import('../vox/tools.de.js');
+  const json = (name) => JSON.parse(readFileSync(new URL(`../../vox/assistant/${name}.json`, import.meta.url), 'utf8'));
+  const wanted = [...json('needs').flatMap((n) => n.tools ?? []), ...json('registry').map((e) => `role ${e.role}`)];
+  assert.deepEqual(wanted.filter((name) => !tools[name]), []);
+});
+
 for (const [file, ...tables] of [['page/index.html', 'library/en', 'page/page.en'], ['vox/index.html', 'library/en', 'vox/en']]) {
   test(`${file} reads before its scripts are there as it does after them`, async () => {
     const { states, page, vox } = await table(...tables);

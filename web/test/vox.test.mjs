@@ -211,6 +211,7 @@ for (const [wish, name, part, words = 'Here it is.'] of apps) {
   look(`the guided example builds what "${wish}" says`, { query: `vox/${german ? '?lang=de' : ''}` }, async (page) => {
     await page.click(`text=${wish}`);
     await page.locator('.cards .tool').first().waitFor();
+    if (german) assert.match(await page.innerText('.cards'), /Macht Musik im Browser[^]*Hinzufügen/);
     await type(page, german ? 'Baue es' : 'Build it');
     await page.click('.question .yes');
     await page.frameLocator('#preview iframe').getByText(part, { exact: true }).first().waitFor();

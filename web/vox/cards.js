@@ -249,13 +249,13 @@ export function toolCard({ id, name, role, domain = '', description, homepage, a
   const mark = make('i', '', name.charAt(0));
   mark.ariaHidden = 'true';
   const about = make('p', 'about');
-  about.append(make('b', '', name), make('span', '', translated(id) || description || translated(role) || role || ''));
+  about.append(make('b', '', name), make('span', '', translated(id) || description || translated(`role ${role}`) || role || ''));
   item.append(mark, about);
   if (!add) return item;
   const more = make('details');
   const summary = make('summary', '', word('more of it'));
   summary.ariaLabel = `${word('more of it')}: ${name}`;
-  more.append(summary, make('small', '', translated(role) || role || ''), make('code', '', add));
+  more.append(summary, make('small', '', translated(`role ${role}`) || role || ''), make('code', '', add));
   if (URL.canParse(homepage) && new URL(homepage).protocol === 'https:') {
     const a = /** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host));
     Object.assign(a, { href: homepage, target: '_blank', rel: 'noopener noreferrer' });
