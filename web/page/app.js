@@ -529,7 +529,7 @@ text.addEventListener('blur', () => text.value || setTimeout(() => document.acti
 const follow = new ResizeObserver(() => atEnd && main.scrollTo({ top: main.scrollHeight, behavior: still.matches || growing() ? 'auto' : 'smooth' }));
 /** Smooth scrolling would lag behind an answer that grows. */
 const growing = () => $('growing').childElementCount > 0;
-for (const e of [main, /** @type {Element} */ (main.firstElementChild)]) follow.observe(e);
+for (const e of [main, /** @type {Element} */ (main.firstElementChild)]) follow.observe(e, { box: 'border-box' });
 main.addEventListener('scroll', () => {
   const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
   if (rest < AWAY) atEnd = true;

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { gets, openPage, says, silence, speech, start, startGateway, stop, type } from './harness.mjs';
+import { gets, openPage, says, silence, speech, start, startGateway, stop, type, TALKS } from './harness.mjs';
 
 const folder = fileURLToPath(new URL('../../screenshots/', import.meta.url));
 mkdirSync(folder, { recursive: true });
@@ -38,7 +38,7 @@ async function vox(name, context) {
   await page.waitForSelector('#notice:not([hidden])');
   await picture('ready');
   await start(page);
-  await says(page, 'VOX is listening…');
+  await says(page, TALKS);
   await type(page, 'A list for my family');
   await page.waitForSelector('.cards .tool');
   await picture('cards');
