@@ -82,7 +82,7 @@ const endOf = ({ reason = 'closed', message = '' }) => {
 export const OFFERS = {
   page: ['orb', 'type', 'microphone', 'devices'],
   button: ['orb', 'type', 'microphone'],
-  vox: ['orb', 'type', 'microphone', 'goOn'],
+  vox: ['orb', 'type', 'microphone', 'devices', 'goOn'],
   react: [],
 };
 
