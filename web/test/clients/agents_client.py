@@ -1,12 +1,13 @@
 """OpenAI's agents for Python against the gateway: python agents_client.py URL. It prints what it got as JSON."""
 import asyncio
 import json
-import math
 import struct
 import sys
 
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeRunner
+
+import speech
 
 RATE = 24_000
 called = []
@@ -43,9 +44,9 @@ async def main():
 
         await session.send_message('/tool weather {"city":"Rome"}')
         await until(said("The tool weather says"))
-        samples = [int(9_000 * math.sin(2 * math.pi * 440 * i / RATE)) for i in range(RATE)] + [0] * int(1.5 * RATE)
-        for i in range(0, len(samples), RATE // 10):
-            piece = samples[i:i + RATE // 10]
+        sound = speech.samples(RATE) + [0] * int(1.5 * RATE)
+        for i in range(0, len(sound), RATE // 10):
+            piece = sound[i:i + RATE // 10]
             await session.send_audio(struct.pack(f"<{len(piece)}h", *piece))
         await until(said("seconds of speech."))
     got["called"] = called

@@ -58,7 +58,7 @@ describe('LiveKit', () => {
       const got = await json('livekit_client.py', plugin, at(open), at(secure), cert);
       assert.match(got.greeting, /Greet me/);
       assert.match(got.voice[0], /seconds of speech/);
-      assert.ok(got.voice[1] > 0.9 && got.voice[1] < 2, `${got.voice[1]} s of voice for 1 s`);
+      assert.ok(got.voice[1] > 0.9 && got.voice[1] < 4.5, `${got.voice[1]} s of voice for 1.8 s and pauses`);
       if (plugin === 'openai') {
         assert.match(got.tool, /sunny in Rome/);
         assert.match(got.history, /user: My name is Ada\..*model: Hello Ada\./s);

@@ -1,7 +1,6 @@
 """LiveKit's plugins against the gateway: python livekit_client.py PLUGIN URL TLS_URL CA. It prints what it got as JSON."""
 import asyncio
 import json
-import math
 import os
 import struct
 import sys
@@ -14,6 +13,8 @@ from livekit import rtc
 from livekit.agents import llm, utils
 from livekit.plugins import google, openai
 
+import speech
+
 
 @llm.function_tool
 async def weather(city: str) -> str:
@@ -21,8 +22,8 @@ async def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def tone(rate, seconds, quiet):
-    samples = [int(9_000 * math.sin(2 * math.pi * 440 * i / rate)) for i in range(int(rate * seconds))] + [0] * int(rate * quiet)
+def say(rate):
+    samples = speech.samples(rate) + [0] * rate
     size = rate // 10
     for i in range(0, len(samples), size):
         piece = samples[i:i + size]
@@ -67,7 +68,7 @@ async def talk(model, rate, tool):
         return await asyncio.wait_for(session.generate_reply(instructions=instructions), 10)
 
     got["greeting"] = (await heard(await reply("Greet me.")))[0]
-    for frame in tone(rate, 1, 1):
+    for frame in say(rate):
         session.push_audio(frame)
     got["voice"] = (await heard(await asyncio.wait_for(spontaneous.get(), 10)))[:2]
     if tool:
@@ -89,7 +90,7 @@ async def talk(model, rate, tool):
     if tool:
         session.interrupt()
     else:  # Gemini has no word for it: by voice
-        for frame in tone(rate, 1, 1):
+        for frame in say(rate):
             session.push_audio(frame)
     got["interrupted"] = (await asyncio.wait_for(heard(long), 10))[0]
     if not tool:
