@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"voxgate/bridge/turns"
 	"voxgate/bridge/uplink"
 	"voxgate/internal/crash"
 )
@@ -120,11 +121,20 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.output.interrupt(ByClient, false) // a returning caller does not want an answer that was not heard
 	s.setHold(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.user.isSpeaking {
-		_ = s.uplink.QueueMark(uplink.MarkEnd) // the speech has presumably ended; if there is no room, other marks are queued
+		s.endSpeechOfLostCaller()
 	}
 	s.isParked = true
 	s.status.setState(s.currentState())
 	close(v.parked)
 	s.keeper.Park(ctx)
 	s.clock.Set(alarmPark, s.parkDuration())
+}
+
+// endSpeechOfLostCaller ends a marked speech, which has presumably ended. If there is no room for the mark, other marks are queued.
+func (s *Session) endSpeechOfLostCaller() {
+	if s.keeper.Config().Options.Turns.By == turns.ByGateway {
+		_ = s.uplink.QueueMark(uplink.MarkPause)
+		return
+	}
+	_ = s.uplink.QueueMark(uplink.MarkEnd)
 }

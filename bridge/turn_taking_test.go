@@ -213,21 +213,23 @@ func TestATurnEndsWithItsReason(t *testing.T) {
 		"the client decides now": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
 			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"turns":{"by":"client"}}}`)})
 		}},
+		"the caller is lost": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) { c.disconnect() }},
 		"the microphone pauses": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
 			c.doCommand(bridge.AudioStreamEnd)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fmt.Sprintf(gatewayTurns, `,"patience":"patient"`)
-			converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+			o := bridge.SessionRequest{Config: []byte(config), Resumable: true}
+			converse(t, o, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				takeTurns(t, c, l, row.before)
 				row.do(r, c)
-				time.Sleep(3 * time.Second)
+				time.Sleep(500 * time.Millisecond) // less than any patience but for a sound that cannot go on
 				if got := marksOf(l); got != row.marks {
 					t.Errorf("the model got: %s, want %s", got, row.marks)
 				}
 				checkMarkedAudio(t, l)
-				log := c.turnLog()
+				log := strings.TrimSuffix(c.turnLog(), map[bool]string{true: "speaks"}[name == "the caller is lost"]) // nobody is told its end
 				if strings.Count(log, "held") > strings.Count(log, "resumed")+strings.Count(log, "interrupted") || strings.HasSuffix(log, "speaks") {
 					t.Errorf("the caller got: %s", log)
 				}
@@ -305,4 +307,30 @@ func TestTurnJudge(t *testing.T) {
 			}, func(o *bridge.Options) { o.TurnJudge = &row.judge })
 		})
 	}
+}
+
+// TestTurnsOfAnyRate has a client change the rate of its sound within a frame.
+func TestTurnsOfAnyRate(t *testing.T) {
+	config := fmt.Appendf(nil, gatewayTurns, `,"patience":{"most":300}`)
+	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		for _, rate := range []int{48000, 16000, 8000, 44100, 24000} {
+			mic, err := c.session.NewMicrophone(rate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sound := append(mediatest.RealVoice(t, 900*time.Millisecond, rate), make([]int16, 2*rate)...)
+			for len(sound) > 0 {
+				n := min(len(sound), media.Samples(27*time.Millisecond, rate))
+				if err := mic.WritePCM(sound[:n]); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(media.Duration(n, rate))
+				sound = sound[n:]
+			}
+		}
+		const turn = "mark activityStart, mark activityEnd"
+		if got, want := marksOf(l), turn+strings.Repeat(", "+turn, 4); got != want {
+			t.Errorf("the model got: %s, want %s", got, want)
+		}
+	})
 }

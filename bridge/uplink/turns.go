@@ -36,9 +36,10 @@ type turnTaker struct {
 
 	at      time.Duration // end of the last frame, on the machine's clock
 	frameAt time.Time     // when that frame came
-	frame   []int16       // samples of the next frame
-	isMuted bool          // the microphone was paused, and no audio has come since
-	recent  []keptAudio   // the last turns.MaxBack of audio, oldest first
+	frame   []int16       // samples of the next frame, at rate
+	rate    int
+	isMuted bool        // the microphone was paused, and no audio has come since
+	recent  []keptAudio // the last turns.MaxBack of audio, oldest first
 
 	actions []turns.Action // actions for the owner
 }
@@ -108,6 +109,9 @@ func (t *turnTaker) recentPCM(back time.Duration, rate int) (pcm []int16) {
 // processAudio gives the machine the frames of a chunk. handle gets its actions.
 func (t *turnTaker) processAudio(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
 	t.isMuted = false
+	if rate != t.rate {
+		t.rate, t.frame = rate, t.frame[:0]
+	}
 	size := media.Samples(turns.FrameLength, rate)
 	for len(pcm) > 0 {
 		n := min(len(pcm), size-len(t.frame))
