@@ -318,9 +318,10 @@ func TestTurnsOfAnyRate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sound := append(mediatest.RealVoice(t, 900*time.Millisecond, rate), make([]int16, 2*rate)...)
+			// 81 pieces of 35 ms leave three quarters of a frame of 20 ms.
+			sound := append(mediatest.RealVoice(t, 900*time.Millisecond, rate), make([]int16, media.Samples(1935*time.Millisecond, rate))...)
 			for len(sound) > 0 {
-				n := min(len(sound), media.Samples(27*time.Millisecond, rate))
+				n := min(len(sound), media.Samples(35*time.Millisecond, rate))
 				if err := mic.WritePCM(sound[:n]); err != nil {
 					t.Fatal(err)
 				}
