@@ -620,6 +620,13 @@ look('a phone on its side keeps the dock beside the conversation', { context: { 
   await call(page, 'add_tool', { tool_id: 'stripe' }); // now there is a project
   await page.locator('#open').waitFor();
   assert.ok(await beside());
+  await page.setViewportSize({ width: 740, height: 360 });
+  const covered = await page.$$eval('body > header > :is(#name, #open, #settings), #status, .dock > *', (all) =>
+    all.filter((e) => e.checkVisibility()).filter((e) => {
+      const { x, y, width, height, bottom } = e.getBoundingClientRect();
+      return bottom > innerHeight || !e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+    }).map((e) => e.id));
+  assert.deepEqual(covered, [], 'the bar lies over the dock, or the dock is cut');
 });
 
 const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
