@@ -538,6 +538,46 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
   }, { context: { viewport }, chromiumOnly: 'Firefox measures no layout shift' });
 }
 
+play('paints and reacts at once, with 120 turns', async (page, _gateway, t) => {
+  const paint = await page.evaluate(() => new Promise((resolve) => {
+    new PerformanceObserver((list) => resolve(list.getEntries().at(-1).startTime)).observe({ type: 'largest-contentful-paint', buffered: true });
+  }));
+  await start(page);
+  await says(page, 'Listening');
+  for (let i = 0; i < 120; i++) {
+    await tell(page, 'CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: `Question ${i}` } } });
+    await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: `Answer ${i}, **with** a list:\n\n- one\n- two` } } });
+    await tell(page, 'TURN_COMPLETE', { turn: i });
+  }
+  await page.evaluate(() => {
+    window.took = {}; // by interaction, in ms
+    window.late = []; // how late this machine is meanwhile
+    new PerformanceObserver((list) => list.getEntries().filter((e) => e.interactionId).forEach((e) => {
+      took[e.interactionId] = Math.max(took[e.interactionId] ?? 0, e.duration);
+    })).observe({ type: 'event', durationThreshold: 16 });
+    let at = performance.now();
+    setInterval(() => {
+      const now = performance.now();
+      late.push(now - at - 20);
+      at = now;
+    }, 20);
+  });
+  for (let i = 0; i < 4; i++) {
+    await page.click('#settings');
+    await page.keyboard.press('Escape');
+    await type(page, `Hello ${i}`);
+  }
+  await page.waitForTimeout(300); // entries come after the frame
+  const { took, late } = await page.evaluate(() => ({ took: Object.values(took), late }));
+  const share = (list, part) => list.sort((a, b) => a - b)[Math.floor(part * (list.length - 1))];
+  const slow = share(took, 0.75);
+  const lateness = Math.max(0, share(late, 0.95));
+  t.diagnostic(`largest paint after ${paint.toFixed()} ms; ${took.length} interactions, 75th percentile ${slow} ms; this machine ${lateness.toFixed()} ms late`);
+  assert.ok(took.length >= 8, `${took.length} interactions`);
+  assert.ok(slow <= 200 + 2 * lateness, `${slow} ms`);
+  assert.ok(paint <= 2500 + 20 * lateness, `${paint} ms`);
+}, { chromiumOnly: 'Firefox does not tell interactions apart' });
+
 const aMicrophone = () => {
   window.mics = [];
   const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);

@@ -448,6 +448,11 @@ func (t *talk) countTurns() {
 // speakActivity says a sentence between activityStart and activityEnd.
 func (t *talk) speakActivity() {
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+	t.endActivity()
+}
+
+// endActivity says a sentence in an activity that has begun, and ends the activity.
+func (t *talk) endActivity() {
 	t.speak(2*speechRate, 0)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
 }
@@ -468,7 +473,10 @@ func retractEnd(t *talk) {
 	t.speakActivity()
 	const pause = 100 * time.Millisecond
 	early := t.listen(pause, hasVoice)
-	t.speakActivity()
+	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+	const drain = 500 * time.Millisecond // voice on its way is no answer to the second sentence
+	t.listen(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
+	t.endActivity()
 	t.countTurns()
 	if early.voice > 0 {
 		t.addNote("the answer to the first sentence began within %v", pause)
