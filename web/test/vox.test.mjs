@@ -627,6 +627,9 @@ look('a phone on its side keeps the dock beside the conversation', { context: { 
       return bottom > innerHeight || !e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
     }).map((e) => e.id));
   assert.deepEqual(covered, [], 'the bar lies over the dock, or the dock is cut');
+  await page.click('#open');
+  const { y, height } = await page.locator('#project').boundingBox();
+  assert.deepEqual([y, height], [0, 360], 'the project has the height of the screen');
 });
 
 const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
