@@ -28,7 +28,7 @@ export const page = {
   'key type': 'tippen',
   'no key': 'Es ist kein Gemini-Schlüssel eingerichtet',
   'this is': 'Das ist der eingebaute Papagei.',
-  'no key 1': 'Es ist kein Gemini-Schlüssel eingerichtet; darum wiederholt er, was Sie sagen: gut, um Ihr Mikrofon zu prüfen. Für Gemini',
+  'no key 1': 'Ohne Gemini-Schlüssel wiederholt er, was Sie sagen: gut, um Ihr Mikrofon zu prüfen. Für Gemini',
   'get key': 'holen Sie sich einen Schlüssel',
   'no key 2': 'und starten das Gateway damit:',
   copy: 'Kopieren',

@@ -232,6 +232,7 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
   for (const [open, close] of [['#open', '#close'], ['#settings', '#done'], ['#name', '#shelved']]) {
     await page.click(open);
     assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk'], open);
+    assert.ok(await page.$$eval('dialog[open]', (all) => all.every((e) => e.offsetWidth === innerWidth)), `${open} is as wide as the phone`);
     await page.click('#mute');
     await page.click(close);
   }

@@ -396,7 +396,7 @@ function render(now) {
   $('open').hidden = $('project').hidden;
   const told = leaving && !idle ? word('again') : message;
   if ($('status').textContent !== told) {
-    const [first = told] = /^.*?(?:[.…](?= |$)|$)/.exec(told) ?? [];
+    const [first = told] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(told) ?? [];
     $('status').replaceChildren(make('b', '', first), told.slice(first.length));
   }
   say('recording', now.isRecorded ? word('recording') : '');
