@@ -79,7 +79,7 @@ test('an app on another origin talks with a token of its backend', { timeout: 40
 test('who has none is told so', { timeout: 40_000 }, () =>
   inApp(async (page) => {
     const refused = (token) =>
-      page.evaluate((token) => connect({ token }).then(() => 'let in', (e) => `${e.code}: ${e.message}`), token);
+      page.evaluate((token) => connect({ token }).then(() => 'let in', (e) => `${e.code}: ${e.told}`), token);
     assert.match(await refused(undefined), /^unauthorized: Authentication is required/);
     assert.match(await refused('stolen'), /^unauthorized: This token is not good/);
     const used = await page.evaluate(async () => {
