@@ -515,6 +515,7 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
     });
     await start(page);
     await says(page, 'Listening');
+    await page.click('#mute'); // on a slow machine the advice of a silent microphone would come, with a button of its own
     for (let i = 0; i < 14; i++) {
       await tell(page, 'CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: `Question ${i}, which is long enough for two lines on a phone?` } } });
       const schema = schemas[i];
@@ -533,7 +534,7 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
     const shifts = await page.evaluate(() => shifts);
     const sum = shifts.reduce((all, { value }) => all + value, 0);
     t.diagnostic(`layout shift ${sum.toFixed(4)}`);
-    assert.ok(sum <= 0.02, `${sum}: ${JSON.stringify(shifts)}`);
+    assert.ok(sum <= 0.02, `${sum}:`);
     assert.equal(await page.locator('#log .card').count(), 5);
   }, { context: { viewport }, chromiumOnly: 'Firefox measures no layout shift' });
 }
@@ -563,8 +564,8 @@ play('paints and reacts at once, with 120 turns', async (page, _gateway, t) => {
     }, 20);
   });
   for (let i = 0; i < 4; i++) {
-    await page.click('#settings');
-    await page.keyboard.press('Escape');
+    await page.click('#mute');
+    await page.click('#mute');
     await type(page, `Hello ${i}`);
   }
   await page.waitForTimeout(300); // entries come after the frame
