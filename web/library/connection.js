@@ -14,7 +14,7 @@ import { ENDINGS, fill } from './strings.js';
 const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
 const SETUP_TIMEOUT = 20_000; // for SETUP_COMPLETE: Gemini may be slow, and the gateway tries more than once
 const PEER_TIMEOUT = 10_000; // for WebRTC: the gateway gives a peer up then, too. ICE that works is done in one second
-const RESTART_TIMEOUT = 5_000; // for an ICE restart, during which there is no sound
+const RESTART_TIMEOUT = 5_000; // for an ICE restart, which is silent
 // How often we look whether anything has come. Silence is counted in looks: a page that was busy, throttled or asleep
 // has missed some.
 const LOOK = 250;
@@ -547,7 +547,7 @@ export class Connection {
       for (const e of parameters.encodings) Object.assign(e, encoding);
       return sender.setParameters(parameters);
     };
-    // The changed direction triggers another offer, by which the gateway learns that the video has stopped.
+    // The changed direction triggers another offer, which tells the gateway that the video has stopped.
     this.#video.direction = track ? 'sendonly' : 'inactive';
     sender.replaceTrack(track ?? null).then(limit).catch(() => {}); // the peer was closed meanwhile
   }
@@ -570,7 +570,7 @@ export class Connection {
   /** The voice goes by the socket, if nothing carries it better by the time that the microphone can be read. */
   async #bySocket() {
     const { voice } = this.#o;
-    // A chunk of audio requests it, or silence if there is no microphone.
+    // A chunk of audio requests it: silence without a microphone.
     if (this.#o.transport !== 'websocket') this.#sendAudio(new Int16Array(320), 16_000);
     const heard = await voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).then(() => true, (e) => {
       console.debug('voxgate: capture', e);
@@ -621,7 +621,7 @@ export class Connection {
   }
 }
 
-/** @type {(EventTarget & {type?: string})|undefined} missing in some browsers; on a server there is no navigator */
+/** @type {(EventTarget & {type?: string})|undefined} missing in some browsers; a server has no navigator */
 const network = /** @type {any} */ (globalThis.navigator)?.connection;
 
 /**

@@ -1,4 +1,4 @@
-/** What a person is told of a conversation, what pressing the orb does, and what can be done next: for the page, the talk button, React and VOX. */
+/** The status of a conversation: its sentences, what pressing the orb does, and what can be done next. For the page, the talk button, React and VOX. */
 import { errors, states } from './en.js';
 import { isOpen, lookFor } from './look.js';
 import { ENDINGS, fill, speak } from './strings.js';
@@ -23,7 +23,7 @@ import { ENDINGS, fill, speak } from './strings.js';
  * @property {string} [reason] the code of the error with which it ended
  * @property {string} [message] the gateway's own sentence for that
  * @property {number} [retryIn] seconds until a busy gateway is tried again
- * @property {Offer[]} [offers] what the surface has, so that nobody is advised to use what is not there
+ * @property {Offer[]} [offers] controls of this surface: no sentence mentions others
  * @property {string} [who] answers, if not {who} of strings.js
  */
 
@@ -39,8 +39,8 @@ import { ENDINGS, fill, speak } from './strings.js';
  * @property {Look} look of the orb
  * @property {boolean} listens the person is heard
  * @property {''|'start'|'interrupt'|'mute'|'unmute'|'use'|'unblock'} press what pressing the orb does
- * @property {''|'start'|'retry'|'later'|'elsewhere'} next how a conversation that is over can go on: by another one; the same may work now,
- *   or in a minute; '' and `elsewhere`: not from here
+ * @property {''|'start'|'retry'|'later'|'elsewhere'} next what helps after the end: `start` another conversation; `retry` now, or `later`,
+ *   in a minute; `elsewhere`: at another page or with another sign-in; '': nothing
  */
 
 speak({ states, errors });
@@ -78,7 +78,7 @@ const endOf = ({ reason = 'closed', message = '' }) => {
   return { name, ...(ENDS[name] ?? { next: /** @type {Status['next']} */ ('retry') }) };
 };
 
-/** What each surface has. An app made with React is unknown, so that it is told facts alone. @type {Record<'page'|'button'|'vox'|'react', Offer[]>} */
+/** The controls of each surface. Those of an app made with React are unknown: its sentences mention none. @type {Record<'page'|'button'|'vox'|'react', Offer[]>} */
 export const OFFERS = {
   page: ['orb', 'type', 'microphone', 'devices'],
   button: ['orb', 'type', 'microphone'],

@@ -13,7 +13,7 @@ const STATES = { live: 'talking', parked: 'away, may come back', connecting: 'co
 
 const ORDERS = { instruct: 'instructed', say: 'typed for the person', interrupt: 'interrupted the answer', end: 'ended it', change: 'changed the agent', recording: 'paused or resumed the recording' };
 
-/** Why somebody was not let in, by the gateway's name of the rule. */
+/** Why a client was refused, by the gateway's name of the rule. */
 const RULES = {
   'no token': 'came without a token', 'bad token': 'token not valid', 'no key': 'came without a server key', 'unknown key': 'unknown server key',
   key: 'key without the privilege', door: 'token for another protocol', 'token used twice': 'token for one conversation, used again',

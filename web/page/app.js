@@ -252,7 +252,7 @@ function doing() {
   return undefined;
 }
 
-/** What the person is told now. */
+/** The status of the page. */
 function currentStatus() {
   const activity = doing();
   return statusOf(situationOf(session, {

@@ -266,7 +266,7 @@ function toneRow({ speaker }) {
   const button = make('button', '', words['play tone']);
   button.addEventListener('click', async () => {
     const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (new AudioContext());
-    await context.setSinkId?.(speaker).catch(() => {}); // one that is gone: then the default
+    await context.setSinkId?.(speaker).catch(() => {}); // an unplugged speaker: the default one plays
     const gain = new GainNode(context, { gain: 0.15 });
     gain.connect(context.destination);
     const at = context.currentTime + 0.05;

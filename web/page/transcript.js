@@ -14,7 +14,7 @@ import { fill, language } from './strings.js';
  */
 
 const KEY = 'voxgate.transcript';
-const PAUSE = 5 * 60_000; // ms without a turn after which the time of day is told
+const PAUSE = 5 * 60_000; // ms without a turn, after which the time of day is shown
 const COPIED = 1_500; // ms that a copy is confirmed
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 

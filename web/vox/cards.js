@@ -121,7 +121,7 @@ export class Cards {
     return name === 'generate_app' && status === 'running' && !data?.['app'];
   }
 
-  /** The app that a call has written, if no later one has written it anew. @param {ToolAction} action @returns {App|undefined} */
+  /** The app that a call has written, unless a later call has changed it. @param {ToolAction} action @returns {App|undefined} */
   #newest({ id, data }) {
     const name = data?.['app'];
     const { actions = [], project } = this.#now ?? {};

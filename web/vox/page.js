@@ -225,7 +225,7 @@ $('name').addEventListener('click', () => {
 });
 $('new').addEventListener('click', () => choose(''));
 
-/** A sheet; on a phone the dock goes with it, for nobody shall be heard by a microphone that they do not see. @param {HTMLDialogElement} sheet */
+/** Opens a sheet. On a phone it takes the dock along, so that an open microphone stays visible. @param {HTMLDialogElement} sheet */
 function openSheet(sheet) {
   if (sheet.open) return;
   if (!over() && isNarrow()) sheet.append(footer);

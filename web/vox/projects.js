@@ -46,7 +46,7 @@ export class Projects {
     return keys.map((k) => read(k)).filter(isWhole).sort((a, b) => b.at - a.at);
   }
 
-  /** The one that is open, or undefined. @returns {Kept|undefined} */
+  /** The open project, or undefined. @returns {Kept|undefined} */
   get open() {
     const kept = read(`${KEY}.${this.#id}`);
     return isWhole(kept) ? kept : undefined;

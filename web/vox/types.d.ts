@@ -130,7 +130,7 @@ export interface Snapshot {
   isRecorded: boolean;
   /** Since when, in ms, the gateway has been away, and false if the last attempt to reach it was refused. */
   away?: { since: number; reachable: boolean };
-  /** What was typed in vain: it was never sent, and is no part of the transcript. */
+  /** Typed texts that were never sent. The transcript does not have them. */
   unsent: string[];
 }
 

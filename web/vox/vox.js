@@ -384,7 +384,7 @@ export class VoxLive extends EventTarget {
     this.#dropCalls(say('call over'));
     this.#voice?.close();
     this.#voice = undefined;
-    const unsent = this.#unsent.splice(0); // nobody has got it: it is no part of the conversation
+    const unsent = this.#unsent.splice(0); // the gateway never received it
     const transcript = this.#now.transcript.filter((t) => !t.isUnsent);
     this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [], away: undefined, unsent, transcript });
   }
@@ -649,7 +649,7 @@ export class VoxLive extends EventTarget {
     return this.#hears && this.#now.mic === 'live' ? 'listening' : 'ready';
   }
 
-  /** What the person is told: the same as on the other pages. */
+  /** The sentences of the status, the same as on the other pages. */
   #sentence() {
     const { mic, mode, isVoxSpeaking } = this.#now;
     const waits = this.#link && this.#link !== 'live';
