@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -24,8 +25,12 @@ const (
 	maxEnded    = 100     // conversations that have ended, the newest
 	maxOrders   = 50      // orders of a conversation
 	maxHours    = 24      // in the charts
+	maxReasons  = 20      // of failed dials: a server's refusal may quote what a client has sent
 	maxCallFile = 1 << 20 // bytes: larger call files are left out
 )
+
+// otherReasons counts failed dials for which there are more than maxReasons reasons.
+const otherReasons = "other reasons"
 
 // History remembers the newest conversations that have ended, and the latency and cost of the last hours. Its methods may be called
 // concurrently.
@@ -147,42 +152,36 @@ func readCallFile(path string) (c endedCall, err error) {
 func (h *History) Observe(id string, o bridge.Observation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	notes := h.running[id]
+	if notes == nil {
+		notes = &callNotes{}
+	}
 	switch o := o.(type) {
 	case bridge.SessionStarted:
-		h.notesOf(id)
+		h.running[id] = notes
 	case bridge.DialOutcome:
-		notes := h.notesOf(id)
 		if notes.dialError = explainDial(o.Err); notes.dialError != "" {
-			h.dials[notes.dialError]++
+			h.countDialError(notes.dialError)
 		}
 	case bridge.TurnEnd:
 		if l := o.Latency.Total(); l > 0 {
-			notes, hour := h.notesOf(id), h.thisHour()
+			hour := h.thisHour()
 			notes.latency, notes.answers = notes.latency+l, notes.answers+1
 			hour.latency, hour.answers = hour.latency+l, hour.answers+1
 		}
 	case bridge.SpendingReport:
 		h.thisHour().Dollars += o.Dollars
-	case bridge.Steered:
-		if notes := h.notesOf(id); len(notes.orders) < maxOrders {
+	case bridge.Steered: // an order to end may be reported after the end, and is not kept then
+		if len(notes.orders) < maxOrders {
 			notes.orders = append(notes.orders, order{time.Now().UTC(), o.By, o.What, o.Text})
 		}
 	case bridge.SessionEnded:
-		h.onEnded(id, o)
+		delete(h.running, id)
+		h.addEnded(o, notes)
 	}
 }
 
-// notesOf returns the notes of a conversation. h.mu must be held.
-func (h *History) notesOf(id string) *callNotes {
-	if h.running[id] == nil {
-		h.running[id] = &callNotes{}
-	}
-	return h.running[id]
-}
-
-func (h *History) onEnded(id string, e bridge.SessionEnded) {
-	notes := h.notesOf(id)
-	delete(h.running, id)
+func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 	if e.HasMoved() {
 		return
 	}
@@ -245,11 +244,15 @@ func explainDial(err error) string {
 func (h *History) dialErrors() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	copied := make(map[string]int, len(h.dials))
-	for reason, n := range h.dials {
-		copied[reason] = n
+	return maps.Clone(h.dials)
+}
+
+// countDialError counts a failed dial. h.mu must be held.
+func (h *History) countDialError(reason string) {
+	if _, isKnown := h.dials[reason]; !isKnown && len(h.dials) >= maxReasons {
+		reason = otherReasons
 	}
-	return copied
+	h.dials[reason]++
 }
 
 // historyAnswer is the body of GET /ended.

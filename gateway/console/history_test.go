@@ -75,6 +75,23 @@ func TestEndedConversations(t *testing.T) {
 	}
 }
 
+// TestHistoryIsBounded: an order that is reported after the end leaves nothing, and refusals that differ share a count in the end.
+func TestHistoryIsBounded(t *testing.T) {
+	h := NewHistory("")
+	h.Observe("A", bridge.SessionStarted{})
+	h.Observe("A", bridge.SessionEnded{Reason: bridge.ErrGoodbye})
+	h.Observe("A", bridge.Steered{What: "end"})
+	if len(h.running) != 0 || len(h.pastCalls) != 1 {
+		t.Errorf("%d running, %d ended", len(h.running), len(h.pastCalls))
+	}
+	for i := range maxReasons + 5 {
+		h.Observe("B", bridge.DialOutcome{Err: &bridge.Error{Message: fmt.Sprint("refused: ", i)}})
+	}
+	if got := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
+		t.Error(got)
+	}
+}
+
 // TestHistoryOfEarlierRuns: conversations from before the start come from the call files.
 func TestHistoryOfEarlierRuns(t *testing.T) {
 	folder := t.TempDir()
