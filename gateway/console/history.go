@@ -207,12 +207,18 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 
 // thisHour returns the counts of the current hour. h.mu must be held.
 func (h *History) thisHour() *hourStatus {
+	h.dropOldHours()
 	now := time.Now().UTC().Truncate(time.Hour)
 	if n := len(h.hours); n == 0 || h.hours[n-1].At != now {
 		h.hours = append(h.hours, hourStatus{At: now})
-		h.hours = h.hours[max(0, len(h.hours)-maxHours):]
 	}
 	return &h.hours[len(h.hours)-1]
+}
+
+// dropOldHours drops the counts of hours that are not among the last 24. h.mu must be held.
+func (h *History) dropOldHours() {
+	oldest := time.Now().UTC().Truncate(time.Hour).Add(-(maxHours - 1) * time.Hour)
+	h.hours = slices.DeleteFunc(h.hours, func(hour hourStatus) bool { return hour.At.Before(oldest) })
 }
 
 // explainDial says in a few words why the model could not be reached, or returns "".
@@ -282,6 +288,7 @@ func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 			answer.Running[id] = slices.Clone(notes.orders)
 		}
 	}
+	h.dropOldHours()
 	for _, hour := range h.hours {
 		hour.LatencyMs = (hour.latency / time.Duration(cmp.Or(hour.answers, 1))).Milliseconds()
 		answer.Hours = append(answer.Hours, hour)

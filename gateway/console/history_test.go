@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"voxgate/bridge"
@@ -90,6 +91,24 @@ func TestHistoryIsBounded(t *testing.T) {
 	if got := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
 		t.Error(got)
 	}
+}
+
+// TestHoursOfTheLastDay: hours without a conversation take no place, and older ones do not count in the charts.
+func TestHoursOfTheLastDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHistory("")
+		for _, wait := range []time.Duration{0, 4 * time.Hour, 23 * time.Hour, 30 * time.Minute} {
+			time.Sleep(wait)
+			h.Observe("A", bridge.SpendingReport{Dollars: 1})
+		}
+		if len(h.hours) != 2 || h.hours[0].Dollars != 1 || h.hours[1].Dollars != 2 {
+			t.Errorf("%+v", h.hours)
+		}
+		time.Sleep(24 * time.Hour)
+		if h.dropOldHours(); len(h.hours) != 0 {
+			t.Errorf("a day later: %+v", h.hours)
+		}
+	})
 }
 
 // TestHistoryOfEarlierRuns: conversations from before the start come from the call files.
