@@ -9,8 +9,8 @@ import { fill, language } from './strings.js';
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
 /**
- * One line of a downloaded transcript.
- * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy']}} Line
+ * One line of a downloaded transcript. `card` is of a tool: the beginning of `text` that stands on its card, and whether the rest is for screen readers only.
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}}} Line
  */
 
 const KEY = 'voxgate.transcript';
@@ -53,15 +53,22 @@ export class Transcript {
 
   /** What was said and done, in the order in which it stands on the page. @returns {Line[]} */
   get lines() {
-    const all = [...this.#log.children, ...this.#growing.children].flatMap((e) => [e, ...e.querySelectorAll('.sources')]);
-    return all.flatMap((e) => this.#lines.get(e) ?? []);
+    return this.#elements.flatMap((e) => this.#lines.get(e) ?? []);
+  }
+
+  /** @returns {Element[]} in the order of the page; sources follow the answer that they stand in */
+  get #elements() {
+    return [...this.#log.children, ...this.#growing.children].flatMap((e) => [e, ...e.querySelectorAll('.sources')]);
   }
 
   /** Keeps it for this tab, until it is closed. */
   store() {
     try {
       const ids = new Map([...this.#shown].map(([id, e]) => [e, id]));
-      const lines = [...this.#lines].filter(([e]) => e.isConnected).map(([e, line]) => ({ ...line, id: ids.get(/** @type {HTMLElement} */ (e)) }));
+      const lines = this.#elements.flatMap((e) => {
+        const line = this.#lines.get(e);
+        return line ? { ...line, id: ids.get(/** @type {HTMLElement} */ (e)) } : [];
+      });
       sessionStorage.setItem(KEY, JSON.stringify(lines));
     } catch {
       // the browser keeps nothing for this page
@@ -82,12 +89,13 @@ export class Transcript {
   }
 
   /** Shows a line that was kept. @param {Line & {id?: string}} line */
-  line({ id, at, role, text, interrupted, cutBy }) {
-    if (role === 'tool') this.#add(card('done', text), { role, text });
+  line({ id, ...line }) {
+    const { role, text, interrupted, cutBy } = line;
+    if (role === 'tool') this.#add(fillCard(make('div', 'card'), line));
     else if (role === 'note') this.note(text);
     else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
     const last = this.#log.lastElementChild;
-    if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
+    if (last) this.#lines.set(last, line);
   }
 
   clear() {
@@ -156,12 +164,13 @@ export class Transcript {
     const described = shows ? this.describeCanvas?.(call) : undefined;
     const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
     const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : status]);
-    e.dataset['status'] = declined ? 'cancelled' : status;
     const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
-    e.replaceChildren(make('span', '', what), make('span', quiet ? 'unseen' : 'outcome', `: ${outcome}`));
+    const text = `${what}: ${outcome}`;
+    const card = { title: what, status: declined ? 'cancelled' : status, quiet };
+    fillCard(e, { text, card });
     if (status === 'done') e.append(...(described?.content ?? []));
     const details = described?.text ? ` (${described.text})` : '';
-    if (status !== 'running') this.#keep(e, { role: 'tool', text: `${what}: ${outcome}${details}` });
+    if (status !== 'running') this.#keep(e, { role: 'tool', text: text + details, card });
   }
 
   /** What Google Search was asked, and found, stands in the answer that it belongs to. @param {any} grounding */
@@ -272,11 +281,10 @@ function insert(where, e) {
   if (e.parentElement !== where) where.insertBefore(e, [...where.children].find((o) => isLater(o, e)) ?? null);
 }
 
-/** What a tool has done, in a frame. @param {string} status @param {string} text */
-function card(status, text) {
-  const e = make('div', 'card');
+/** What a tool has done, in a frame. @param {HTMLElement} e @param {Pick<Line, 'text'|'card'>} line */
+function fillCard(e, { text, card: { title, status, quiet } = { title: text, status: 'done', quiet: false } }) {
   e.dataset['status'] = status;
-  e.append(make('span', '', text));
+  e.replaceChildren(make('span', '', title), make('span', quiet ? 'unseen' : 'outcome', text.slice(title.length)));
   return e;
 }
 

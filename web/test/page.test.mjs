@@ -732,6 +732,25 @@ play('shows what was said when it is loaded again, until it is cleared', async (
   assert.deepEqual(await said(), []);
 });
 
+play('shows an answer above what cut it off, and cards as they were, when it is loaded again', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await type(page, 'one');
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Once upon a time' } } });
+  await type(page, 'stop');
+  await tell(page, 'INTERRUPTED', { generation: 1, heard: 'Once upon', playedMs: 500, turn: 1, by: 'text' });
+  await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'a', name: 'no_such', args: {} }, { id: 'b', name: 'get_current_time', args: {} }] } });
+  for (const status of ['failed', 'done']) await page.waitForSelector(`#log .card[data-status=${status}]`);
+  const said = () => page.$$eval('#log .turn > span, #log .card', (all) => all.map((e) => e.textContent));
+  const cards = () => page.$$eval('#log .card', (all) => all.map((e) => [e.dataset.status, e.innerHTML]));
+  const before = await cards();
+  const order = ['one', 'Once upon', 'stop', 'Tool no_such: did not work', 'Looking at the clock: done'];
+  assert.deepEqual(await said(), order);
+  await page.reload();
+  assert.deepEqual(await said(), order);
+  assert.deepEqual(await cards(), before);
+});
+
 play('tells in words what a tool has done, and developers what it was asked and answered', async (page) => {
   const functionCalls = [{ id: 'a', name: 'no_such', args: { query: 'Ada <b>', exact: true } }];
   await start(page);
