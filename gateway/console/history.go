@@ -82,13 +82,11 @@ type order struct {
 	Text string    `json:"text,omitempty"`
 }
 
-// hourStatus holds the counts of an hour.
+// hourStatus holds the latency and cost of an hour.
 type hourStatus struct {
-	At           time.Time `json:"at"`
-	EndCount     int       `json:"ended"`
-	FailureCount int       `json:"failed"`
-	LatencyMs    int64     `json:"latencyMs"` // mean; 0 if no answer was measured
-	Dollars      float64   `json:"dollars"`
+	At        time.Time `json:"at"`
+	LatencyMs int64     `json:"latencyMs"` // mean; 0 if no answer was measured
+	Dollars   float64   `json:"dollars"`
 
 	latency time.Duration
 	answers int
@@ -193,13 +191,8 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 	if notes.answers > 0 {
 		c.LatencyMs = (notes.latency / time.Duration(notes.answers)).Milliseconds()
 	}
-	hour := h.thisHour()
-	hour.EndCount++
-	if c.Failed {
-		hour.FailureCount++
-		if notes.dialError != "" {
-			c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + notes.dialError + "."
-		}
+	if c.Failed && notes.dialError != "" {
+		c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + notes.dialError + "."
 	}
 	h.pastCalls = append(h.pastCalls, c)
 	h.pastCalls = h.pastCalls[max(0, len(h.pastCalls)-maxEnded):]
@@ -265,7 +258,7 @@ func (h *History) countDialError(reason string) {
 type historyAnswer struct {
 	Conversations []endedCall        `json:"conversations"` // newest first
 	Running       map[string][]order `json:"steered"`       // orders to conversations that run, by their IDs
-	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without a conversation are left out
+	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without answers and cost are left out
 }
 
 // serveHistory serves GET /ended: the conversations that have ended and that the key may watch.
