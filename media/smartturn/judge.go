@@ -105,7 +105,7 @@ func (j *Judge) enqueue(pcm []int16, answer func(finished float64, ok bool)) boo
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	now := time.Now()
-	if j.isClosed || len(j.queue) == cap(j.queue) {
+	if j.isClosed {
 		return false
 	}
 	reserved := j.budget.reserve(now)
@@ -172,7 +172,7 @@ func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
 	return combine(network, float64(prosody.Predict(pcm))), network, err
 }
 
-// Close waits for the questions in the queue, and releases the model. The library stays loaded. Ask returns false from then on.
+// Close waits for the questions in the queue, and releases the model. The library stays loaded. Later questions are refused.
 func (j *Judge) Close() {
 	j.mu.Lock()
 	if j.isClosed {
