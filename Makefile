@@ -111,7 +111,7 @@ TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
 bench-turns: build-deps ## when turns end, and what interrupts an answer; downloads 350 MB of recordings and models (Debian, PyPI)
 	@./install-packages.sh python3-venv
 	$(GO) build -C lab -o ../bin/turns ./turns
-	env $$(./turn-model.sh $(TURN_MODEL)) bin/turns -cache $(TURNS_CACHE)
+	settings=$$(./turn-model.sh $(TURN_MODEL)) && env $$settings bin/turns -cache $(TURNS_CACHE)
 
 turn-model: ## the end-of-turn model of docs/turns.md and ONNX Runtime (47 MB from PyPI) in the folder TURN_MODEL; prints their settings
 	@./install-packages.sh python3-venv
