@@ -234,8 +234,8 @@ type judgeCollector struct{ stats func() smartturn.Stats }
 var (
 	judgeQuestionsDesc = prometheus.NewDesc("voxgate_turn_judge_questions_total",
 		"Questions to the end-of-turn model, by outcome: answered, late, over_budget, failed.", []string{"outcome"}, nil)
-	judgeLatencyDesc = prometheus.NewDesc("voxgate_turn_judge_seconds", "Latency of its answers.", nil, nil)
-	judgeCPUDesc     = prometheus.NewDesc("voxgate_turn_judge_cpu_seconds_total", "CPU time of these questions.", nil, nil)
+	judgeLatencyDesc = prometheus.NewDesc("voxgate_turn_judge_seconds", "From questions to the end-of-turn model to its answers.", nil, nil)
+	judgeCPUDesc     = prometheus.NewDesc("voxgate_turn_judge_cpu_seconds_total", "CPU time of questions to the end-of-turn model.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
