@@ -335,3 +335,18 @@ func TestTurnsOfAnyRate(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAnswerAfterARetraction puts the call on hold while the person goes on with a retracted turn, which then gets no answer. What the model
+// says afterwards is heard all the same.
+func TestAnAnswerAfterARetraction(t *testing.T) {
+	config := fmt.Appendf(nil, gatewayTurns, `,"patience":{"most":200}`)
+	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		takeTurns(t, c, l, "q500 s900 q700 s300")
+		c.doCommand(bridge.Pause{On: true})
+		c.doCommand(bridge.Pause{})
+		takeTurns(t, c, l, "q1000 answer1000 complete q1500")
+		if got, want := c.turnLog(), "speaks quiet speaks(retracted) quiet answer complete"; got != want {
+			t.Errorf("the caller got: %s, want %s", got, want)
+		}
+	})
+}

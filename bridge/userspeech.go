@@ -52,7 +52,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		}
 	}
 	if !speaking && p.isSpeaking {
-		p.isSpeaking = false
+		p.isSpeaking, s.output.wasRetracted = false, false
 		s.notify(UserSpeaking{At: ended})
 		s.voice.Duck(0)
 		s.clock.Clear(alarmMicrophone)
