@@ -109,10 +109,7 @@ func requestsAnswer(c Command) bool {
 func (s *Session) sendText(text string) bool {
 	s.user.promptCount = 0
 	s.output.recordTypedText(s.output.questionTurn(), text)
-	if note := s.output.noteFor(); note != "" {
-		text = note + "\n" + text
-	}
-	ok := s.uplink.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
+	ok := s.uplink.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: s.output.withNote(text)}})
 	s.expectTextReply(ByText)
 	return ok
 }
@@ -237,9 +234,7 @@ func (s *Session) promptModel(instruction string) error {
 	}
 	s.output.interrupt(ByClient, true)
 	s.expectTextReply(ByClient)
-	if note := s.output.noteFor(); note != "" {
-		instruction = note + "\n" + instruction
-	}
+	instruction = s.output.withNote(instruction)
 	if !s.uplink.QueueTurn(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}

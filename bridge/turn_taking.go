@@ -45,15 +45,21 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 		case turns.Cut:
 			s.reportTurn(TurnCut)
 			s.output.interrupt(ByVoice, false)
-			s.isAnswerHeld = false
+			s.endAnswerHold()
 		case turns.Retract:
 			s.reportTurn(TurnRetracted)
 			s.output.retractQuestion()
-			s.isAnswerHeld = false
+			s.endAnswerHold()
 		case turns.End:
 			s.reportTurn(TurnEnded)
 		}
 	}
+}
+
+// endAnswerHold ends the hold of an answer that was dropped. The playout may be suspended although no answer had come yet.
+func (s *Session) endAnswerHold() {
+	s.voice.Continue()
+	s.isAnswerHeld = false
 }
 
 // judgePause asks whether the person has finished. Prosody answers at once, and the judge, if there is one, a little later.

@@ -82,12 +82,12 @@ func TestGatewayTakesTurns(t *testing.T) {
 		"a cough in quiet":      {"", "q500 n300 q2000", "", ""},
 		"a pause in a sentence": {`,"patience":"patient"`, "q500 s900 q400 s900 q3000", start + ", " + end, "speaks quiet"},
 		"the end is retracted": {
-			`,"patience":{"most":200}`, "q500 s900 q700 s900 q1000",
-			start + ", " + end + ", " + start + ", " + end, "speaks quiet speaks(retracted) quiet",
+			`,"patience":{"most":200}`, "q500 s900 q700 s900 q1000 answer1000 complete q1500",
+			start + ", " + end + ", " + start + ", " + end, "speaks quiet speaks(retracted) quiet answer complete",
 		},
 		"retracted while the answer is on its way": {
-			`,"patience":{"most":200}`, "q500 s900 q700 s300 answer1000 interrupted s500 q1000",
-			start + ", " + end + ", " + start + ", " + end, "speaks quiet speaks(retracted) quiet",
+			`,"patience":{"most":200}`, "q500 s900 q700 s300 answer1000 interrupted s500 q1000 answer1000 complete q1500",
+			start + ", " + end + ", " + start + ", " + end, "speaks quiet speaks(retracted) quiet answer complete",
 		},
 		"an answer": {"", "q500 s900 q1800 answer1000 complete q1500", start + ", " + end, "speaks quiet answer complete"},
 		"a cough over an answer": {
@@ -97,12 +97,12 @@ func TestGatewayTakesTurns(t *testing.T) {
 			"", "q500 s900 q1800 answer3000 complete q1000 s450 q3000", start + ", " + end, "speaks quiet answer held resumed complete",
 		},
 		"an interruption": {
-			"", "q500 s900 q1800 answer5000 complete q1000 s1200 q2000",
-			start + ", " + end + ", " + start + ", " + end, "speaks quiet answer held speaks interrupted:voice quiet",
+			"", "q500 s900 q1800 answer5000 complete q1000 s1200 q2000 answer1000 complete q1500",
+			start + ", " + end + ", " + start + ", " + end, "speaks quiet answer held speaks interrupted:voice quiet answer complete",
 		},
 		"interrupted at once": {
-			`,"interrupt":"at-once"`, "q500 s900 q1800 answer5000 complete q1000 s300 q2000",
-			start + ", " + end + ", " + start + ", " + end, "speaks quiet answer speaks interrupted:voice quiet",
+			`,"interrupt":"at-once"`, "q500 s900 q1800 answer5000 complete q1000 s300 q2000 answer1000 complete q1500",
+			start + ", " + end + ", " + start + ", " + end, "speaks quiet answer speaks interrupted:voice quiet answer complete",
 		},
 		"never interrupted": {
 			`,"interrupt":"never"`, "q500 s900 q1800 answer3000 complete q1000 s1200 q2000", start + ", " + end, "speaks quiet answer complete",
@@ -213,6 +213,10 @@ func TestATurnEndsWithItsReason(t *testing.T) {
 		"the client decides now": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
 			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"turns":{"by":"client"}}}`)})
 		}},
+		"the client decides now, over a held answer": {
+			"q500 s900 q2500 answer4000 complete q500 s350", start + ", " + end,
+			func(_ *harness, c *caller) { c.updateConfig(`{"voxgate":{"turns":{"by":"client"}}}`) },
+		},
 		"the caller is lost": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) { c.disconnect() }},
 		"the microphone pauses": {"q500 s600", start + ", " + end, func(_ *harness, c *caller) {
 			c.doCommand(bridge.AudioStreamEnd)
@@ -336,8 +340,8 @@ func TestTurnsOfAnyRate(t *testing.T) {
 	})
 }
 
-// TestAnAnswerAfterARetraction puts the call on hold while the person goes on with a retracted turn, which then gets no answer. What the model
-// says afterwards is heard all the same.
+// TestAnAnswerAfterARetraction puts the call on hold while the person goes on with a retracted turn, which then gets no answer.
+// What the model says afterwards is heard all the same.
 func TestAnAnswerAfterARetraction(t *testing.T) {
 	config := fmt.Appendf(nil, gatewayTurns, `,"patience":{"most":200}`)
 	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {

@@ -49,8 +49,8 @@ func (a *modelOutput) queueNote(note string) {
 	_ = a.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: []wire.Content{turn}}})
 }
 
-// noteFor returns what to put before a typed text, so that the model knows what was heard of the answer that the text interrupts. A model
-// that accepts notes has got it as one, and then it is "".
+// noteFor returns what to put before a typed text, so that the model knows what was heard of the answer that the text interrupts. It is ""
+// for a model that accepts notes, which has got one, and if there is nothing to say.
 func (a *modelOutput) noteFor() string {
 	note := a.takeUnheardNote()
 	if note != "" && a.keeper.Config().Profile.Appends {
@@ -58,4 +58,12 @@ func (a *modelOutput) noteFor() string {
 		return ""
 	}
 	return note
+}
+
+// withNote returns a typed text behind its note, if there is one.
+func (a *modelOutput) withNote(text string) string {
+	if note := a.noteFor(); note != "" {
+		return note + "\n" + text
+	}
+	return text
 }

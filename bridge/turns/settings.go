@@ -144,8 +144,8 @@ var (
 // AtMost returns Normal with another longest quiet, from 200 ms to 10 s; a value outside becomes the nearest limit.
 func AtMost(quiet time.Duration) Patience { return Patience{most: min(max(quiet, minMost), maxMost)} }
 
-// FixedSilence returns the patience of clients that set a silence (server_vad): this much quiet ends a turn, whatever it sounds like,
-// from 200 ms to 10 s. There is no JSON for it.
+// FixedSilence returns a patience that does not ask the judge: this much quiet ends a turn, from 200 ms to 10 s. It is for clients that set
+// a silence, as OpenAI's server_vad does.
 func FixedSilence(quiet time.Duration) Patience {
 	return Patience{fixed: min(max(quiet, minMost), maxMost)}
 }
@@ -176,17 +176,6 @@ func (p *Patience) parse(raw json.RawMessage, field string) error {
 	}
 	*p = map[string]Patience{"quick": Quick, "normal": Normal, "patient": Patient}[word]
 	return nil
-}
-
-// MarshalJSON implements [json.Marshaler]. A fixed silence is written as the longest quiet.
-func (p Patience) MarshalJSON() ([]byte, error) {
-	switch most := max(p.most, p.fixed); {
-	case most > 0:
-		return fmt.Appendf(nil, `{"most":%d}`, most.Milliseconds()), nil
-	case p.word != "":
-		return json.Marshal(p.word)
-	}
-	return []byte(`"normal"`), nil
 }
 
 // steps are three lengths of quiet: the first for a turn that is finished with at least firstLimit, the second with secondLimit.

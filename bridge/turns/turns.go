@@ -6,7 +6,7 @@
 //
 //   - The uplink gives one [Frame] for each 20 ms of the microphone: from media/vad (loud is SilenceDuration() == 0), the level, and the
 //     latest verdict of media/silero, which runs from AskEar to ReleaseEar. Without audio (DTX, a client that sends nothing) it gives
-//     quiet frames, so that a turn ends. It must keep the last [MaxBack] of audio, as speechActivity.preSpeech does.
+//     quiet frames, so that a turn ends. It must keep the last [MaxBack] of audio.
 //   - The playout says whether an answer sounds, and how loudly.
 //   - Start, End and Retract go to the uplink as the client's own marks do: Start is MarkStart with the audio of Action.Back, in
 //     place of a fixed pre-roll, and no audio is sent outside of an activity, because Google then closes with 1007.
@@ -101,7 +101,7 @@ type Kind uint8
 const (
 	Start      Kind = iota + 1 // send activityStart, then the audio from Back ago on
 	End                        // send activityEnd
-	Retract                    // do as for Start, and drop the answer, of which nothing was played
+	Retract                    // do as for Start, and drop the answer, which has not been played
 	AskEar                     // run the second detector, with the audio from Back ago on
 	ReleaseEar                 // stop the second detector
 	AskJudge                   // ask once whether the turn is finished; RecordVerdict gets the answer, with this Pause

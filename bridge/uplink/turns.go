@@ -19,7 +19,8 @@ const (
 	// audio counts as quiet, so that the turn of a microphone that has stopped ends.
 	maxAudioGap = 300 * time.Millisecond
 
-	// maxTurnActions limits the actions that wait for the owner, which normally takes each at once.
+	// maxTurnActions limits the actions that wait for the owner, which takes them within milliseconds. Later ones are dropped: an owner that
+	// is so late has stopped.
 	maxTurnActions = 256
 
 	// speechProbability is the least probability of silero that counts as speech: the default of its authors.
@@ -40,8 +41,6 @@ type turnTaker struct {
 	rate    int
 	isMuted bool        // the microphone was paused, and no audio has come since
 	recent  []keptAudio // the last turns.MaxBack of audio, oldest first
-
-	actions []turns.Action // actions for the owner
 }
 
 // keptAudio is a chunk of audio, with its end on the machine's clock.
@@ -137,9 +136,9 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 }
 
 // processQuiet gives the machine a quiet frame if no audio comes. With hasPaused it does not wait for late audio, and a turn ends.
-func (t *turnTaker) processQuiet(isMuted, hasPaused bool, handle func(turns.Action)) {
+func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
-	t.isMuted = t.isMuted || isMuted || hasPaused
+	t.isMuted = t.isMuted || hasPaused
 	switch {
 	case hasPaused:
 		missing = max(missing, MicPause) // longer than what anybody is given to go on with a muted microphone
@@ -248,10 +247,8 @@ func (u *Uplink) handleTurnAction(a turns.Action) {
 		u.queueMark(MarkEnd)
 		u.activity.lastLoudAt = u.activity.endedAt.Add(-a.Back)
 	}
-	if a.Kind != turns.Start {
-		if t := u.turnTaker; len(t.actions) < maxTurnActions {
-			t.actions = append(t.actions, a)
-		}
+	if a.Kind != turns.Start && len(u.turnActions) < maxTurnActions {
+		u.turnActions = append(u.turnActions, a)
 		notify(u.SpeechChanged)
 	}
 }
@@ -277,12 +274,11 @@ func (u *Uplink) configureTurns(s turns.Settings) {
 // resetTurns forgets the turn in progress, which has been ended already, and releases the playout.
 func (u *Uplink) resetTurns() {
 	if t := u.turnTaker; t != nil {
-		t.actions = append(t.actions, t.machine.Reset()...)
+		for _, a := range t.machine.Reset() {
+			u.handleTurnAction(a)
+		}
 		t.ear.stop()
 		t.recent = nil
-		if len(t.actions) > 0 {
-			notify(u.SpeechChanged)
-		}
 	}
 }
 
@@ -295,7 +291,7 @@ func (u *Uplink) Tick() (again bool) {
 	if t == nil || u.paused {
 		return false
 	}
-	t.processQuiet(u.gated, false, u.handleTurnAction)
+	t.processQuiet(false, u.handleTurnAction)
 	return !t.machine.IsResting()
 }
 
@@ -304,9 +300,7 @@ func (u *Uplink) Tick() (again bool) {
 func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if t := u.turnTaker; t != nil {
-		actions, t.actions = t.actions, nil
-	}
+	actions, u.turnActions = u.turnActions, nil
 	return actions
 }
 

@@ -67,7 +67,8 @@ type Uplink struct {
 	gated             bool          // replayed audio waits, and other audio is dropped
 	activity          speechActivity
 	playback          func() (isSounding bool, level float64)
-	turnTaker         *turnTaker // nil unless the gateway decides about turns
+	turnTaker         *turnTaker     // nil unless the gateway decides about turns
+	turnActions       []turns.Action // for the owner: see TakeTurnActions
 	replayBuf         replayBuffer
 
 	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0 means none
@@ -233,7 +234,7 @@ func (u *Uplink) QueueMark(m Mark) error {
 	defer u.mu.Unlock()
 	switch {
 	case u.turnTaker != nil && m == MarkPause: // the microphone has stopped
-		u.turnTaker.processQuiet(true, true, u.handleTurnAction)
+		u.turnTaker.processQuiet(true, u.handleTurnAction)
 		return nil
 	case u.turnTaker != nil:
 		return ErrGatewayActivity
