@@ -11,7 +11,7 @@ import { errors, states, talk as words } from './en.js';
 import { isOpen } from './look.js';
 import { nodes } from './markdown.js';
 import './orb.js';
-import { absenceOf, cutOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
+import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, speak } from './strings.js';
 import { open } from './voxgate.js';
 
@@ -267,7 +267,7 @@ export class VoxgateConversation extends Base {
     const offers = OFFERS.button.filter((offer) => offer !== 'orb' || !this.#ended); // what goes on then has names
     const current = statusOf(situationOf(session, { offers, ...(!session && !this.#ended && { state: 'idle' }) }, this.#ended));
     this.#pressed = current.press;
-    this.#show(current.text);
+    this.#showStatus(current.text);
     const live = Boolean(session);
     const useless = !live && current.press === '';
     const name = (/** @type {HTMLElement} */ e, /** @type {string} */ text) => (e.ariaLabel = e.title = text);
@@ -308,11 +308,11 @@ export class VoxgateConversation extends Base {
     this.#renderAway();
   }
 
-  /** What cannot be true of a conversation: the library did not come. @param {string} sentence */
-  #show(sentence) {
-    if (this.#status.textContent === sentence) return;
-    const [first = sentence] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(sentence) ?? [];
-    this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), sentence.slice(first.length)));
+  /** @param {string} status */
+  #showStatus(status) {
+    if (this.#status.textContent === status) return;
+    const [first, rest] = splitStatus(status);
+    this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), rest));
   }
 
   #renderAway() {

@@ -189,6 +189,12 @@ export function situationOf(session, more, ended) {
   };
 }
 
+/** A status as its first sentence, which is shown in bold, and the rest. @param {string} text @returns {[string, string]} */
+export function splitStatus(text) {
+  const [first = text] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(text) ?? [];
+  return [first, text.slice(first.length)];
+}
+
 /** For how long the gateway has been away, in words; '' for the first 2 s. @param {{since: number}} [away] */
 export function absenceOf(away) {
   const seconds = away ? Math.floor((Date.now() - away.since) / 1_000) : 0;

@@ -5,7 +5,7 @@ import { isOpen } from './look.js';
 import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
-import { absenceOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
+import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { forget as forgetLeft, open, resumable } from './voxgate.js';
@@ -292,8 +292,8 @@ function render() {
   const now = leaving && session && session.state !== 'connecting' ? fill(states['again']) : current.text;
   const mic = session?.mic ?? 'off';
   if ($('status').textContent !== now) {
-    const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
-    $('status').replaceChildren(make('b', '', first), now.slice(first.length));
+    const [first, rest] = splitStatus(now);
+    $('status').replaceChildren(make('b', '', first), rest);
     document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
     tell(now);
   }

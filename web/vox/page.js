@@ -3,7 +3,7 @@ import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
 import { asOptions, load } from '../preferences.js';
-import { absenceOf, muteOf } from '../status.js';
+import { absenceOf, muteOf, splitStatus } from '../status.js';
 import { fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
@@ -391,13 +391,14 @@ function render(now) {
   $('name').hidden = !begun && $('recent').hidden;
   const voice = THEMES.find(([theme]) => theme === (idle ? chosen() : now.theme || chosen()))?.[1];
   say('the-voice', word('voice is', { voice }));
-  say('the-model', word(idle ? model.value : now.mode === 'text' ? now.model : '') || (idle ? model.value : now.mode === 'text' ? now.model : '') || word('live'));
+  const writer = idle ? model.value : now.mode === 'text' ? now.model : '';
+  say('the-model', word(writer) || writer || word('live'));
   $('the-voice').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
   const told = leaving && !idle ? word('again') : message;
   if ($('status').textContent !== told) {
-    const [first = told] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(told) ?? [];
-    $('status').replaceChildren(make('b', '', first), told.slice(first.length));
+    const [first, rest] = splitStatus(told);
+    $('status').replaceChildren(make('b', '', first), rest);
   }
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
