@@ -358,25 +358,21 @@ export class VoxgateConversation extends Base {
     this.#add(make('p', { className: 'rule', textContent: time }));
   }
 
-  /** What the text in the field is, for who sees it. @param {string} what */
-  #mark(what) {
-    this.#form.querySelector('.mark')?.remove();
-    if (what) this.#form.before(make('p', { className: 'absence mark', textContent: what }));
-    if (!what) this.shadowRoot?.querySelector('.mark')?.remove();
+  /** Shows a note above the field, or none. @param {string} note */
+  #mark(note) {
+    this.shadowRoot?.querySelector('.mark')?.remove();
+    if (note) this.#form.before(make('p', { className: 'absence mark', textContent: note }));
   }
 
   /** @param {Session} session @param {VoxgateError} why */
   #over(session, why) {
     this.#ended = why;
     this.#before = session.turns;
-    if (!session.setup || this.#unsent.size) {
-      const lost = this.#unsent.size ? [...this.#unsent.values()] : [];
+    if (this.#unsent.size) {
+      this.#text.value = [this.#text.value, ...this.#unsent.values()].filter(Boolean).join(' '); // nothing typed gets lost
+      this.#mark(this.#word('not sent'));
       for (const line of this.#unsent.keys()) line.remove();
       this.#unsent.clear();
-      if (lost.length) {
-        this.#text.value = [this.#text.value, ...lost].filter(Boolean).join(' '); // nothing typed gets lost
-        this.#mark(this.#word('not sent'));
-      }
     }
     const { next } = statusOf(situationOf(undefined, {}, why));
     if (!next) console.warn(`voxgate: ${why.told ?? why.message}`); // for the author of the page
