@@ -316,7 +316,7 @@ function render() {
   $('anew').hidden = !left;
   say('lasted', left ? fill(words['left'], { time: inWords(Date.now() - left.at) }) : fill(words['lasted'], { time: inWords(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
-  for (const button of earlier) button.hidden = !hasHistory();
+  if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
   $('soundcheck').hidden = mic !== 'silent';
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');

@@ -60,8 +60,8 @@ const flat = (elements) => elements.flatMap((e) => (e?.type === 'form' ? [e, ...
 function titleOf(elements) {
   const texts = flat(elements).flatMap((e) => (e.type === 'text' ? String(e.value ?? '') : e.type === 'form' && e.label ? e.label : []));
   const [, heading] = texts.map((t) => /<h\d[^>]*>(.*?)<\/h\d>/is.exec(t)).find(Boolean) ?? [];
-  const words = (heading ?? texts[0] ?? '').slice(0, 20 * TITLE); // with tags, which are removed below
-  const [node] = build([{ type: 'text', value: words }], { gateway: new URL(location.href), kept: new Map(), urls: [] });
+  const html = (heading ?? texts[0] ?? '').slice(0, 20 * TITLE); // the title is its text
+  const [node] = build([{ type: 'text', value: html }], { gateway: new URL(location.href), kept: new Map(), urls: [] });
   const title = node?.textContent?.trim() ?? '';
   return title.length > TITLE ? `${title.slice(0, TITLE - 1)}…` : title;
 }

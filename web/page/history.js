@@ -35,6 +35,7 @@ export function write(all) {
  */
 export function keep(conversation) {
   if (!conversation.lines.some((l) => l.role === 'user' || l.role === 'model')) return;
-  const before = list().find((c) => c.id === conversation.id);
-  write([{ ...conversation, at: before?.at ?? conversation.at, ms: conversation.ms + (before?.ms ?? 0), lines: conversation.lines }, ...list().filter((c) => c.id !== conversation.id)]);
+  const all = list();
+  const before = all.find((c) => c.id === conversation.id);
+  write([{ ...conversation, at: before?.at ?? conversation.at, ms: conversation.ms + (before?.ms ?? 0) }, ...all.filter((c) => c !== before)]);
 }
