@@ -68,11 +68,11 @@ function row(c) {
 function chart(id, hours, value, words) {
   const figure = get(id);
   const most = Math.max(...hours.map(value), 0);
-  const state = JSON.stringify(hours.map(value));
+  const now = Math.floor(Date.now() / HOUR);
+  const state = JSON.stringify([now, ...hours.map(value)]); // each hour moves the bars
   if (figure.dataset.shown === state) return;
   figure.dataset.shown = state;
   const svg = figure.querySelector('svg');
-  const now = Math.floor(Date.now() / HOUR);
   const rect = (/** @type {number} */ at, /** @type {number} */ height, kind = '') => {
     const bar = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
     for (const [name, n] of Object.entries({ class: kind, x: at * 10 + 1, y: 44 - height, width: 8, height, rx: 1 })) bar.setAttribute(name, String(n));
