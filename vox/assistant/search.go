@@ -314,12 +314,29 @@ func compareFlags(a, b bool) int {
 	return -1
 }
 
+// needStems returns the stems of the words of each need, by its name. Spaces surround each word, and separate the stems of a phrase.
+var needStems = sync.OnceValue(func() map[string][]string {
+	byNeed := map[string][]string{}
+	for _, n := range needs {
+		for _, word := range n.Words {
+			stems := " " + strings.Join(termsOf(strings.ReplaceAll(word, "-", " ")), " ") + " "
+			if strings.TrimSpace(stems) != "" && !slices.Contains(byNeed[n.Need], stems) {
+				byNeed[n.Need] = append(byNeed[n.Need], stems)
+			}
+		}
+	}
+	return byNeed
+})
+
+// isPhrase reports whether stems with spaces around them are several.
+func isPhrase(stems string) bool { return strings.Count(stems, " ") > 2 }
+
 // maskPhrases joins the phrases of all needs in a text, so that their words are not taken for other needs: a shopping list needs no shop.
 func maskPhrases(stems string) string {
 	for _, n := range needs {
-		for _, word := range n.Words {
-			if terms := termsOf(strings.ReplaceAll(word, "-", " ")); len(terms) > 1 {
-				stems = strings.ReplaceAll(stems, " "+strings.Join(terms, " ")+" ", " "+strings.Join(terms, "+")+" ")
+		for _, phrase := range needStems()[n.Need] {
+			if isPhrase(phrase) {
+				stems = strings.ReplaceAll(stems, phrase, " "+strings.ReplaceAll(strings.TrimSpace(phrase), " ", "+")+" ")
 			}
 		}
 	}
@@ -330,21 +347,15 @@ func maskPhrases(stems string) string {
 // spaces around them; single words are looked up in the one with masked phrases, which has the same length.
 func (n *need) indications(stems, single string) (words, first int) {
 	first = len(stems)
-	seen := map[string]bool{}
-	for _, word := range n.Words {
-		terms := termsOf(strings.ReplaceAll(word, "-", " "))
-		phrase := " " + strings.Join(terms, " ") + " "
-		text := stems
-		if len(terms) == 1 {
-			text = single
+	for _, word := range needStems()[n.Need] {
+		text := single
+		if isPhrase(word) {
+			text = stems
 		}
-		at := strings.Index(text, phrase)
-		if len(terms) == 0 || at < 0 || seen[phrase] {
-			continue
+		if at := strings.Index(text, word); at >= 0 {
+			words++
+			first = min(first, at)
 		}
-		seen[phrase] = true
-		words++
-		first = min(first, at)
 	}
 	return words, first
 }
