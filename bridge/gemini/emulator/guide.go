@@ -70,7 +70,7 @@ var demos = []*demo{
 	{regexp.MustCompile(`(?i)list|famil`), "A list for my family", "Family list", "Familienliste", "list.html"},
 }
 
-// otherDemo is what the guide builds for all other wishes.
+// otherDemo is the demo for all other wishes.
 var otherDemo = &demo{name: "Example list", german: "Beispielliste", file: "list.html"}
 
 // findDemo returns the demo for a wish.
@@ -83,7 +83,7 @@ func findDemo(wish string) *demo {
 	return otherDemo
 }
 
-// isGerman reports whether somebody speaks German, by their sentences.
+// isGerman reports whether any of the sentences is in German.
 func isGerman(said ...string) bool { return slices.ContainsFunc(said, phrases.german.MatchString) }
 
 // guide returns the call for a sentence of the user. said lists the user's earlier sentences, newest last.
@@ -97,9 +97,11 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 	switch {
 	case p.builds.MatchString(text):
 		wish := text
-		for _, before := range said {
-			if p.wishes.MatchString(before) && findDemo(text) == otherDemo {
-				wish = before
+		if findDemo(text) == otherDemo {
+			for _, before := range said {
+				if p.wishes.MatchString(before) {
+					wish = before
+				}
 			}
 		}
 		d := findDemo(wish)
