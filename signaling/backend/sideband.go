@@ -122,12 +122,12 @@ func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Sess
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
 	}
+	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"}) // first, because nothing may be reported of a conversation after its end
 	if s.Do(how) != nil {
 		writeNotFound(w)
 		return
 	}
 	d.Logger.Info("ended by the backend", "call", s.ID(), "key", key.Name())
-	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"})
 	w.WriteHeader(http.StatusNoContent)
 }
 
