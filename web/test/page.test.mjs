@@ -486,8 +486,8 @@ play('tells who reads what was said earlier that there is more', async (page) =>
     await tell(page, 'TURN_COMPLETE', { turn: 1 });
   };
   for (let i = 0; i < 40; i++) await answer(`Line ${i}`);
-  const end = () => page.$eval('main', (e) => e.scrollHeight - e.clientHeight - e.scrollTop);
-  assert.ok((await end()) < 2, 'the end stays in sight');
+  const endIsInSight = () => page.waitForFunction(() => { const e = document.querySelector('main'); return e.scrollHeight - e.scrollTop - e.clientHeight < 2; });
+  await endIsInSight(); // scrolling is smooth
   assert.ok(await page.isHidden('#newest'));
   await page.$eval('main', (e) => (e.scrollTop -= 400));
   await answer('The news');
@@ -496,7 +496,7 @@ play('tells who reads what was said earlier that there is more', async (page) =>
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
   assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
   await page.click('#newest');
-  await page.waitForFunction(() => { const e = document.querySelector('main'); return e.scrollHeight - e.scrollTop - e.clientHeight < 2; });
+  await endIsInSight();
   await page.locator('#newest').waitFor({ state: 'hidden' });
 });
 
