@@ -76,8 +76,11 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 		return nil, err
 	}
 	defer options.Destroy()
-	// The only thread is the caller's. An arena would keep memory between the questions, and does not make them faster.
-	if err := errors.Join(options.SetIntraOpNumThreads(1), options.SetInterOpNumThreads(1), options.SetCpuMemArena(false)); err != nil {
+	// The only thread is the caller's. An arena would keep memory between the questions, and does not make them faster. On x86 CPUs without
+	// VNNI, products of 8-bit numbers overflow their 16 bits unless the precision is set: probabilities are then wrong by up to 0.5. It
+	// costs 5 % there, and changes nothing on other CPUs (onnxruntime#14642).
+	if err := errors.Join(options.SetIntraOpNumThreads(1), options.SetInterOpNumThreads(1), options.SetCpuMemArena(false),
+		options.AddSessionConfigEntry("session.x64quantprecision", "1")); err != nil {
 		return nil, err
 	}
 	session, err := ort.NewDynamicAdvancedSessionWithONNXData(model, []string{inputName}, []string{outputName}, options)
