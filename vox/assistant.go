@@ -16,12 +16,13 @@ import (
 // assistant holds the parts of a conversation that remain when the client's connection is lost: the project of its tools, and the
 // account that pays.
 type assistant struct {
-	server  *Server
-	theme   string
-	desk    *desk.Desk
-	grant   *bridge.Grant
-	account bridge.Account
-	tokens  atomic.Int64 // used by apps
+	server     *Server
+	theme      string
+	pushToTalk bool // the client marks the user's speech
+	desk       *desk.Desk
+	grant      *bridge.Grant
+	account    bridge.Account
+	tokens     atomic.Int64 // used by apps
 
 	mu             sync.Mutex
 	client         *clientConn // the current client, or nil
@@ -30,7 +31,7 @@ type assistant struct {
 }
 
 func (d *Server) newAssistant(v *clientConn, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
-	a := &assistant{server: d, theme: theme, grant: open.Grant, account: open.Account}
+	a := &assistant{server: d, theme: theme, pushToTalk: start.PushToTalk, grant: open.Grant, account: open.Account}
 	project := desk.NewProject(start.ProjectContext)
 	if d.Workspace != nil {
 		known := false

@@ -19,6 +19,10 @@ const micRate = 16000
 // liveConfig enables transcripts of both sides.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
+// pushToTalkConfig is liveConfig for a client that marks the user's speech.
+var pushToTalkConfig = json.RawMessage(
+	`{"inputAudioTranscription":{},"outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
+
 // textRate (texts per second) and textBurst (texts at once) limit how fast a client may type to a text model: each text is a request that
 // costs money.
 const (
@@ -33,6 +37,7 @@ type caller struct {
 
 	// The following fields are used by Serve.
 	isMuted      bool
+	isTalking    bool    // between the marks of push-to-talk
 	pcm          []int16 // buffer for the newest frame
 	sampleReader media.SampleReader
 	textLimiter  *rate.Limiter // limits typed texts
@@ -52,6 +57,9 @@ func (v *clientConn) runSession(ctx context.Context, open bridge.SessionRequest,
 		v.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.minGeneration, Generation: generation})
 	})
 	open.Config, open.Tools, open.EndpointState = liveConfig, a.desk.Tools(), a
+	if a.pushToTalk {
+		open.Config = pushToTalkConfig
+	}
 	err := v.server.Host.Serve(ctx, c, open)
 	c.voice.flushFrame()
 	if a := c.assistant.Load(); a != nil {
@@ -115,8 +123,13 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		if c.isMuted = *m.Muted; c.isMuted {
 			c.sampleReader.Reset()
 			mic.Flush() // otherwise the last 20 ms would be heard at the start of the next utterance
+			if s.EndpointState().(*assistant).pushToTalk {
+				return nil // the end of the speech is marked by typeTalk
+			}
 			return s.Do(bridge.AudioStreamEnd)
 		}
+	case typeTalk:
+		return c.markSpeech(s, mic, *m.Talking)
 	case typeText:
 		if c.isTextModel.Load() && !c.textLimiter.Allow() {
 			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
@@ -139,6 +152,23 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		return &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
 	}
 	return nil
+}
+
+// markSpeech marks the beginning or the end of what the user says, in a conversation with push-to-talk.
+func (c *caller) markSpeech(s *bridge.Session, mic *bridge.Microphone, talking bool) error {
+	switch {
+	case !s.EndpointState().(*assistant).pushToTalk:
+		return badMessage("talk needs a conversation with pushToTalk.")
+	case c.isTextModel.Load() || talking == c.isTalking:
+		return nil
+	}
+	c.isTalking = talking
+	if talking {
+		return s.Do(bridge.ActivityStart)
+	}
+	c.sampleReader.Reset()
+	mic.Flush()
+	return s.Do(bridge.ActivityEnd)
 }
 
 // Notify implements bridge.Caller.

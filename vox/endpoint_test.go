@@ -279,6 +279,36 @@ func TestVOXMute(t *testing.T) {
 	}
 }
 
+// With push-to-talk a pause ends no turn, and the end that the client marks does. Without it, marks are refused.
+func TestVOXPushToTalk(t *testing.T) {
+	t.Parallel()
+	seen := &testkit.SeenByModel{}
+	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, seen, nil)), nil)
+	c.StartConversation(`,"pushToTalk":true`)
+	for _, hz := range []float64{440, 300} {
+		c.Send(`{"type":"talk","talking":true}`)
+		c.SendAudio(testkit.MakeSentence(hz, time.Second, voxtest.Rate))
+		c.SendAudio(testkit.MakeSilence(2*time.Second, voxtest.Rate))
+		c.SendAudio(testkit.MakeTone(hz, time.Second, voxtest.Rate))
+		c.Send(`{"type":"talk","talking":false}`)
+		c.Send(`{"type":"mute","muted":true}`) // which is no end of a turn here
+		c.Send(`{"type":"mute","muted":false}`)
+		for _, kind := range []string{"usage", "latency", "transcript"} {
+			c.AwaitEvent(kind, nil)
+		}
+	}
+	if heard := seen.EventsOf(emulator.Heard); len(heard) != 2 {
+		t.Errorf("the model has heard %d turns", len(heard))
+	}
+	c.Send(`{"type":"end"}`)
+	c.AwaitEvent("session_end", nil)
+	c.StartConversation("")
+	c.Send(`{"type":"talk","talking":true}`)
+	if f := c.AwaitEvent("error", nil); f.Code != "bad_message" {
+		t.Errorf("%+v", f)
+	}
+}
+
 // Another theme is another conversation on the same socket, with another voice.
 func TestVOXChangesItsTheme(t *testing.T) {
 	t.Parallel()

@@ -67,9 +67,11 @@ var (
 		stateFrame{},
 		logFrame{},
 		question{},
+		latency{},
+		usage{},
 	}
 	ClientMessage any = clientMessage{}
-	ClientTypes       = []string{typeStart, typeMute, typeEnd, typeText, typeAnswer, typeVersion, typeInterrupt}
+	ClientTypes       = []string{typeStart, typeMute, typeEnd, typeText, typeAnswer, typeVersion, typeInterrupt, typeTalk}
 	Codes             = []string{
 		string(
 			bridge.CodeBadMessage,

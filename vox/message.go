@@ -36,6 +36,7 @@ const (
 	typeVersion = "version"
 
 	typeInterrupt = "interrupt"
+	typeTalk      = "talk"
 )
 
 // Error codes that only this endpoint uses.
@@ -56,7 +57,9 @@ type clientMessage struct {
 	Targets        []string        `json:"targets"`
 	Questions      bool            `json:"questions"`
 	Resume         resume          `json:"resume"`
+	PushToTalk     bool            `json:"pushToTalk"`
 	Muted          *bool           `json:"muted"`
+	Talking        *bool           `json:"talking"`
 	Text           string          `json:"text"`
 	ID             string          `json:"id"`
 	Yes            *bool           `json:"yes"`
@@ -105,6 +108,10 @@ func parseMessage(raw []byte) (m clientMessage, err error) {
 	case typeMute:
 		if m.Muted == nil {
 			return m, badMessage("muted must be true or false.")
+		}
+	case typeTalk:
+		if m.Talking == nil {
+			return m, badMessage("talking must be true or false.")
 		}
 	case typeText:
 		if n := utf8.RuneCountInString(m.Text); n == 0 || n > maxTyped {
@@ -212,6 +219,20 @@ type (
 		Text      string `json:"text,omitempty"`
 		Withdrawn bool   `json:"withdrawn,omitempty"`
 	}
+	// latency is a bridge.Latency in milliseconds.
+	latency struct {
+		Total     float64 `json:"totalMs"`
+		Model     float64 `json:"modelMs"`
+		Gateway   float64 `json:"gatewayMs"`
+		RoundTrip float64 `json:"roundTripMs,omitempty"`
+	}
+	// usage holds the tokens of the conversation so far, and their cost in US dollars, or nil if unknown.
+	usage struct {
+		Input   int      `json:"inputTokens"`
+		Output  int      `json:"outputTokens"`
+		Cached  int      `json:"cachedTokens,omitempty"`
+		Dollars *float64 `json:"dollars,omitempty"`
+	}
 )
 
 func (readyFrame) kind() string       { return "ready" }
@@ -225,6 +246,8 @@ func (interruptedFrame) kind() string { return "interrupted" }
 func (stateFrame) kind() string       { return "state" }
 func (logFrame) kind() string         { return "log" }
 func (question) kind() string         { return "question" }
+func (latency) kind() string          { return "latency" }
+func (usage) kind() string            { return "usage" }
 
 // Values of mode, role, reason and state.
 const (

@@ -17,6 +17,7 @@ import (
 	"voxgate/internal/testkit"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 	"voxgate/tools"
 	"voxgate/vox"
@@ -150,7 +151,14 @@ var conversations = map[string][]step{
 			bridge.ErrorEvent{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}},
 			[]string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`},
 		},
-		{bridge.Usage{}, nil},
+		{
+			bridge.Usage{Total: wire.Tokens{Prompt: 900, Response: 80, Total: 980}, Dollars: new(0.25)},
+			[]string{`{"type":"usage","inputTokens":900,"outputTokens":80,"dollars":0.25}`},
+		},
+		{
+			bridge.Latency{Model: 640 * time.Millisecond, Gateway: 1540 * time.Microsecond, RoundTrip: 20 * time.Millisecond},
+			[]string{`{"type":"latency","totalMs":661.5,"modelMs":640,"gatewayMs":1.5,"roundTripMs":20}`},
+		},
 		{bridge.Speaking{Turn: 1}, nil},
 		{bridge.TurnComplete{Turn: 1}, nil},
 		{bridge.Thought{Turn: 1, Text: "hm"}, nil},

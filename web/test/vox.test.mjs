@@ -12,7 +12,7 @@ import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import {
-  clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, says, shiftClock, silence, speech, start, startGateway,
+  clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, saves, says, shiftClock, silence, speech, start, startGateway,
   status, test, tone, type, variants,
   TALKS,
 } from './harness.mjs';
@@ -160,6 +160,24 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(zip.suggestedFilename(), 'Family list.zip');
   const listed = execFileSync('python3', ['-c', 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); print(z.testzip(), z.namelist(), len(z.read("index.html")) > 500)', await zip.path()]);
   assert.equal(String(listed).trim(), "None ['index.html'] True");
+  const [tab] = await Promise.all([page.context().waitForEvent('page'), page.click('#tab')]);
+  await tab.getByText('This week').waitFor();
+  await tab.close();
+  await page.click('#tab-preview');
+  await page.click('#narrow');
+  assert.equal(Math.round((await page.locator('#preview iframe').boundingBox()).width), 390, 'as wide as a phone');
+  await page.click('#narrow');
+  await page.frameLocator('#preview iframe').locator('[type=text]').fill('Tea');
+  await page.click('#reload');
+  await page.waitForFunction(() => document.querySelector('#preview iframe'));
+  assert.equal(await page.frameLocator('#preview iframe').locator('[type=text]').inputValue(), '', 'loaded again');
+  await page.evaluate(() => {
+    navigator.share = undefined;
+    navigator.clipboard.writeText = async (text) => (window.copied = text);
+  });
+  await page.click('#share');
+  await page.getByText('The address of the app is copied.').waitFor();
+  assert.equal(await page.evaluate(() => copied), green);
   await page.click('#undo');
   await page.waitForFunction((green) => document.querySelector('#preview iframe').src !== green, green);
   await page.click('#tab-versions');
@@ -567,6 +585,51 @@ look('the settings have the microphone, the language and samples of the voices',
   await start(page);
   await page.waitForFunction(() => frames_.filter((f) => f.message?.type === 'start').at(-1).message.language === 'de-DE');
   assert.equal(await page.evaluate(() => wishes.at(-1).deviceId.ideal), id);
+});
+
+look('push to talk: what is said while Space or the orb is held is heard', { init: () => localStorage.setItem('voxgate.settings', '{"push":true}') }, async (page) => {
+  assert.match(await page.innerText('.keys'), /Space hold to talk/);
+  await start(page);
+  await says(page, 'Hold Space or the orb to talk.');
+  assert.equal(await page.evaluate(() => frames_.find((f) => f.way === 'up').message.pushToTalk), true);
+  const up = () => page.evaluate(() => frames_.filter((f) => f.way === 'up' && f.message?.type !== 'start').map((f) => f.message?.talking ?? 'sound').filter((x, i, all) => x !== all[i - 1]));
+  assert.deepEqual(await up(), [], 'nothing is sent before');
+  await page.keyboard.down('Space');
+  await says(page, 'Listening');
+  await page.waitForFunction(() => frames_.some((f) => f.way === 'up' && f.bytes));
+  await page.keyboard.up('Space');
+  await says(page, 'Hold Space or the orb to talk.');
+  assert.deepEqual(await up(), [true, 'sound', false]);
+  const { x, y, width, height } = await page.locator('#talk').boundingBox();
+  await page.mouse.move(x + width / 2, y + height / 2);
+  await page.mouse.down();
+  await says(page, 'Listening');
+  await page.mouse.up();
+  await says(page, 'Hold Space or the orb to talk.');
+  assert.ok(await page.isDisabled('#mute'));
+  await page.click('#settings');
+  await page.locator('[name=push]').uncheck();
+  await page.click('#done');
+  await page.click('#end');
+  await start(page);
+  await says(page, 'Listening');
+});
+
+look('the statistics, and a file of what was said and done', {}, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await call(page, 'search_tools', { query: 'payments' });
+  await type(page, 'Hello');
+  await page.locator('.turn.vox').first().waitFor();
+  await page.waitForFunction(() => got('latency') && got('usage'));
+  await page.click('#settings');
+  const { name, content } = await saves(page, () => page.click('#keep'));
+  assert.match(name, /\.md$/);
+  assert.match(String(content), /^\*\*You:\*\* \/tool search_tools[^]*\n\n\*Tool:\* Found \d tools for “payments”/);
+  assert.match(String(content), /\*\*VOX:\*\* /);
+  await page.click('#statistics');
+  assert.match(await page.innerText('.statistics .number'), /^\d+(\.\d+)? (s|ms)$/);
+  assert.match(await page.innerText('.statistics dl'), /WebSocket[^]*\d+ \/ \d+/);
 });
 
 look('can be used with keys alone', {}, async (page) => {

@@ -3,6 +3,7 @@ import { make } from '../dom.js';
 import { nodes } from '../markdown.js';
 import { cutOf } from '../status.js';
 
+/** @import { Line } from '../transcript.js' */
 /** @import { App, Snapshot, ToolAction } from './types.d.ts' */
 
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
@@ -54,6 +55,15 @@ export class Cards {
     this.#arrange();
   }
 
+  /** What was said and done, for a file. @param {Snapshot} now @returns {Line[]} */
+  lines({ transcript, actions }) {
+    const done = actions.filter((a) => !isSilent(a) && !this.#isAsking(a));
+    const callsAt = (/** @type {number} */ i) => done.filter((a) => Math.min(a.at, transcript.length) === i).map((a) => ({ at: '', role: /** @type {const} */ ('tool'), text: this.#head(a) }));
+    return [...transcript.flatMap(({ role, text, cutBy }, i) => [...callsAt(i), {
+      at: '', role: role === 'vox' ? /** @type {const} */ ('model') : role, text: text.trim(), ...(cutBy && { interrupted: /** @type {const} */ (true), cutBy }),
+    }]), ...callsAt(transcript.length)];
+  }
+
   /** @param {string} id @param {() => HTMLElement} create */
   #entry(id, create) {
     const e = this.#entries.get(id) ?? create();
@@ -103,7 +113,7 @@ export class Cards {
   /** @param {ToolAction} action */
   #showAction(action) {
     const key = `call ${action.id}`;
-    if ((SILENT.includes(action.name) && action.status !== 'failed') || this.#isAsking(action)) {
+    if (isSilent(action) || this.#isAsking(action)) {
       this.#entries.get(key)?.remove();
       this.#entries.delete(key);
       return;
@@ -222,6 +232,9 @@ export class Cards {
     if (had && !had.isConnected) done(); // the button that was pressed is gone
   }
 }
+
+/** @param {ToolAction} action */
+const isSilent = ({ name, status }) => SILENT.includes(name) && status !== 'failed';
 
 /** An app as it looks, small. It is foreign code, as in the project's frame. @param {string} [url] */
 export function thumbnail(url = '') {

@@ -4,7 +4,7 @@ import { states } from '../en.js';
 import '../orb.js';
 import { asOptions, load } from '../preferences.js';
 import { absenceOf, muteOf, splitStatus } from '../status.js';
-import { fill, language, named, speak } from '../strings.js';
+import { callIt, fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
 import { ProjectView } from './project.js';
@@ -69,7 +69,7 @@ async function start(mic = true) {
   if (!over()) return;
   const writes = model.value !== '';
   const devices = asOptions(preferences);
-  const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || undefined };
+  const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || undefined, pushToTalk: preferences.push && !writes };
   await vox.startSession(options).catch(() => {}); // the status says it
 }
 
@@ -99,6 +99,13 @@ function press() {
   if (vox.isVoxSpeaking) return vox.interrupt();
   if (!mute.disabled) vox.toggleMute();
 }
+
+/** Push to talk: while the orb or Space is held. @param {boolean} on */
+const hold = (on) => vox.talk(on);
+$('talk').addEventListener('pointerdown', () => hold(true));
+for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => hold(false));
+addEventListener('blur', () => hold(false));
+document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 
 $('talk').addEventListener('click', press);
 $('end').addEventListener('click', vox.endSession);
@@ -136,6 +143,10 @@ document.addEventListener('keydown', (event) => {
   const { key, repeat } = event;
   if (key === 'F6') return event.preventDefault(), move(event.shiftKey ? -1 : 1);
   if (key === 'Escape') return escape(target);
+  if (key === ' ' && vox.getSnapshot().isPushToTalk && !over() && !target.closest('input, textarea, select, a, summary, button:not(#talk)')) {
+    event.preventDefault();
+    return hold(true);
+  }
   if (repeat || target.closest('input, textarea, select')) return;
   if (key === 'Enter' && !target.closest('button, a, summary')) start();
   else if (key.toLowerCase() === 'm' && !mute.disabled) vox.toggleMute();
@@ -225,16 +236,20 @@ $('name').addEventListener('click', () => {
 });
 $('new').addEventListener('click', () => choose(''));
 
-/** Opens a sheet. On a phone it takes the dock along, so that an open microphone stays visible. @param {HTMLDialogElement} sheet */
+/** Opens a sheet. On a phone the dock goes into it, so that an open microphone stays visible. @param {HTMLDialogElement} sheet */
 function openSheet(sheet) {
   if (sheet.open) return;
-  if (!over() && isNarrow()) sheet.append(footer);
+  takeDock(sheet);
   sheet.showModal();
 }
-for (const sheet of [setup, shelf]) {
-  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
-  sheet.addEventListener('close', () => setup.before(footer));
+
+/** @param {HTMLDialogElement} sheet */
+function takeDock(sheet) {
+  if (over() || !isNarrow()) return;
+  sheet.append(footer);
+  sheet.addEventListener('close', () => setup.before(footer), { once: true });
 }
+for (const sheet of [setup, shelf]) sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
 $('shelved').addEventListener('click', () => shelf.close());
 
 /** Where VOX leads, in the words of the design. @param {string} place */
@@ -277,6 +292,7 @@ async function listModels() {
 function aboutModel() {
   $('mode-about').textContent = word(model.value ? 'typed about' : 'live about');
   $('aloud').hidden = !model.value;
+  $('pushing').hidden = model.value !== '';
 }
 
 input('speak').checked = vox.speak = projects.settings['speak'] ?? true;
@@ -291,6 +307,8 @@ setup.addEventListener('change', () => {
 /** The parts that the settings have from the page of the gateway are loaded when they are opened. */
 async function openSettings() {
   openSheet(setup);
+  /** @type {HTMLInputElement} */ (setup.querySelector('[name=push]')).checked = preferences.push;
+  /** @type {HTMLButtonElement} */ ($('keep')).disabled = !vox.transcript.length;
   const parts = await import('../settings.js');
   await parts.translated();
   $('devices').replaceChildren(await parts.soundSection({ preferences, live: () => vox.isConnected && ['live', 'silent'].includes(vox.mic) }, false));
@@ -314,8 +332,31 @@ setup.addEventListener('change', async ({ target }) => {
     if (name === 'lang' && over()) return location.reload();
     const { mic } = asOptions(preferences);
     if (['microphone', 'echo', 'noise'].includes(name ?? '') && typeof mic === 'object') vox.useDevices({ mic: /** @type {MediaTrackConstraints} */ (mic) });
+    render(vox.getSnapshot());
     if (name === 'speaker') vox.useDevices({ speaker: preferences.speaker });
   } }, /** @type {HTMLInputElement} */ (target));
+});
+$('keep').addEventListener('click', async () => {
+  const { asMarkdown, saveAs, translated } = await import('../settings.js');
+  await translated();
+  callIt('VOX');
+  saveAs(`${nameOf(vox.getSnapshot()) || 'VOX'}.md`, asMarkdown(cards.lines(vox.getSnapshot())));
+  callIt('');
+});
+$('statistics').addEventListener('click', async () => {
+  const { openStatistics } = await import('../statistics.js');
+  const tokens = () => {
+    const { inputTokens = 0, outputTokens = 0, cachedTokens, dollars } = vox.getSnapshot().usage ?? {};
+    const total = { inputTokens, outputTokens, totalTokens: inputTokens + outputTokens, cachedTokens };
+    return /** @type {import('../messages.d.ts').Usage} */ ({ turn: total, total, dollars });
+  };
+  const session = () => (over() ? undefined : /** @type {any} */ ({
+    stats: () => Promise.resolve(), transport: 'websocket', link: { state: vox.state === 'reconnecting' ? 'reconnecting' : 'live' },
+    setup: { model: vox.getSnapshot().model, backend: document.documentElement.dataset['backend'] },
+  }));
+  setup.close();
+  await openStatistics({ session, answers, usage: tokens, details: [] });
+  takeDock(/** @type {HTMLDialogElement} */ (document.querySelector('.statistics')));
 });
 for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
@@ -324,9 +365,12 @@ $('done').addEventListener('click', () => setup.close());
 
 /** @type {Snapshot|undefined} what is on the page */
 let shown;
+/** @type {import('../messages.d.ts').TurnLatency[]} the statistics follow it */
+const answers = [];
 
 vox.addEventListener('change', () => {
   const now = vox.getSnapshot();
+  if (now.latencies !== shown?.latencies) answers.splice(0, Infinity, ...now.latencies);
   const before = shown;
   shown = now;
   cards.show(now, before);
@@ -381,7 +425,7 @@ $('retry').addEventListener('click', vox.retry);
 
 /** @param {Snapshot} now */
 function render(now) {
-  const { state, message, mic, isMuted, mode, transcript, project: made, questions } = now;
+  const { state, message, mic, isMuted, isPushToTalk, mode, transcript, project: made, questions } = now;
   const idle = over();
   const begun = !idle || transcript.length > 0 || made.tools.length > 0 || made.apps.length > 0;
   if (body.classList.toggle('home', !begun) && $('recent').hidden !== false) listProjects();
@@ -402,7 +446,7 @@ function render(now) {
   }
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
-  mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';
+  mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));
   const quiet = idle || mode === 'text'; // there is nothing to mute
   mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
   const does = muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic);
@@ -412,6 +456,8 @@ function render(now) {
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;
+  $('key-push').hidden = !preferences.push || model.value !== '';
+  $('key-mute').hidden = !$('key-push').hidden;
   if (!idle) draw();
 }
 

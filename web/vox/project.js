@@ -52,6 +52,7 @@ export class ProjectView {
       this.#find('#narrow').ariaPressed = String(narrow);
     });
     this.#find('#full').addEventListener('click', () => this.#find('iframe').requestFullscreen());
+    this.#find('#share').addEventListener('click', () => this.#share());
     this.#find('#download').addEventListener('click', () => this.#download());
     this.show('preview');
   }
@@ -199,6 +200,18 @@ export class ProjectView {
     text.ariaLabel = this.#file;
     place.replaceChildren(names, text);
     text.textContent = await textOf(app, this.#file).catch(() => this.#page.word('file gone'));
+  }
+
+  /** Gives the app's address to another app of the device, or to the clipboard. */
+  async #share() {
+    const { name: title = '', url = '' } = this.#app ?? {};
+    try {
+      if (navigator.share) return await navigator.share({ title, url });
+      await navigator.clipboard.writeText(url);
+      this.#find('#progress').textContent = this.#page.word('link copied');
+    } catch (e) {
+      if (/** @type {Error} */ (e).name !== 'AbortError') this.#find('#progress').textContent = this.#page.word('not copied'); // else the person has changed their mind
+    }
   }
 
   async #download() {

@@ -1,5 +1,6 @@
 // What vox.js takes and tells. Types only: nothing of this is served.
 
+import type { TurnLatency } from '../library/messages.d.ts';
 import type { Strings } from '../library/types.d.ts';
 
 /**
@@ -30,6 +31,8 @@ export interface Options {
   language?: string;
   /** true if absent. A conversation without a microphone can be typed. Constraints choose a microphone. */
   mic?: boolean | MediaTrackConstraints | MediaStreamTrack;
+  /** Push to talk: VOX hears what is said between `talk(true)` and `talk(false)`, and pauses end no turn. */
+  pushToTalk?: boolean;
   /** The id of an output device; the browser's default if absent. */
   speaker?: string;
   /** The page shows `questions` and calls `answer`; true if absent. Else VOX asks aloud. */
@@ -106,6 +109,8 @@ export interface Snapshot {
   message: string;
   mic: Mic;
   isMuted: boolean;
+  /** The conversation is with push to talk; `isMuted` is false while it is pushed. */
+  isPushToTalk: boolean;
   isConnected: boolean;
   isVoxSpeaking: boolean;
   /** The turns of the conversation; the last may still grow. */
@@ -124,6 +129,10 @@ export interface Snapshot {
   mode: 'live' | 'text' | '';
   sessionId: string;
   resumeToken: string;
+  /** How long the person has waited for each of the last answers, oldest first. */
+  latencies: TurnLatency[];
+  /** The tokens of the conversation so far. */
+  usage?: Usage;
   /** What the gateway keeps the project under; '' if it keeps none. Whoever knows it has the project. */
   projectId: string;
   /** The gateway keeps the conversation as a file. Tell the person. */
@@ -132,6 +141,14 @@ export interface Snapshot {
   away?: { since: number; reachable: boolean };
   /** Typed texts that were never sent. The transcript does not have them. */
   unsent: string[];
+}
+
+export interface Usage {
+  inputTokens: number;
+  outputTokens: number;
+  cachedTokens?: number;
+  /** US dollars; absent if the gateway knows no price of the model. */
+  dollars?: number;
 }
 
 /** A message of the gateway; vox/PROTOCOL.md has them all. */

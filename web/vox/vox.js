@@ -26,6 +26,7 @@ const READY_TIMEOUT = 25_000; // ms: the gateway tries Gemini more than once
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
 const SOCKET_QUEUE = 64 * 1024; // bytes: more unsent sound than this is dropped, for late speech is worth less than new speech
 const BREATH = 300; // ms: frames come at most 200 ms ahead, so a shorter gap is not the end of VOX's speech
+const ANSWERS = 50; // whose latencies are kept
 const MAX_TEXT = 20_000; // characters, as the endpoint's
 
 /** What may be over when the gateway is asked again. */
@@ -36,9 +37,10 @@ const say = (name, values) => fill(words[name], values);
 
 /** @type {Snapshot} */
 const NOTHING = {
-  state: 'idle', get message() { return fill(states['ready']); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
+  state: 'idle', get message() { return fill(states['ready']); }, mic: 'off', isMuted: false, isPushToTalk: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false, away: undefined, unsent: [],
+  latencies: [], usage: undefined,
 };
 const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
 const EARLIER = 12; // turns that the model of a later conversation gets to know,
@@ -165,11 +167,22 @@ export class VoxLive extends EventTarget {
     this.#finish('ended');
   };
 
-  /** Mutes or unmutes. It requests the microphone if none is open yet. */
+  /** Push to talk: what is said from now on is heard, or has ended. @param {boolean} on */
+  talk = (on) => {
+    if (!this.#now.isPushToTalk || on !== this.#now.isMuted || !this.#voice?.track) return;
+    if (on) this.#send({ type: 'talk', talking: true });
+    this.#set({ isMuted: !on });
+    this.#voice.mute(!on);
+    if (!on) this.#send({ type: 'talk', talking: false });
+  };
+
+  /** Mutes or unmutes; push to talk stays muted until `talk`. It requests the microphone if none is open yet. */
   toggleMute = () => {
     const voice = this.#voice;
     if (!voice || this.#now.mic === 'asking') return;
-    const isMuted = Boolean(voice.track) && !this.#now.isMuted;
+    const { isPushToTalk } = this.#now;
+    if (isPushToTalk && voice.track) return;
+    const isMuted = isPushToTalk || (Boolean(voice.track) && !this.#now.isMuted);
     if (isMuted !== this.#now.isMuted) this.#send({ type: 'mute', muted: isMuted });
     this.#set({ isMuted });
     voice.mute(isMuted);
@@ -247,7 +260,8 @@ export class VoxLive extends EventTarget {
     this.#told = -1;
     const { projectId, project, transcript, actions } = this.#now; // the project goes on
     this.#seam = true;
-    this.#set({ ...NOTHING, projectId, project, transcript, actions, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
+    const isPushToTalk = Boolean(this.#options.pushToTalk);
+    this.#set({ ...NOTHING, projectId, project, transcript, actions, isPushToTalk, isMuted: isPushToTalk, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
     try {
       const voice = this.#openVoice();
       if (this.#options.mic !== false) this.#openMic(voice);
@@ -309,10 +323,10 @@ export class VoxLive extends EventTarget {
   /** @param {string|undefined} token */
   #hello(token) {
     const { theme, language, model, projectContext, targets, resume = true, questions = true } = this.#options;
-    const { resumeToken, projectId, transcript } = this.#now;
+    const { resumeToken, projectId, transcript, isPushToTalk } = this.#now;
     const known = !resumeToken && transcript.length ? { ...projectContext, earlier: transcript.slice(-EARLIER).map(({ role, text }) => ({ role, text: text.slice(0, LONGEST) })) } : projectContext;
     return {
-      type: 'start', theme, language, projectContext: known, model, targets, questions, resume: resumeToken || resume || undefined,
+      type: 'start', theme, language, projectContext: known, model, targets, questions, pushToTalk: isPushToTalk || undefined, resume: resumeToken || resume || undefined,
       project: projectId || undefined, token,
     };
   }
@@ -330,7 +344,7 @@ export class VoxLive extends EventTarget {
     this.#link = '';
     this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording, away: undefined });
     if (mode === 'text') this.#closeMic();
-    else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
+    else if (this.#now.isMuted && !this.#now.isPushToTalk) this.#send({ type: 'mute', muted: true });
     const unsent = this.#unsent.splice(0);
     if (unsent.length) this.#set({ transcript: this.#now.transcript.map(({ isUnsent, ...t }) => t) });
     for (const text of unsent) this.#send({ type: 'text', text });
@@ -345,6 +359,7 @@ export class VoxLive extends EventTarget {
     if (this.#now.isVoxSpeaking) this.#cut('link');
     if (!this.#now.resumeToken) return this.#finish('failed', new VoxError('lost'));
     this.#flush();
+    this.talk(false);
     this.#seam = true;
     this.#phase = 'lost';
     this.#set({ away: { since: Date.now(), reachable: true } });
@@ -436,6 +451,14 @@ export class VoxLive extends EventTarget {
         this.#linkMessage = message['message'] ?? '';
         if (this.#link === 'live') this.#asked = false; // a typed answer is over
         return this.#set({});
+      case 'latency': {
+        const { type, ...latency } = message;
+        return this.#set({ latencies: [...now.latencies, /** @type {any} */ (latency)].slice(-ANSWERS) });
+      }
+      case 'usage': {
+        const { type, ...usage } = message;
+        return this.#set({ usage: /** @type {any} */ (usage) });
+      }
       case 'log':
         if (message['recording'] !== undefined) this.#set({ isRecorded: message['recording'] });
         return console.debug('gateway:', message['message']);
@@ -553,6 +576,7 @@ export class VoxLive extends EventTarget {
       this.#pause();
     };
     if (this.#options.speaker) voice.setSpeaker(this.#options.speaker);
+    voice.mute(this.#now.isMuted);
     voice.unblock(); // while the gesture counts
     return voice;
   }
@@ -659,6 +683,7 @@ export class VoxLive extends EventTarget {
     return describe({
       state: /** @type {import('../status.js').Situation['state']} */ (state),
       mic: mic === 'live' && !this.#hears ? 'muted' : mic,
+      push: this.#now.isPushToTalk,
       asksMic: true,
       resumable: this.#phase !== 'idle',
       reachable: this.#now.away?.reachable,
