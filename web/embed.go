@@ -13,8 +13,13 @@
 package web
 
 import (
+	"archive/zip"
+	"bytes"
 	"embed"
+	"encoding/json"
+	"fmt"
 	"io/fs"
+	"regexp"
 )
 
 var (
@@ -24,21 +29,48 @@ var (
 	vox embed.FS
 	//go:embed library
 	library embed.FS
-	//go:embed operator library/tokens.css library/dom.js page/controls.css page/icon.svg
+	//go:embed operator library/looks.css library/dom.js page/icon.svg
 	operator embed.FS
 )
 
 // LibraryFiles returns the files of the npm package.
-func LibraryFiles() fs.FS {
-	folder, err := fs.Sub(library, "library")
-	if err != nil {
-		panic(err) // cannot fail: it is embedded above
-	}
-	return folder
-}
+func LibraryFiles() fs.FS { return withLooks(subFolders(library, "library")[0]) }
 
 // SiteFolders returns the folders that make up the site; the root of each is the root of the site.
-func SiteFolders() []fs.FS { return append(subFolders(root, "library", "page", "button"), vox) }
+func SiteFolders() []fs.FS {
+	folders := append(subFolders(root, "library", "page", "button"), vox)
+	folders[0] = withLooks(folders[0])
+	return folders
+}
+
+// cssSpace matches comments and indentation of a style sheet.
+var cssSpace = regexp.MustCompile(`(?s)/\*.*?\*/|\n\s*`)
+
+// withLooks returns a copy of the library with looks.js, a script that exports the text of looks.css: a shadow root gets its style sheet
+// from a script, because the Content-Security-Policy of a foreign page does not allow a style sheet of the gateway.
+func withLooks(folder fs.FS) fs.FS {
+	var packed bytes.Buffer
+	archive := zip.NewWriter(&packed) // an fs.FS in memory
+	css, err := fs.ReadFile(folder, "looks.css")
+	check(err)
+	text, err := json.Marshal(cssSpace.ReplaceAllString(string(css), " "))
+	check(err)
+	check(archive.AddFS(folder))
+	script, err := archive.Create("looks.js")
+	check(err)
+	fmt.Fprintf(script, "export const looks = %s;\n", text)
+	check(archive.Close())
+	files, err := zip.NewReader(bytes.NewReader(packed.Bytes()), int64(packed.Len()))
+	check(err)
+	return files
+}
+
+// check panics on an error, which cannot occur: the files are embedded and the archives are in memory.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
 
 // ScriptBundles maps each bundle to the scripts that are joined into it. The page then sends 8 requests in place of 24.
 func ScriptBundles() map[string][]string {
@@ -57,9 +89,7 @@ func OperatorFolders() []fs.FS { return subFolders(operator, "operator", "librar
 func subFolders(root fs.FS, names ...string) (folders []fs.FS) {
 	for _, name := range names {
 		folder, err := fs.Sub(root, name)
-		if err != nil {
-			panic(err) // cannot fail: the names are embedded above
-		}
+		check(err)
 		folders = append(folders, folder)
 	}
 	return folders

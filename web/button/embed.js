@@ -15,7 +15,7 @@ const style = `
 :host { --accent: var(--voxgate-accent, light-dark(oklch(53% .21 285), oklch(76% .14 290))); --on-accent: var(--voxgate-on-accent, light-dark(#fff, oklch(18% .05 290)));
   position: fixed; z-index: 2147483000;
   inset: auto max(var(--voxgate-offset-x, 16px), env(safe-area-inset-right)) max(var(--voxgate-offset, 16px), env(safe-area-inset-bottom)) auto;
-  font: 15px/1.5 var(--voxgate-font, system-ui, sans-serif); }
+  font: max(15px, .9375rem)/1.5 var(--voxgate-font, system-ui, sans-serif); }
 :host([side=left]) { inset: auto auto max(var(--voxgate-offset, 16px), env(safe-area-inset-bottom)) max(var(--voxgate-offset-x, 16px), env(safe-area-inset-left)); }
 :host([theme=light]) { color-scheme: light; }
 :host([theme=dark]) { color-scheme: dark; }
@@ -32,7 +32,7 @@ button { display: flex; align-items: center; justify-content: center; gap: 10px;
 .small voxgate-orb { width: 32px; }
 .failed { margin: 0; padding: 16px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
-voxgate-conversation { width: min(22.5rem, calc(100vw - 32px)); height: min(36rem, calc(100dvh - 32px)); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
+voxgate-conversation { width: min(max(22.5rem, 360px), calc(100vw - 32px)); height: min(max(36rem, 560px), calc(100dvh - 32px)); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 @media (forced-colors: active) { .talk { border: 1px solid; } }
 `;
 

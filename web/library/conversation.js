@@ -9,6 +9,7 @@
  */
 import { errors, states, talk as words } from './en.js';
 import { isOpen } from './look.js';
+import { looks } from './looks.js';
 import { nodes } from './markdown.js';
 import './orb.js';
 import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
@@ -24,54 +25,22 @@ import { open } from './voxgate.js';
 /** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, end(): void}} Source */
 
 const style = `
-:host { --accent: var(--voxgate-accent, light-dark(oklch(53% .21 285), oklch(76% .14 290))); --on-accent: var(--voxgate-on-accent, light-dark(#fff, oklch(18% .05 290)));
-  --ground: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285))); --ink: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285)));
-  --quiet: color-mix(in srgb, var(--ink) 68%, var(--ground)); --line: color-mix(in srgb, var(--ink) 14%, var(--ground)); --halt: light-dark(oklch(50% .19 25), oklch(78% .13 25));
-  display: flex; flex-direction: column; box-sizing: border-box; width: 22rem; max-width: 100%; height: 34rem; max-height: 100%; overflow: hidden;
-  border: 1px solid var(--line); border-radius: var(--voxgate-radius, 1.25rem); background: var(--ground); color: var(--ink);
-  font: 15px/1.5 var(--voxgate-font, system-ui, sans-serif); text-align: start; }
-[hidden] { display: none !important; }
-button, input { box-sizing: border-box; min-width: 44px; min-height: 44px; padding: 0 14px; border: 1px solid var(--line); border-radius: 999px; background: none; color: inherit; font: inherit; }
-button { font-weight: 600; cursor: pointer; }
-:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-:is(input, .log):focus-visible { outline-offset: -3px; }
-.head { display: flex; align-items: center; gap: 10px; min-height: 60px; padding: 6px 8px 6px 16px; border-bottom: 1px solid var(--line); }
-.head img { flex: none; width: 36px; height: 36px; border-radius: 50%; object-fit: cover; }
-.head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: 17px; }
-.icon { display: grid; place-content: center; padding: 0; border: 0; }
-svg { width: 20px; height: 20px; fill: none; stroke: currentColor; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }
-.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 12px; padding: 16px; overflow-wrap: anywhere; }
-.log > div { max-width: 100%; }
-.user { align-self: flex-end; max-width: 85% !important; padding: 6px 12px; border-radius: 16px 16px 4px; background: color-mix(in srgb, var(--accent) 13%, var(--ground)); }
-.log small, .rule { display: block; font-size: 13px; color: var(--quiet); }
-.rule { display: flex; align-items: center; gap: 12px; margin: 4px 0; }
-.rule::before, .rule::after { content: ''; flex: 1; height: 1px; background: var(--line); }
-.log :is(p, ul, ol, pre, table) { margin: 0; }
-.log :is(p, ul, ol, pre, table) + :is(p, ul, ol, pre, table) { margin-top: 8px; }
-.log :is(ul, ol) { padding-inline-start: 22px; }
-.log :is(code, pre) { font: .875em/1.5 ui-monospace, monospace; white-space: pre-wrap; }
-.log table { display: block; overflow-x: auto; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.log :is(td, th) { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); text-align: start; }
-.log a { color: var(--accent); }
-.status, .absence { margin: 0; padding: 0 16px; text-align: center; font-size: 13px; color: var(--quiet); text-wrap: balance; }
-.status { display: grid; align-content: center; height: 40px; padding-top: 6px; overflow: hidden; font-size: 15px; line-height: 20px; }
-.status b { font-weight: 600; color: var(--ink); }
-.dock { display: flex; justify-content: center; align-items: center; gap: 20px; min-height: 76px; padding: 4px 12px; }
-.dock > button:not(.orb) { background: color-mix(in srgb, var(--ink) 7%, var(--ground)); border-color: transparent; }
-.dock > .icon { width: 48px; height: 48px; }
-.dock > .end { color: var(--halt); background: color-mix(in oklch, var(--halt) 14%, var(--ground)); }
-[data-muted] .mute { background: var(--ink); color: var(--ground); }
-.slash { display: none; }
-[data-muted] .slash { display: inline; }
-.orb { flex: none; min-height: 0; padding: 0; border: 0; border-radius: 50%; }
-.orb[aria-disabled] { cursor: default; }
-voxgate-orb { display: inline-grid; width: 60px; border-radius: 50%; }
-.empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: 12px; text-align: center; font-size: 17px; }
-form { display: flex; gap: 8px; padding: 0 12px 12px; }
-input { flex: 1; min-width: 0; border-color: var(--quiet); }
-input::placeholder { color: var(--quiet); opacity: 1; }
-.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-@media (forced-colors: active) { .user, .dock > button { border: 1px solid; } }
+:host { display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden;
+  border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
+.head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
+.head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
+.head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
+.head .icon { flex: none; }
+.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; }
+.log:focus-visible { outline-offset: -3px; }
+.log .turn { max-width: 100%; font-size: inherit; }
+.log .turn.user { max-width: 85%; }
+.empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; font-size: var(--text-large); }
+.status, .absence { padding: 0 1em; text-align: center; }
+.status { display: grid; align-content: center; height: 3em; overflow: hidden; line-height: 1.35; }
+.dock { justify-content: center; gap: 1.25em; padding: .25em 1em .75em; min-height: 5.25em; }
+.dock .orb { width: max(60px, 4rem); }
+.type { padding: 0 .75em .75em; }
 `;
 
 const ICONS = {
@@ -137,7 +106,7 @@ export class VoxgateConversation extends Base {
   #absence = make('p', { className: 'absence', hidden: true }, this.#since, ' ', this.#retry);
   #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
   #submit = iconButton('send', undefined, 'submit');
-  #form = make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
+  #form = make('form', { className: 'type', onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
   #mute = iconButton('mute', () => this.#session?.mute());
   #orb = /** @type {VoxgateOrb} */ (make('voxgate-orb'));
   #press = make('button', { className: 'orb', type: 'button', onclick: () => this.#pressOrb() }, this.#orb);
@@ -149,7 +118,7 @@ export class VoxgateConversation extends Base {
   constructor() {
     super();
     const sheet = new CSSStyleSheet(); // a page's policy has no say in it
-    sheet.replaceSync(style);
+    sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
     root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence,
@@ -304,7 +273,7 @@ export class VoxgateConversation extends Base {
     this.#close.textContent = this.#word('close');
     this.#retry.textContent = this.#word('try now');
     this.toggleAttribute('data-live', live);
-    /** @type {HTMLElement} */ (this.#mute.parentElement).toggleAttribute('data-muted', live && !isOpen(session?.mic) && session?.mic !== 'asking');
+    this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
     this.#renderAway();
   }
 
@@ -329,7 +298,7 @@ export class VoxgateConversation extends Base {
     let line = this.#lines.get(turn.id);
     const waits = turn.role === 'user' && !line && session && (!session.setup || session.state === 'reconnecting');
     if (!line) {
-      line = /** @type {HTMLElement} */ (make('div', { className: turn.role, dir: 'auto' }));
+      line = /** @type {HTMLElement} */ (make('div', { className: `turn ${turn.role}`, dir: 'auto' }));
       this.#lines.set(turn.id, line);
       this.#add(line);
     }

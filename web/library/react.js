@@ -209,7 +209,7 @@ export function Transcript({ children: show, ...props }) {
   return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => {
     const { id, role, text, heard, interrupted, cutBy } = turn;
     const said = heard ?? text;
-    return h('article', { key: id, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
+    return h('article', { key: id, className: `turn ${role}`, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
       show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy) ? h('small', null, cutOf(cutBy)) : null);
   }));
 }

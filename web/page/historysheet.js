@@ -55,7 +55,7 @@ export async function openHistory(goOn) {
     back.hidden = false;
     title.textContent = dateOf(one.at);
     const lines = make('div', 'lines');
-    for (const { role, text } of one.lines) lines.append(make('p', `line ${role}`, text));
+    for (const { role, text } of one.lines) lines.append(make('p', role === 'user' || role === 'model' ? `turn ${role}` : 'note', text));
     const foot = make('div', 'foot');
     const go = make('button', 'first', words['go on']);
     go.addEventListener('click', () => {

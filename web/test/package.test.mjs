@@ -78,7 +78,7 @@ test('it is small', async (t) => {
   assert.ok(orb < 2_304, `the orb has ${orb} bytes`);
   const packed = readdirSync(library, { recursive: true });
   assert.deepEqual(packed.filter((name) => /test|vox\/|app|settings|\.go$/.test(name)), []);
-  for (const name of ['LICENSE', 'README.md', 'types.d.ts', 'voxgate.css', 'declared/react.d.ts']) assert.ok(packed.includes(name), name);
+  for (const name of ['LICENSE', 'README.md', 'types.d.ts', 'looks.css', 'looks.js', 'declared/react.d.ts']) assert.ok(packed.includes(name), name);
   assert.equal(readFileSync(join(library, 'LICENSE'), 'utf8'), readFileSync(join(web, '../LICENSE'), 'utf8'));
 });
 
@@ -251,7 +251,7 @@ test('a canvas looks as it should where there is only the package', { timeout: 6
   writeFileSync(join(root, 'main.js'), `
     import { connect } from 'voxgate';
     import { Canvas } from 'voxgate/canvas.js';
-    import 'voxgate/voxgate.css';
+    import 'voxgate/looks.css';
     const canvas = new Canvas(document.querySelector('div'));
     window.session = await connect({ url: '${gateway.url}ws', mic: false, transport: 'websocket', canvas });`);
   await build({ root, base: '/canvas/dist/', logLevel: 'error', configFile: false, build: { target: 'es2022' } });

@@ -433,7 +433,7 @@ play('keeps earlier conversations in the browser, reads them, goes on with one, 
   await stop(page);
   await page.locator('#after .earlier').click();
   await page.locator('.entry', { hasText: 'Where can I eat?' }).click();
-  await page.locator('.line.model', { hasText: 'At Osteria Nove.' }).waitFor();
+  await page.locator('.lines .model', { hasText: 'At Osteria Nove.' }).waitFor();
   await page.evaluate(axe);
   assert.deepEqual((await page.evaluate(() => window.axe.run('.sheet'))).violations.map((v) => v.id), []);
   await page.locator('.history').getByRole('button', { name: 'Go on' }).click();
