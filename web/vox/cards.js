@@ -222,7 +222,7 @@ export class Cards {
       card.append(words);
       for (const yes of [true, false]) {
         const name = word(wish ? (yes ? 'build' : 'not now') : yes ? 'yes' : 'no');
-        const button = make('button', yes ? 'yes' : '', name);
+        const button = make('button', yes ? 'yes primary' : '', name);
         button.addEventListener('click', () => answer(id, yes, name));
         card.append(button);
       }
