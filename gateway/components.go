@@ -218,8 +218,7 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 	server.WriteTimeout = console.ResponseTimeout
 	stop := serveAt(listener, server)
 	at = "http://" + listener.Addr().String()
-	g.log.Info("private", "at", at)
-	g.log.Info("operator's page", "at", at+"/")
+	g.log.Info("private", "at", at, "serves", "the operator's page, metrics and health")
 	return func(ctx context.Context) error {
 		defer stop()
 		return page.Close(ctx)

@@ -15,6 +15,9 @@ func (g *gateway) openEndpoints(ctx context.Context) (end func(context.Context) 
 		signaling.Endpoint{Pattern: "GET /canvas/image", Handler: g.fetcher, Public: true},
 		signaling.Endpoint{Pattern: "GET /canvas/chips", Handler: g.chips, Public: true},
 	)
+	if g.history != nil && g.node != "" {
+		g.endpoints = append(g.endpoints, g.history.Endpoint(g.host))
+	}
 	e := g.newEnvironment()
 	for _, p := range g.settings.protocols {
 		if err := g.start(ctx, component{p.Name, func(context.Context) (func(context.Context) error, error) {

@@ -398,6 +398,8 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 			env(
 				"VOXGATE_ADDR",
 				"127.0.0.1:0",
+				"VOXGATE_PRIVATE_ADDR",
+				"127.0.0.1:0",
 				"VOXGATE_KEYS",
 				keys,
 				"VOXGATE_REDIS",
@@ -441,7 +443,9 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		}
 		return answer.StatusCode, string(body)
 	}
-	var list struct{ Sessions []struct{ ID, Door string } }
+	var list struct {
+		Sessions []struct{ ID, Door, Node string }
+	}
 	b.awaitCondition(func() bool { // b hears of a
 		_, body := ask(http.MethodGet, "/v1/sessions")
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
@@ -449,7 +453,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		}
 		return len(list.Sessions) > 0
 	})
-	if len(list.Sessions) != 1 || list.Sessions[0].Door != "web" {
+	if len(list.Sessions) != 1 || list.Sessions[0].Door != "web" || list.Sessions[0].Node == "" {
 		t.Fatalf("listed: %+v", list)
 	}
 	at := "/v1/sessions/" + list.Sessions[0].ID
@@ -473,6 +477,16 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	watcher.mustAwaitEvent("GEMINI_DISCONNECTED", "")
 	if status, _ := ask(http.MethodDelete, at); status != http.StatusNotFound {
 		t.Errorf("ending it again: %d", status)
+	}
+	var past struct{ Conversations []struct{ ID, Node string } }
+	private := b.awaitLog(`msg=private at=(\S+)`)
+	b.awaitCondition(func() bool { // the operator's page of b shows what a has ended
+		_, answer, _ := requestJSON(t, http.MethodGet, private+"/ended", key, "")
+		raw, err := json.Marshal(answer)
+		return err == nil && json.Unmarshal(raw, &past) == nil && len(past.Conversations) > 0
+	})
+	if one := past.Conversations[0]; "/v1/sessions/"+one.ID != at || one.Node == "" {
+		t.Errorf("%+v", past)
 	}
 }
 

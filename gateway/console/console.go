@@ -95,6 +95,8 @@ func (c *Console) newPage() (http.Handler, error) {
 	c.server = signaling.NewServer(admission, append(conversations.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(c.serveStatus)},
 		signaling.Endpoint{Pattern: "GET /ended", Handler: http.HandlerFunc(c.serveHistory)},
+		signaling.Endpoint{Pattern: "GET /ended/{id}/words", Handler: http.HandlerFunc(c.serveWords)},
+		signaling.Endpoint{Pattern: "GET /ended/{id}/recordings/{number}", Handler: http.HandlerFunc(c.serveRecording)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
 		signaling.Endpoint{Pattern: "/", Handler: files.Handler(client.Status{}, nil)})...)
 	mux := http.NewServeMux()

@@ -12,19 +12,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/backend"
 )
 
 const (
 	maxEnded    = 100     // conversations that have ended, the newest
 	maxOrders   = 50      // orders of a conversation
 	maxHours    = 24      // in the charts
+	maxWords    = 20_000  // bytes of the newest words of a conversation without a call file
 	maxReasons  = 20      // of failed dials: a server's refusal may quote what a client has sent
 	maxCallFile = 1 << 20 // bytes: larger call files are left out
 )
@@ -70,8 +74,20 @@ type endedCall struct {
 	LatencyMs  int64     `json:"latencyMs,omitempty"` // mean of all answers
 	Recordings []string  `json:"recordings,omitempty"`
 	Orders     []order   `json:"steered,omitempty"`
+	HasWords   bool      `json:"words,omitempty"` // GET /ended/{id}/words has what was said
+	Node       string    `json:"node,omitempty"`  // name of the gateway that had it; "" means this one
 
-	key string // see [bridge.Origin]
+	key      string // see [bridge.Origin]
+	words    []entry
+	callFile string // path of the file with the words, in place of them
+}
+
+// entry holds the words of one side in one turn, as in a call file.
+type entry struct {
+	Role string    `json:"role"`
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+	Cut  bool      `json:"cut,omitempty"` // interrupted
 }
 
 // order is an order of the operator's backend.
@@ -114,17 +130,18 @@ func (h *History) readCallFiles(folder string) {
 		if !strings.HasSuffix(f.Name(), ".json") {
 			continue
 		}
-		if c, err := readCallFile(filepath.Join(folder, f.Name())); err == nil {
+		if c, _, err := readCallFile(filepath.Join(folder, f.Name())); err == nil {
 			h.pastCalls = append(h.pastCalls, c)
 		}
 	}
 	slices.Reverse(h.pastCalls)
 }
 
-func readCallFile(path string) (c endedCall, err error) {
+// readCallFile reads a call file, with what was said.
+func readCallFile(path string) (c endedCall, words []entry, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return c, err
+		return c, nil, err
 	}
 	defer f.Close()
 	call := struct {
@@ -134,16 +151,18 @@ func readCallFile(path string) (c endedCall, err error) {
 			Agent    string `json:"agent"`
 			Identity string `json:"identity"`
 		} `json:"session"`
+		Transcript []entry `json:"transcript"`
 		*endedCall
 	}{endedCall: &c}
 	if err := json.NewDecoder(io.LimitReader(f, maxCallFile)).Decode(&call); err != nil {
-		return c, err
+		return c, nil, err
 	}
 	if call.Session.ID == "" || c.EndedAt.IsZero() {
-		return c, errors.New("this is no call file")
+		return c, nil, errors.New("this is no call file")
 	}
 	c.ID, c.Protocol, c.Agent, c.Identity = call.Session.ID, call.Session.Protocol, call.Session.Agent, call.Session.Identity
-	return c, nil
+	c.HasWords, c.callFile = len(call.Transcript) > 0, path
+	return c, call.Transcript, nil
 }
 
 // Observe receives the observations of all conversations.
@@ -188,6 +207,15 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 		StartedAt: e.Started.UTC(), EndedAt: e.At.UTC(), Outcome: e.Code(), Failed: e.HasFailed(), Reason: bridge.Reason(e.Reason),
 		Turns: e.Turns, Tokens: e.Tokens, Dollars: e.Dollars, Recordings: e.Recordings, Orders: notes.orders, key: e.Key,
 	}
+	left := maxWords
+	for _, t := range slices.Backward(e.Transcript) {
+		if left -= len(t.Content); left < 0 {
+			break
+		}
+		c.words = append(c.words, entry{t.Role, t.Time.UTC(), t.Content, t.Interrupted})
+	}
+	slices.Reverse(c.words)
+	c.HasWords = len(c.words) > 0
 	if notes.answers > 0 {
 		c.LatencyMs = (notes.latency / time.Duration(notes.answers)).Milliseconds()
 	}
@@ -261,23 +289,110 @@ type historyAnswer struct {
 	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without answers and cost are left out
 }
 
-// serveHistory serves GET /ended: the conversations that have ended and that the key may watch.
+// serveHistory serves GET /ended: the conversations that have ended and that the key may watch, also those of other gateways.
 func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 	key, err := access.From(r.Context()).RequireWatcher()
 	if err != nil {
 		access.WriteError(w, err)
 		return
 	}
-	answer := historyAnswer{Conversations: []endedCall{}, Running: map[string][]order{}, Hours: []hourStatus{}}
-	h := c.History
+	answer := c.History.answerFor(key, c.Host)
+	others, _ := backend.AskOtherNodes[historyAnswer](c.Host, r, nodePath)
+	for node, other := range others {
+		for _, e := range other.Conversations {
+			if slices.ContainsFunc(answer.Conversations, func(own endedCall) bool { return own.ID == e.ID }) {
+				continue // the gateways share a folder of call files
+			}
+			e.Node, e.HasWords, e.Recordings = node, false, nil // they are at that gateway
+			answer.Conversations = append(answer.Conversations, e)
+		}
+		maps.Copy(answer.Running, other.Running)
+	}
+	slices.SortStableFunc(answer.Conversations, func(a, b endedCall) int { return b.EndedAt.Compare(a.EndedAt) })
+	access.WriteJSON(w, http.StatusOK, answer)
+}
+
+// nodePath is the path of [History.Endpoint].
+const nodePath = "/v1/ended"
+
+// Endpoint returns the endpoint that tells other gateways of the conversations of this one that have ended. It needs a server key.
+func (h *History) Endpoint(host *bridge.Host) signaling.Endpoint {
+	return signaling.Endpoint{Pattern: "GET " + nodePath, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, err := access.From(r.Context()).RequireWatcher()
+		if err != nil {
+			access.WriteError(w, err)
+			return
+		}
+		access.WriteJSON(w, http.StatusOK, h.answerFor(key, host))
+	})}
+}
+
+// find returns a conversation that has ended and that the key may watch.
+func (h *History) find(id string, key access.Watcher) (e endedCall, ok bool) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.pastCalls) {
+		if e.ID == id && key.MayWatch(bridge.Origin{Key: e.key}) {
+			return e, true
+		}
+	}
+	return e, false
+}
+
+// serveWords serves GET /ended/{id}/words: {"transcript": [{role, at, text, cut?}]}.
+func (c *Console) serveWords(w http.ResponseWriter, r *http.Request) {
+	key, err := access.From(r.Context()).RequireWatcher()
+	if err != nil {
+		access.WriteError(w, err)
+		return
+	}
+	e, ok := c.History.find(r.PathValue("id"), key)
+	if ok && e.callFile != "" {
+		_, e.words, err = readCallFile(e.callFile)
+	}
+	if !ok || err != nil || len(e.words) == 0 {
+		access.WriteNotFound(w, "What was said in this conversation is not kept any more.")
+		return
+	}
+	access.WriteJSON(w, http.StatusOK, map[string][]entry{"transcript": e.words})
+}
+
+// serveRecording serves GET /ended/{id}/recordings/{number}: a recording of a conversation, counted from 0.
+func (c *Console) serveRecording(w http.ResponseWriter, r *http.Request) {
+	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
+	if err != nil {
+		access.WriteError(w, err)
+		return
+	}
+	e, ok := c.History.find(r.PathValue("id"), key)
+	number, err := strconv.Atoi(r.PathValue("number"))
+	if !ok || err != nil || number < 0 || number >= len(e.Recordings) || c.RecordingFolder == "" {
+		access.WriteNotFound(w, "There is no such recording.")
+		return
+	}
+	// Only files of the folder are served, whatever a call file says.
+	f, err := os.Open(filepath.Join(c.RecordingFolder, filepath.Base(e.Recordings[number])))
+	if err != nil {
+		access.WriteNotFound(w, "This recording is not in the folder of recordings any more.")
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "audio/ogg")
+	http.ServeContent(w, r, "", time.Time{}, f)
+}
+
+// answerFor returns the history that a key may see.
+func (h *History) answerFor(key access.Watcher, host *bridge.Host) historyAnswer {
+	answer := historyAnswer{Conversations: []endedCall{}, Running: map[string][]order{}, Hours: []hourStatus{}}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, e := range slices.Backward(h.pastCalls) {
 		if key.MayWatch(bridge.Origin{Key: e.key}) {
 			answer.Conversations = append(answer.Conversations, e)
 		}
 	}
 	for id, notes := range h.running {
-		if s := c.Host.Session(id); notes.orders != nil && s != nil && key.MayWatch(s.Origin()) {
+		if s := host.Session(id); notes.orders != nil && s != nil && key.MayWatch(s.Origin()) {
 			answer.Running[id] = slices.Clone(notes.orders)
 		}
 	}
@@ -286,6 +401,5 @@ func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 		hour.LatencyMs = (hour.latency / time.Duration(cmp.Or(hour.answers, 1))).Milliseconds()
 		answer.Hours = append(answer.Hours, hour)
 	}
-	h.mu.Unlock()
-	access.WriteJSON(w, http.StatusOK, answer)
+	return answer
 }

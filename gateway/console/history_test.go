@@ -76,6 +76,51 @@ func TestEndedConversations(t *testing.T) {
 	}
 }
 
+// TestWordsAndRecordings: what was said is there from memory and from call files, recordings are served in parts, and no other file is.
+func TestWordsAndRecordings(t *testing.T) {
+	calls, recordings := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		filepath.Join(calls, "2026-11-26T10-00-00.000Z-FILE.json"): `{"session":{"id":"FILE","door":"sip"},"endedAt":"2026-11-26T10:01:00Z",
+			"transcript":[{"role":"assistant","at":"2026-11-26T10:00:02Z","text":"Good morning.","cut":true}],
+			"recordings":["/elsewhere/a.ogg","../../etc/passwd"]}`,
+		filepath.Join(recordings, "a.ogg"): "OggS and so on",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NewHistory(calls)
+	long := strings.Repeat("a", maxWords-10)
+	h.Observe("MEMORY", bridge.SessionStarted{})
+	h.Observe("MEMORY", bridge.SessionEnded{Info: bridge.Info{ID: "MEMORY"}, Reason: bridge.ErrGoodbye, Transcript: []bridge.Entry{
+		{Role: "user", Content: "dropped, because it is too old"}, {Role: "user", Content: long}, {Role: "assistant", Content: "Yes."},
+	}})
+	c := &Console{Options: Options{History: h, RecordingFolder: recordings}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ended/{id}/words", c.serveWords)
+	mux.HandleFunc("GET /ended/{id}/recordings/{number}", c.serveRecording)
+	url := serveConsole(t, c, mux)
+	for _, test := range []struct {
+		path   string
+		status int
+		want   string
+	}{
+		{"FILE/words", 200, `{"transcript":[{"role":"assistant","at":"2026-11-26T10:00:02Z","text":"Good morning.","cut":true}]}`},
+		{"MEMORY/words", 200, `"text":"` + long + `"},{"role":"assistant","at":"0001-01-01T00:00:00Z","text":"Yes."}]}`},
+		{"NONE/words", 404, "not kept"},
+		{"FILE/recordings/0", 200, "OggS and so on"},
+		{"FILE/recordings/1", 404, "not in the folder"},
+		{"FILE/recordings/2", 404, "no such recording"},
+		{"FILE/recordings/-1", 404, "no such recording"},
+		{"MEMORY/recordings/0", 404, "no such recording"},
+	} {
+		resp, body := testkit.SendHTTP(t, http.MethodGet, url+"/ended/"+test.path, "")
+		if resp.StatusCode != test.status || !strings.Contains(body, test.want) || strings.Contains(body, "dropped") {
+			t.Errorf("%s: %s %.200s", test.path, resp.Status, body)
+		}
+	}
+}
+
 // TestHistoryIsBounded: an order that is reported after the end leaves nothing, and refusals that differ share a count in the end.
 func TestHistoryIsBounded(t *testing.T) {
 	h := NewHistory("")

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
+	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 )
@@ -29,47 +31,72 @@ func (d *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
 	}
-	nodes, err := d.Host.OtherNodes(r.Context())
+	answers, silent := AskOtherNodes[struct{ Sessions []sessionInfo }](d.Host, r, r.URL.Path)
+	for node, answer := range answers {
+		for _, s := range answer.Sessions {
+			s.Node = node
+			list = append(list, s)
+		}
+	}
+	return list, silent
+}
+
+// AskOtherNodes sends a GET request for a path to all other gateways, in the name of the client of r. It returns the JSON bodies of their
+// answers by the name of the gateway, and the number of gateways that did not answer. It blocks for [signaling.NodeTimeout] at most.
+func AskOtherNodes[T any](host *bridge.Host, r *http.Request, path string) (answers map[string]T, silent int) {
+	if r.Header.Get(signaling.ProxiedHeader) != "" {
+		return nil, 0
+	}
+	nodes, err := host.OtherNodes(r.Context())
 	if err != nil {
 		return nil, 1
 	}
+	answers = map[string]T{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for node := range nodes {
 		wg.Go(func() {
-			others, err := fetchList(r, access.From(r.Context()).NodeURL(node))
+			answer, err := askNode[T](r, access.From(r.Context()).NodeURL(node), path)
 			mu.Lock()
 			defer mu.Unlock()
-			if list = append(list, others...); err != nil {
+			if err != nil {
 				silent++
+				return
 			}
+			name, _, _ := strings.Cut(node, " ")
+			answers[name] = answer
 		})
 	}
 	wg.Wait()
-	return list, silent
+	return answers, silent
 }
 
 var errNoURL = errors.New("the URL of the gateway is unknown")
 
-// fetchList requests the conversations of a gateway.
-func fetchList(r *http.Request, at *url.URL) ([]sessionInfo, error) {
+// errNotAnswered is the error of a gateway that refuses, for example because it is of an earlier version.
+var errNotAnswered = errors.New("the gateway refuses")
+
+// askNode sends a GET request to a gateway.
+func askNode[T any](r *http.Request, at *url.URL, path string) (body T, err error) {
 	if at == nil {
-		return nil, errNoURL
+		return body, errNoURL
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), signaling.NodeTimeout)
 	defer cancel()
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath(r.URL.Path).String(), nil)
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath(path).String(), nil)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	ask.Header, ask.Host = r.Header.Clone(), r.Host
 	access.From(r.Context()).SignForward(ask, "")
 	answer, err := signaling.NodeTransport.RoundTrip(ask)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	defer answer.Body.Close()
-	var body struct{ Sessions []sessionInfo }
+	if answer.StatusCode != http.StatusOK {
+		return body, errNotAnswered
+	}
 	err = json.NewDecoder(http.MaxBytesReader(nil, answer.Body, maxList)).Decode(&body)
-	return body.Sessions, err
+	return body, err
 }

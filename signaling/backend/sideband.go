@@ -89,6 +89,7 @@ type sessionInfo struct {
 	Dollars   *float64     `json:"dollars,omitempty"`
 	Latency   int64        `json:"latencyMs,omitempty"`
 	Loss      loss         `json:"loss,omitzero"`
+	Node      string       `json:"node,omitempty"` // name of the gateway that has it; "" means this one
 }
 
 // loss is a [bridge.Loss] in JSON.
@@ -103,7 +104,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, sessionInfo{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Address, i.Device, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
-				i.Latency.Milliseconds(), loss(i.Loss),
+				i.Latency.Milliseconds(), loss(i.Loss), "",
 			})
 		}
 	}

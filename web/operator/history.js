@@ -1,5 +1,7 @@
 /** What is over: the last conversations, and the last hours as two small charts. */
+import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
+import { sortable } from './sort.js';
 import { orderOf, outcomeOf, seconds, where, who } from './words.js';
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
@@ -7,10 +9,13 @@ const when = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle:
 const hour = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
 const HOUR = 3_600_000; // ms
+const LOADING = 60_000; // ms that a recording may take
 
 /** @type {any[]} */
 let ended = [];
 let shown = '';
+/** @type {Map<string, {json: string, rows: HTMLElement[]}>} the row of each, and below it the one of its details */
+const rows = new Map();
 
 /** Orders, in words for people. @param {any[]} list */
 export const orderLines = (list) => list.map(({ at, by, what, text }) => `${hour.format(Date.parse(at))} ${by || 'Somebody at this machine'} ${orderOf(what)}${text ? `: ${text}` : ''}`);
@@ -33,36 +38,103 @@ function showEnded() {
     const text = [who(c), where(c), c.agent, c.model, outcomeOf(c), c.id].join(' ').toLowerCase();
     return words.every((/** @type {string} */ w) => text.includes(w)) && (!only || (only === 'failed' ? c.failed : only === 'steered' ? c.steered : c.recordings));
   });
-  const state = JSON.stringify([fits, ended.length]);
+  const sorted = sort(fits);
+  const state = JSON.stringify([sorted, ended.length]);
   if (state === shown) return;
   shown = state;
   get('past').hidden = !fits.length;
   get('nothing').hidden = fits.length > 0;
   get('nothing').textContent = ended.length ? 'None of the last conversations fits.' : 'No conversation has ended yet.';
-  get('past').tBodies[0].replaceChildren(...fits.map(row));
+  get('past').tBodies[0].replaceChildren(...sorted.flatMap(rowsOf));
+  for (const id of rows.keys()) if (!ended.some((c) => c.id === id)) rows.delete(id);
+}
+
+const tookOf = (/** @type {any} */ c) => Date.parse(c.endedAt) - Date.parse(c.startedAt);
+const sort = sortable(get('past'), [(c) => Date.parse(c.endedAt), who, (c) => c.agent, outcomeOf, tookOf, (c) => c.turns, (c) => c.latencyMs, (c) => c.dollars, (c) => c.recordings?.length], showEnded);
+
+/** Rows that are the same stay: what was opened stays open. @param {any} c */
+function rowsOf(c) {
+  const json = JSON.stringify(c);
+  const known = rows.get(c.id);
+  if (known?.json === json) return known.rows;
+  const made = { json, rows: makeRows(c) };
+  rows.set(c.id, made);
+  return made.rows;
 }
 
 /** @param {any} c */
-function row(c) {
-  const tr = make('tr');
-  const took = Math.max(0, Math.round((Date.parse(c.endedAt) - Date.parse(c.startedAt)) / 1000)) || 0;
+function makeRows(c) {
+  const tr = /** @type {HTMLTableRowElement} */ (make('tr'));
+  const took = Math.max(0, Math.round(tookOf(c) / 1000)) || 0;
   const texts = [when.format(Date.parse(c.endedAt)), '', c.agent ?? '–', '', `${Math.floor(took / 60)}:${String(took % 60).padStart(2, '0')}`, c.turns.toLocaleString(),
-    seconds(c.latencyMs), c.dollars === undefined ? '–' : `$${c.dollars.toFixed(c.dollars < 1 ? 4 : 2)}`, c.recordings ? '●' : ''];
+    seconds(c.latencyMs), c.dollars === undefined ? '–' : `$${c.dollars.toFixed(c.dollars < 1 ? 4 : 2)}`, ''];
   [...get('past').tHead.rows[0].cells].forEach((head, i) => tr.append(make('td', head.className, texts[i])));
   const [, person, , outcome] = tr.children;
   person?.append(make('b', '', who(c)), make('small', '', where(c)));
   outcome?.append(make('span', c.failed ? 'wrong' : '', outcomeOf(c)));
-  if (c.steered) {
-    const more = make('details');
-    const list = make('ul');
-    list.append(...orderLines(c.steered).map((line) => make('li', '', line)));
-    more.append(make('summary', '', 'Steered'), list);
-    outcome?.append(more);
-  }
-  const recording = tr.lastElementChild;
-  if (c.recordings && recording instanceof HTMLElement) recording.title = c.recordings.join('\n');
-  return tr;
+  c.recordings?.forEach((/** @type {string} */ file, /** @type {number} */ i) => {
+    const button = make('button', 'play', c.recordings.length > 1 ? `▶ ${i + 1}` : '▶');
+    button.ariaLabel = `Play recording${c.recordings.length > 1 ? ` ${i + 1}` : ''}: ${who(c)}, ${texts[0]}`;
+    button.title = file;
+    button.onclick = () => play(c, i, `${who(c)}, ${texts[0]}`);
+    tr.lastElementChild?.append(button);
+  });
+  if (!c.steered && !c.words) return [tr];
+  const below = make('tr', 'below');
+  const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));
+  const button = make('button', 'details', 'Details');
+  below.hidden = true;
+  button.ariaExpanded = 'false';
+  button.ariaLabel = `Details: ${who(c)}, ${texts[0]}`;
+  button.onclick = () => {
+    below.hidden = !below.hidden;
+    button.ariaExpanded = String(!below.hidden);
+    if (!details.hasChildNodes()) showDetails(details, c);
+  };
+  outcome?.append(button);
+  return [tr, below];
 }
+
+/** Who has steered a conversation, and what was said in it, which is asked for now. @param {HTMLElement} box @param {any} c */
+async function showDetails(box, c) {
+  const list = (/** @type {string} */ name, /** @type {HTMLElement[]} */ items) => {
+    const ul = make('ul');
+    ul.append(...items);
+    box.append(make('h3', '', name), ul);
+  };
+  if (c.steered) list('Steered', orderLines(c.steered).map((line) => make('li', '', line)));
+  if (!c.words) return;
+  const answer = await ask(`ended/${encodeURIComponent(c.id)}/words`).catch(() => null);
+  if (!answer?.ok) return list('Words', [make('li', 'wrong', answer ? await sentence(answer) : 'The gateway does not answer.')]);
+  const { transcript } = await answer.json();
+  list('Words', transcript.map((/** @type {any} */ t) => {
+    const li = make('li');
+    li.append(make('b', '', t.role === 'user' ? 'Person' : 'Agent'), ` ${t.text}`, t.cut ? ' …' : '');
+    return li;
+  }));
+}
+
+/** Plays a recording. An <audio> can show no key, so all of it is loaded. @param {any} c @param {number} i @param {string} title */
+async function play(c, i, title) {
+  const [box, told, tape] = [get('player'), get('played'), get('tape')];
+  box.hidden = false;
+  tape.hidden = true;
+  told.textContent = `${title}: loading…`;
+  URL.revokeObjectURL(tape.src);
+  tape.removeAttribute('src');
+  const answer = await ask(`ended/${encodeURIComponent(c.id)}/recordings/${i}`, 'GET', LOADING).catch(() => null);
+  if (!answer?.ok) {
+    told.textContent = `${title}: ${answer ? await sentence(answer) : 'the gateway does not answer.'}`;
+    return;
+  }
+  tape.src = URL.createObjectURL(await answer.blob());
+  tape.hidden = false;
+  told.textContent = title;
+  tape.play().catch(() => {}); // the person presses play
+}
+get('tape').onerror = () => {
+  if (get('tape').hasAttribute('src')) get('played').textContent += ': this browser cannot play it.';
+};
 
 /** Bars by the hour, the newest at the right. @param {string} id @param {any[]} hours @param {(h: any) => number} value @param {(n: number) => string} words */
 function chart(id, hours, value, words) {

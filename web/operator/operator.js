@@ -1,10 +1,11 @@
 /** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the endpoints of docs/sideband.md. */
+import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { orderLines, showHistory } from './history.js';
+import { sortable } from './sort.js';
 import { ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
-const PATIENCE = 5_000; // ms for an answer
 const MOST = 500; // words and events that are kept
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
@@ -25,22 +26,7 @@ function put(/** @type {Element} */ e, /** @type {string} */ text) {
 
 // --- asking
 
-const KEY = 'voxgate-operator-key';
-let key = sessionStorage.getItem(KEY) ?? '';
-
-/** @param {string} path @param {string} [method] */
-function ask(path, method = 'GET') {
-  const headers = new Headers(key ? { Authorization: `Bearer ${key}` } : {});
-  return fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
-}
-
 const id = (/** @type {string} */ name) => `v1/sessions/${encodeURIComponent(name)}`;
-
-/** The sentence of an error of the gateway. */
-async function sentence(/** @type {Response} */ answer) {
-  const body = await answer.json().catch(() => null);
-  return body?.error?.message ?? `The gateway answers ${answer.status}.`;
-}
 
 let seen = 0; // when the gateway answered last
 let barred = ''; // a key that was refused: each time that it is shown counts as a refusal
@@ -51,8 +37,8 @@ async function look() {
     if (!answer.ok) throw new Error(await sentence(answer));
     const status = await answer.json();
     showStatus(status);
-    if (status.keyed && !key) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
-    else if (!key || key !== barred) await lookAtSessions();
+    if (status.keyed && !keyOf()) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
+    else if (!keyOf() || keyOf() !== barred) await lookAtSessions();
     seen = Date.now();
     gone(false);
   } catch {
@@ -68,10 +54,10 @@ function gone(/** @type {boolean} */ is) {
 }
 
 async function lookAtSessions() {
-  const shown = key;
+  const shown = keyOf();
   const answer = await ask('v1/sessions');
-  if (shown !== key) return; // another was entered meanwhile
-  barred = answer.ok ? '' : key;
+  if (shown !== keyOf()) return; // another was entered meanwhile
+  barred = answer.ok ? '' : keyOf();
   if (!answer.ok) return wantKey(await sentence(answer));
   showSessions(await answer.json());
   const past = await ask('ended');
@@ -91,8 +77,7 @@ function wantKey(/** @type {string} */ why) {
 
 get('login').onsubmit = (/** @type {Event} */ e) => {
   e.preventDefault();
-  key = get('key').value.trim();
-  sessionStorage.setItem(KEY, key);
+  useKey(get('key').value.trim());
   get('key').value = '';
   lookAtSessions().catch(() => {}); // the next look says that the gateway is gone
 };
@@ -106,20 +91,27 @@ let running = [];
 /** @type {Record<string, any[]>} orders to conversations that run */
 let steered = {};
 
+const sort = sortable(get('list'), [who, (s) => s.agent, where, (s) => stateOf(s.state), (s) => Date.now() - Date.parse(s.startedAt), (s) => s.turns, (s) => s.tokens, (s) => s.dollars,
+  (s) => s.latencyMs, (s) => s.loss?.up], () => showRunning());
+
 function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessions, silent }) {
   running = sessions.toSorted((a, b) => b.startedAt.localeCompare(a.startedAt));
   get('login').hidden = true;
-  get('list').hidden = running.length === 0;
-  get('none').hidden = running.length > 0;
   get('silent').hidden = !silent;
   put(get('silent'), silent ? `${silent} other ${silent === 1 ? 'gateway does' : 'gateways do'} not answer.` : '');
+  showRunning();
+}
+
+function showRunning() {
+  get('list').hidden = running.length === 0;
+  get('none').hidden = running.length > 0;
   const body = get('list').tBodies[0];
   for (const [name, row] of rows) {
     if (running.some((s) => s.id === name)) continue;
     row.remove();
     rows.delete(name);
   }
-  running.forEach((s, at) => {
+  sort(running).forEach((s, at) => {
     const row = rows.get(s.id) ?? newRow(s.id);
     const texts = [who(s), s.agent ?? '–', where(s), stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
       seconds(s.latencyMs), lossOf(s)];
@@ -198,7 +190,7 @@ function open(/** @type {string} */ name) {
   shut();
   const url = new URL(`${id(name)}/events`, location.href);
   url.protocol = url.protocol.replace('http', 'ws');
-  const socket = new WebSocket(url, key ? ['voxgate', `voxgate.token.${key}`] : []);
+  const socket = new WebSocket(url, keyOf() ? ['voxgate', `voxgate.token.${keyOf()}`] : []);
   const mine = (chosen = { id: name, socket, over: false });
   for (const part of ['words', 'events']) get(part).replaceChildren();
   put(get('ended'), '');
@@ -252,7 +244,7 @@ function words({ role, turn, text, final }) {
   const list = get('words');
   let p = list.querySelector(`p[data-of="${role} ${Number(turn)}"]:not(.final)`);
   if (!p) {
-    p = make('p', role);
+    p = make('p', `turn ${role}`);
     p.dataset.of = `${role} ${Number(turn)}`;
     p.append(make('span', 'unseen', role === 'user' ? 'Person: ' : 'Agent: '), make('span'));
     add(list, p);

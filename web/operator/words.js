@@ -51,10 +51,10 @@ export function deviceOf(agent = '') {
 }
 
 /** @param {number | undefined} ms */
-export const seconds = (ms) => (ms === undefined ? '–' : ms < 100 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+export const seconds = (ms) => (ms === undefined ? '–' : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
 /** Who talks: a name or number, else the device, else the address. @param {{identity?: string, device?: string, address?: string, id: string}} s */
 export const who = (s) => s.identity || deviceOf(s.device) || s.address || s.id;
 
 /** What tells people of one name apart. @param {any} s */
-export const where = (s) => [s.identity && deviceOf(s.device), s.address !== who(s) && s.address, protocolOf(s.door)].filter(Boolean).join(' · ');
+export const where = (s) => [s.identity && deviceOf(s.device), s.address !== who(s) && s.address, protocolOf(s.door), s.node && `gateway ${s.node}`].filter(Boolean).join(' · ');

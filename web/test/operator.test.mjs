@@ -20,7 +20,7 @@ const privateAddress = (gateway) => gateway.log.map((l) => /msg=private at=(\S+)
 
 let gateway;
 before(async () => {
-  gateway = await startGateway({ VOXGATE_PRIVATE_ADDR: '127.0.0.1:0', VOXGATE_AGENTS: agents });
+  gateway = await startGateway({ VOXGATE_PRIVATE_ADDR: '127.0.0.1:0', VOXGATE_AGENTS: agents, VOXGATE_RECORDINGS: folder, VOXGATE_RECORD_ALL: '1' });
 });
 after(async () => {
   for (const browser of browsers.values()) await (await browser).close();
@@ -108,8 +108,14 @@ for (const [look, context] of variants(Object.entries(looks))) {
       const past = page.locator('#past tr', { hasText: '127.0.0.1' }).first();
       await past.filter({ hasText: 'Ended' }).waitFor();
       assert.match(await past.innerText(), /127\.0\.0\.1\s+Web page/);
-      await past.locator('summary').click();
-      assert.match(await past.innerText(), /Somebody at this machine instructed: Offer a call back[^]*ended it/);
+      await past.locator('button >> text=Details').click();
+      const details = page.locator('#past .below').first();
+      assert.match(await details.innerText(), /Somebody at this machine instructed: Offer a call back[^]*ended it/);
+      await details.filter({ hasText: /Person one two three <b>four<\/b>[^]*Agent You said/ }).waitFor();
+      await past.locator('.play').click();
+      await page.locator('#tape').waitFor();
+      await page.waitForFunction(() => document.querySelector('#tape').duration > 0.5);
+      assert.match(await page.innerText('#played'), /^127\.0\.0\.1, /);
       await page.fill('#find', 'nobody of this name');
       await page.getByText('None of the last conversations fits.').waitFor();
       await page.fill('#find', 'desk web');
@@ -157,6 +163,32 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
 
 const long = Array.from({ length: 40 }, () => 'word').join(' '); // Chromium plays nothing before some seconds of speech have come
 
+test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
+  const people = [await caller(gateway.url, { agent: 'desk' }), await caller(gateway.url)];
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  const column = (table, i) => page.$$eval(`${table} tbody tr:not(.below)`, (all, i) => all.map((tr) => tr.cells[i].textContent), i);
+  try {
+    await page.locator('#list tbody tr').nth(1).waitFor();
+    await page.click('#list th >> text=Agent');
+    assert.deepEqual((await column('#list', 1)).slice(-2), ['desk', '–'], 'what has none comes last');
+    assert.equal(await page.getAttribute('#list th:has-text("Agent")', 'aria-sort'), 'ascending');
+    await page.click('#list th >> text=Time');
+    assert.equal(await page.getAttribute('#list th:has-text("Agent")', 'aria-sort'), null);
+    assert.equal(await page.getAttribute('#list th:has-text("Time")', 'aria-sort'), 'descending');
+    for (const person of people) person.send('DISCONNECT_GEMINI');
+    await page.locator('#past tbody tr').nth(1).waitFor();
+    await page.click('#past th >> text=Agent');
+    const up = await column('#past', 2);
+    await page.click('#past th >> text=Agent');
+    const down = await column('#past', 2);
+    assert.deepEqual([up[0], up.at(-1), down[0], down.at(-1)], ['desk', '–', 'desk', '–']);
+    assert.deepEqual(page.complaints, []);
+  } finally {
+    for (const person of people) person.close();
+    await page.quit();
+  }
+});
+
 test('both sides can be heard', { timeout: 60_000 }, async () => {
   const person = await caller(gateway.url);
   const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
@@ -182,7 +214,7 @@ test('of a conversation by WebRTC the loss is shown while it runs', { timeout: 6
     await type(talker, long);
     const loss = page.locator('#list td').filter({ hasText: /^\d\S*\s% \/ \d\S*\s%$/ });
     await loss.waitFor({ timeout: 45_000 }); // of the voice it is known once the browser has reported twice, which it does every few seconds
-    await says(page, '#list td', /^\d\.\d s$/);
+    await says(page, '#list td', /^(\d+ ms|\d\.\d s)$/);
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/list.png`, fullPage: true });
     await stop(talker);
     assert.deepEqual(page.complaints, []);

@@ -1,0 +1,26 @@
+/** Requests to the gateway, with the server key that was entered. The key is kept until the tab is closed. */
+
+const KEY = 'voxgate-operator-key';
+const PATIENCE = 5_000; // ms for an answer
+
+let key = sessionStorage.getItem(KEY) ?? '';
+
+export const keyOf = () => key;
+
+/** @param {string} entered */
+export function useKey(entered) {
+  key = entered;
+  sessionStorage.setItem(KEY, key);
+}
+
+/** @param {string} path @param {string} [method] @param {number} [patience] ms */
+export function ask(path, method = 'GET', patience = PATIENCE) {
+  const headers = new Headers(key ? { Authorization: `Bearer ${key}` } : {});
+  return fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(patience) });
+}
+
+/** The sentence of an error of the gateway. @param {Response} answer */
+export async function sentence(answer) {
+  const body = await answer.json().catch(() => null);
+  return body?.error?.message ?? `The gateway answers ${answer.status}.`;
+}

@@ -1,0 +1,38 @@
+/** Tables whose columns sort them. */
+import { make } from './dom.js';
+
+/** @typedef {string|number|undefined} Cell what a column is sorted by; undefined comes last */
+
+/**
+ * Makes the heads of a table buttons that sort by their column: once upwards (numbers and times downwards), twice the other way.
+ * @param {HTMLTableElement} table
+ * @param {((item: any) => Cell)[]} cells of each column
+ * @param {() => void} onChange
+ * @returns {<T>(items: T[]) => T[]} the items in the order that was chosen, or as they are
+ */
+export function sortable(table, cells, onChange) {
+  const heads = [.../** @type {HTMLTableRowElement} */ (table.tHead?.rows[0]).cells];
+  let by = -1;
+  let down = false;
+  heads.forEach((head, i) => {
+    const button = make('button', 'sort', head.textContent ?? '');
+    button.onclick = () => {
+      const falls = head.matches('.number, .time');
+      down = by === i ? !down : falls;
+      by = i;
+      heads.forEach((h, j) => (h.ariaSort = j === by ? (down ? 'descending' : 'ascending') : null));
+      onChange();
+    };
+    head.replaceChildren(button);
+  });
+  return (items) => {
+    const value = cells[by];
+    if (!value) return items;
+    return items.toSorted((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      if (x === undefined || y === undefined) return Number(x === undefined) - Number(y === undefined);
+      const order = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true });
+      return down ? -order : order;
+    });
+  };
+}
