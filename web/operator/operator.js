@@ -158,6 +158,7 @@ function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
   const hours = up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
   put(get('alive'), s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
+  get('of-whom').hidden = !s.redis;
   put(get('now'), count(s.now));
   put(get('begun'), count(s.today.begun));
   put(get('dollars'), money(s.today.dollars));
