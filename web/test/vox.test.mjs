@@ -557,6 +557,9 @@ look('says so when a microphone gives nothing', { init: shiftClock }, async (pag
   await says(page, 'Listening');
   await page.evaluate(() => void (later += 10_000));
   await says(page, 'We hear nothing from your microphone.');
+  await page.click('#soundcheck');
+  await page.locator('[name=microphone]').waitFor();
+  await page.click('#done');
   await page.click('#mute');
   await says(page, 'You are muted.');
   await page.click('#mute');

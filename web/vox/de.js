@@ -80,6 +80,7 @@ export const vox = {
   reload: 'App neu laden',
   'phone width': 'Wie auf dem Telefon',
   'in a tab': 'In einem Tab öffnen',
+  'other microphone': 'Mikrofon wählen',
   share: 'App teilen',
   'link copied': 'Die Adresse der App ist kopiert. Wer sie hat, kann die App öffnen.',
   'hide conversation': 'Gespräch ausblenden',

@@ -80,6 +80,7 @@ export const vox = {
   reload: 'Reload the app',
   'phone width': 'As on a phone',
   'in a tab': 'Open in a tab',
+  'other microphone': 'Choose a microphone',
   share: 'Share the app',
   'link copied': 'The address of the app is copied. Who has it can open the app.',
   'hide conversation': 'Hide conversation',

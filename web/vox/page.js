@@ -358,7 +358,7 @@ $('statistics').addEventListener('click', async () => {
   await openStatistics({ session, answers, usage: tokens, details: [] });
   takeDock(/** @type {HTMLDialogElement} */ (document.querySelector('.statistics')));
 });
-for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', openSettings);
+for (const id of ['settings', 'the-voice', 'the-model', 'soundcheck']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
 
 // --- VOX
@@ -455,6 +455,7 @@ function render(now) {
   label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
+  $('soundcheck').hidden = mic !== 'silent';
   $('setup-note').hidden = idle;
   $('key-push').hidden = !preferences.push || model.value !== '';
   $('key-mute').hidden = !$('key-push').hidden;

@@ -212,6 +212,7 @@ export class VoxLive extends EventTarget {
    * @param {string} [words] what the person has pressed, which then stands in the transcript
    */
   answer = (id, yes, words) => {
+    if (this.#now.isVoxSpeaking) this.interrupt(); // it need not go on asking
     if (!this.#send({ type: 'answer', id, yes })) return; // it stays asked
     if (words) this.#grow('user', words, true, true);
     this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
