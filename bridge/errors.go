@@ -98,6 +98,21 @@ const (
 	ErrSilence    Limit = "Silence: nothing was said for a while."
 )
 
+// limitCodes are the codes of limits, for programs.
+var limitCodes = map[Limit]Code{ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence"}
+
+// EndCode returns the code of an end that is not a failure, a limit or a shutdown, for programs; "" for all others.
+func EndCode(err error) Code {
+	var limit Limit
+	switch {
+	case errors.As(err, &limit):
+		return limitCodes[limit]
+	case errors.Is(err, ErrShutdown):
+		return "shutdown"
+	}
+	return ""
+}
+
 // Reason returns why a conversation has ended, for people; "" if it did not fail.
 func Reason(err error) string {
 	var limit Limit

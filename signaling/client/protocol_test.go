@@ -716,10 +716,10 @@ func TestEndIsReported(t *testing.T) {
 			c.Send("DISCONNECT_GEMINI", "")
 		}, websocket.CloseNormalClosure},
 		"a limit": {
-			`{"voxgate":{"maxDuration":"1s"}}`, "time limit",
+			`{"voxgate":{"maxDuration":"1s"}}`, `{"code":"time_limit","reason":"This conversation has reached its time limit."}`,
 			func(*testing.T, *testkit.Gateway, *testkit.Client) {}, websocket.CloseNormalClosure,
 		},
-		"shutdown": {`{}`, "shutting down", func(t *testing.T, g *testkit.Gateway, _ *testkit.Client) {
+		"shutdown": {`{}`, `{"code":"shutdown","reason":"The gateway is shutting down."}`, func(t *testing.T, g *testkit.Gateway, _ *testkit.Client) {
 			if err := g.Host.Shutdown(t.Context()); err != nil {
 				t.Error(err)
 			}

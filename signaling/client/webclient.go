@@ -303,9 +303,9 @@ func (c *webClient) sendGoodbye(err error) error {
 	case errors.Is(err, bridge.ErrReplaced):
 		end(routeChannel, "replaced")
 	case code == signaling.CloseGoingAway:
-		end(routeChannel, "The gateway is shutting down.")
+		c.router.sendMessage(routeChannel, protocol.EndMessage("The gateway is shutting down.", bridge.EndCode(bridge.ErrShutdown)))
 	case errors.As(err, &limit):
-		end(routeChannel, limit.Error())
+		c.router.sendMessage(routeChannel, protocol.EndMessage(limit.Error(), bridge.EndCode(err)))
 	case setUp:
 		c.sendError(routeChannel, err)
 		end(routeChannel, reason)

@@ -2,7 +2,7 @@
  * The connection to a gateway: a WebSocket and a WebRTC peer, which messages use which, and whether the gateway still responds.
  */
 import { errors } from './en.js';
-import { ENDINGS, fill } from './strings.js';
+import { fill } from './strings.js';
 
 /**
  * @import { ClientMessage, ClientType, ConnectGemini, GeminiError, Piece, ServerMessage, SetupComplete } from './messages.d.ts'
@@ -38,7 +38,7 @@ const PIECE = 16 * 1024;
 
 /**
  * `code` is one of PROTOCOL.md's (`refused`, `busy`, `connection_failed` …) or one of ours: `bad_options`, `no_token`, `no_gateway`,
- * `origin_refused`, `timeout`, `lost`, `ended`, `replaced`, `closed`, `aborted`, `playback_failed`, `microphone_kept`,
+ * `origin_refused`, `timeout`, `lost`, `ended`, `time_limit`, `token_limit`, `budget`, `silence`, `shutdown`, `replaced`, `closed`, `aborted`, `playback_failed`, `microphone_kept`,
  * `not_resumed`.
  */
 export class VoxgateError extends Error {
@@ -51,7 +51,7 @@ export class VoxgateError extends Error {
    * @param {{field?: string, retryAfter?: number}} [details] what is wrong, and in how many seconds to come back
    */
   constructor(code, message, { field, retryAfter } = {}) {
-    super(fill((code === 'ended' && message ? errors[ENDINGS[message] ?? ''] : errors[code]) ?? message));
+    super(fill((code === 'ended' && message) || (errors[code] ?? message)));
     this.told = message;
     this.code = code;
     this.field = field;
@@ -312,10 +312,10 @@ export class Connection {
         return this.#after('fault', GAP, () => this.#tellFault());
       }
       case 'GEMINI_DISCONNECTED': {
-        const { reason = 'goodbye' } = payload ?? {}; // the other side has ended it
+        const { reason = 'goodbye', code = 'ended' } = payload ?? {}; // the other side has ended it
         if (this.#fault && this.#fault.payload.message === reason) return this.end(errorOf(this.#fault.payload));
         this.#tellFault();
-        return this.end(new VoxgateError(reason === 'replaced' ? reason : 'ended', reason === 'goodbye' ? undefined : reason));
+        return this.end(new VoxgateError(reason === 'replaced' ? reason : code, reason === 'goodbye' ? undefined : reason));
       }
       case 'PONG':
         return;

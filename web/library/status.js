@@ -1,7 +1,7 @@
 /** The status of a conversation: its sentences, what pressing the orb does, and what can be done next. For the page, the talk button, React and VOX. */
 import { errors, states } from './en.js';
 import { isOpen, lookFor } from './look.js';
-import { ENDINGS, fill, speak } from './strings.js';
+import { fill, speak } from './strings.js';
 
 /** @import { Look } from './look.js' */
 /** @import { Mic, Session, State, VoxgateError } from './types.d.ts' */
@@ -43,10 +43,12 @@ import { ENDINGS, fill, speak } from './strings.js';
  *   in a minute; `elsewhere`: at another page or with another sign-in; '': nothing
  */
 
+const NAME = 32; // characters of a microphone's name: the sentence has to fit above a phone's buttons
+
 speak({ states, errors });
 
 /**
- * How a conversation goes on that ended with a code, or for a reason of ENDINGS; others may be tried again. `says` replaces the error's own sentence, `then`
+ * How a conversation goes on that ended with a code; others may be tried again. `says` replaces the error's own sentence, `then`
  * follows it.
  * @type {Record<string, {next: Status['next'], says?: string, then?: string}>}
  */
@@ -54,9 +56,9 @@ const ENDS = {
   closed: { next: 'start' },
   aborted: { next: 'start', says: 'states ready' },
   ended: { next: 'start' },
-  'time limit': { next: 'start' },
+  time_limit: { next: 'start' },
   silence: { next: 'start' },
-  'token limit': { next: '' },
+  token_limit: { next: '' },
   budget: { next: '' },
   shutdown: { next: 'later', then: 'states later' },
   busy: { next: 'later', then: 'states later' },
@@ -73,10 +75,7 @@ const ENDS = {
 };
 
 /** @param {Situation} situation */
-const endOf = ({ reason = 'closed', message = '' }) => {
-  const name = (reason === 'ended' && ENDINGS[message]) || reason;
-  return { name, ...(ENDS[name] ?? { next: /** @type {Status['next']} */ ('retry') }) };
-};
+const endOf = ({ reason = 'closed' }) => ({ name: reason, ...(ENDS[reason] ?? { next: /** @type {Status['next']} */ ('retry') }) });
 
 /** The controls of each surface. Those of an app made with React are unknown: its sentences mention none. @type {Record<'page'|'button'|'vox'|'react', Offer[]>} */
 export const OFFERS = {
@@ -109,7 +108,8 @@ export const muteOf = (mic) => states[micAction(mic)] ?? '';
 export function statusOf(situation) {
   const { state, mic = 'off', microphone, message, retryIn = 0, who } = situation;
   const { keys, next = '', own = '' } = sentencesOf(situation);
-  const values = { name: microphone ? `“${microphone}”` : states['microphone'], seconds: retryIn, ...(who && { who }) };
+  const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
+  const values = { name: name ? `“${name}”` : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
   return { keys, text, look: lookFor(state, mic, situation.asking), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
 }

@@ -45,12 +45,3 @@ export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate'
 
 /** The page's own name for who answers. @param {string} name */
 export const callIt = (name) => void (chosen = name);
-
-/** Why the gateway ends a conversation that did not fail (bridge/errors.go), as names in the table of errors. @type {Record<string, string>} */
-export const ENDINGS = {
-  'This conversation has reached its time limit.': 'time limit',
-  'This conversation has used up its tokens.': 'token limit',
-  'The budget for conversations is used up.': 'budget',
-  'Silence: nothing was said for a while.': 'silence',
-  'The gateway is shutting down.': 'shutdown',
-};

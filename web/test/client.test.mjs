@@ -812,14 +812,14 @@ describe('the library tells', () => {
       };
       await one(error('busy', 'Too much.'));
       await one(error('websocket_error', 'It broke.'), ['GEMINI_DISCONNECTED', { reason: 'It broke.' }]);
-      await one(error('bad_message', 'What?'), ['GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.' }]);
+      await one(error('bad_message', 'What?'), ['GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.', code: 'shutdown' }]);
       await one(error('bad_message', 'What?'), error('bad_message', 'What again?'), ['INTERRUPTED']);
       return list;
     });
     assert.deepEqual(got, [
       [['error', 'busy: Busy just now.']],
       [['closed', 'websocket_error: The connection to Gemini was lost.']],
-      [['error', 'bad_message: What?'], ['closed', 'ended: The gateway is shutting down.']],
+      [['error', 'bad_message: What?'], ['closed', 'shutdown: The gateway is shutting down.']],
       [['error', 'bad_message: What?'], ['error', 'bad_message: What again?']],
     ]);
   });
@@ -1221,7 +1221,7 @@ describe('the page says', () => {
 
   play('why it is over', async (page) => {
     await begin(page);
-    await tell(page, 'GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.' });
+    await tell(page, 'GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.', code: 'shutdown' });
     await says(page, 'The gateway is shutting down. Try again in a minute.');
   });
 

@@ -4,14 +4,14 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { errors, states } from '../library/en.js';
 import { OFFERS, situationOf, statusOf } from '../library/status.js';
-import { ENDINGS, speak } from '../library/strings.js';
+import { speak } from '../library/strings.js';
 
 /** Sentences that send a person to something, by what it is. */
 const ADVICE = { 'press anew': 'orb', 'press again': 'orb', 'press on': 'goOn', ready: 'orb', left: 'orb', 'can type': 'type', 'sent when back': 'type', 'press mic': 'microphone', 'choose mic': 'devices' };
 
 const MICS = ['off', 'asking', 'live', 'muted', 'refused', 'missing', 'failed', 'lost', 'insecure', 'unheard', 'silent'];
 const CODES = ['closed', 'aborted', 'ended', 'replaced', 'lost', 'no_gateway', 'no_token', 'timeout', 'busy', 'connection_failed', 'unauthorized', 'forbidden',
-  'authentication_failed', 'api_key_missing', 'project_id_missing', 'origin_refused', 'bad_options', 'websocket_error', 'unknown_error', 'refused'];
+  'authentication_failed', 'api_key_missing', 'project_id_missing', 'origin_refused', 'bad_options', 'websocket_error', 'unknown_error', 'refused', 'time_limit', 'token_limit', 'budget', 'silence', 'shutdown'];
 
 /** Every situation, with what must be true of it beside what is true of all. */
 function* situations() {
@@ -27,7 +27,6 @@ function* situations() {
     yield { state: 'reconnecting', mic, wait: 'Waiting for Gemini’s answer…' };
   }
   for (const reason of CODES) yield { state: 'closed', reason, message: 'What the gateway says.' };
-  for (const message of Object.keys(ENDINGS)) yield { state: 'closed', reason: 'ended', message };
   yield { state: 'closed', reason: 'ended' };
   yield { state: 'closed', reason: 'busy', retryIn: 3 };
 }
@@ -84,9 +83,10 @@ test('a session is told as what it is', () => {
   assert.deepEqual(situationOf({ ...session, state: 'closed' }, {}, ended), { state: 'closed', reason: 'lost', message: 'The connection was lost.' });
 });
 
-test('the reasons of the gateway for an end are those of its source', () => {
+test('each code with which the gateway ends a conversation has its sentence', () => {
   const source = readFileSync(new URL('../../bridge/errors.go', import.meta.url), 'utf8');
-  const limits = [...source.matchAll(/Limit = "([^"]+)"/g)].map(([, sentence]) => sentence);
-  assert.ok(limits.length > 3);
-  for (const sentence of limits) assert.ok(ENDINGS[sentence], sentence);
+  const [, limits = ''] = /limitCodes = map.*\{(.*)\}/.exec(source) ?? [];
+  const codes = [...limits.matchAll(/"(\w+)"/g)].map(([, code]) => code);
+  assert.ok(codes.length > 3);
+  for (const code of [...codes, 'shutdown']) assert.ok(errors[code] && CODES.includes(code), code);
 });

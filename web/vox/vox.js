@@ -476,7 +476,7 @@ export class VoxLive extends EventTarget {
   #over({ reason, message }) {
     const said = this.#why?.message === message ? this.#why : new VoxError('ended', message); // the error before it has a code
     if (reason === 'error') return this.#finish('failed', said);
-    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || fill(errors['time limit'])) : undefined);
+    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || fill(errors['time_limit'])) : undefined);
   }
 
   /**

@@ -152,10 +152,16 @@ func ConnectedMessage(iceServers any) ServerMessage {
 }
 
 // DisconnectedMessage reports the end of the conversation and its reason.
-func DisconnectedMessage(reason string) ServerMessage {
+func DisconnectedMessage(reason string) ServerMessage { return EndMessage(reason, "") }
+
+// EndMessage reports the end of the conversation: the reason for people, and the code for programs. Both may be "".
+func EndMessage(reason string, code bridge.Code) ServerMessage {
 	payload := map[string]string{}
 	if reason != "" {
 		payload["reason"] = reason
+	}
+	if code != "" {
+		payload["code"] = string(code)
 	}
 	return newMessage(typeDisconnected, payload)
 }
