@@ -77,7 +77,7 @@ func ScriptBundles() map[string][]string {
 	return map[string][]string{
 		"strings.js":  {"en.js"},
 		"voxgate.js":  {"reach.js", "connection.js", "calls.js", "outbox.js", "turns.js", "wakelock.js", "audio.js"},
-		"orb.js":      {"dom.js", "markdown.js", "look.js", "status.js", "preferences.js"},
+		"orb.js":      {"dom.js", "markdown.js", "unheard.js", "look.js", "status.js", "preferences.js"},
 		"app.js":      {"page.en.js", "native.js", "transcript.js"},
 		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/zip.js", "vox/project.js", "vox/projects.js", "vox/vox.js"},
 	}

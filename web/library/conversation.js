@@ -14,6 +14,7 @@ import { nodes } from './markdown.js';
 import './orb.js';
 import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, speak } from './strings.js';
+import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
 /**
@@ -304,6 +305,7 @@ export class VoxgateConversation extends Base {
     }
     const said = turn.heard ?? turn.text;
     line.replaceChildren(...(turn.role === 'model' ? nodes(said) : [said]));
+    if (turn.role === 'model') markUnheard(line, turn);
     const by = cutOf(turn.cutBy);
     if (by) line.append(make('small', { textContent: by }));
     if (waits) {

@@ -3,6 +3,9 @@
 /** @import { Turn } from './types.d.ts' */
 
 const MOST = 200; // turns that are kept
+const VOICE = { first: 15, least: 4, most: 30 }; // characters that are spoken in a second
+const LAG = 150; // ms from a piece of the transcript to its voice, which is ahead of what is played
+const WORD = 16; // characters: longer ones are of a script without spaces
 const HISTORY = { turns: 100, characters: 100_000 }; // that another conversation gets; the gateway takes twice the characters
 
 export class Turns {
@@ -10,6 +13,9 @@ export class Turns {
   #begun;
   /** @type {Turn|undefined} */ #said; // what the person is saying, or has said to the open answer
   /** @type {Turn|undefined} */ #answer;
+  #piece = { from: 0, at: 0 }; // the newest of the answer's transcript, in characters, and when its voice began
+  #rate = VOICE.first;
+  /** @type {ReturnType<typeof setTimeout>|undefined} the next word is played */ #next;
   /** @type {readonly Turn[]} the newest, another array after each change */ list;
 
   /**
@@ -43,16 +49,50 @@ export class Turns {
     this.#said = this.#grow(this.#said ?? this.#begin('user'), more);
   }
 
-  /** The model says more. @param {string} more */
-  answers(more) {
+  /**
+   * The model says more.
+   * @param {string} more
+   * @param {boolean} [spoken] its voice is played from now on
+   */
+  answers(more, spoken = false) {
     this.#saidAll();
-    this.#answer = this.#grow(this.#answer ?? this.#begin('model'), more);
+    const answer = this.#answer ?? this.#begin('model');
+    const from = answer.text.length;
+    const now = performance.now() + LAG;
+    const { from: before, at } = this.#piece;
+    if (from - before > WORD) this.#rate = Math.min(VOICE.most, Math.max(VOICE.least, (this.#rate + (1_000 * (from - before)) / (now - at)) / 2));
+    this.#piece = { from, at: now };
+    const { played, ...rest } = answer;
+    this.#answer = this.#grow({ ...rest, ...(spoken && { played: from }) }, more);
+    this.#play(spoken);
+  }
+
+  /**
+   * Counts the words of the answer that were played. A piece of its transcript comes when its voice begins, and Gemini does not say when a word of it is spoken: the
+   * time is divided by the letters, at the rate of the pieces before.
+   * @param {boolean} on
+   */
+  #play(on) {
+    clearTimeout(this.#next);
+    const { text, played = text.length } = this.#answer ?? { text: '' };
+    if (!on || played >= text.length || !this.#answer) return;
+    this.#next = setTimeout(() => {
+      if (!this.#answer) return;
+      const word = text.slice(played + 1).search(/\s/);
+      const until = played + 1 + Math.min(word < 0 ? text.length : word, WORD);
+      const { played: _, ...rest } = this.#answer;
+      this.#answer = this.#put({ ...rest, ...(until < text.length && { played: until }) });
+      this.#play(true);
+    }, this.#piece.at + (1_000 * (played - this.#piece.from)) / this.#rate - performance.now());
   }
 
   /** The connection is lost in the middle of an answer. It ends when the gateway says how. */
   cut() {
     this.#saidAll();
-    if (this.#answer) this.#answer = this.#put({ ...this.#answer, interrupted: true, cutBy: 'link' });
+    this.#play(false);
+    if (!this.#answer) return;
+    const { played, ...rest } = this.#answer;
+    this.#answer = this.#put({ ...rest, interrupted: true, cutBy: 'link' });
   }
 
   /**
@@ -63,10 +103,12 @@ export class Turns {
   finish(cutBy, heard) {
     this.#saidAll();
     const answer = this.#answer;
+    this.#play(false);
     this.#said = this.#answer = undefined;
+    this.#piece = { from: 0, at: 0 };
     if (!answer) return;
     const text = heard && !answer.text.startsWith(heard) ? heard : answer.text;
-    const { cutBy: before, ...rest } = answer;
+    const { cutBy: before, played, ...rest } = answer;
     this.#put({ ...rest, text, final: true, interrupted: Boolean(cutBy), ...(cutBy && { heard: heard ?? text, cutBy: before ?? cutBy }) });
   }
 

@@ -317,6 +317,8 @@ export interface Turn {
   interrupted: boolean;
   /** Of an answer that was interrupted: what was heard of its text. */
   heard?: string;
+  /** Of an answer that is being spoken: how many characters of `text` were played, to the word and as well as is known. It is absent once all of it was. */
+  played?: number;
   /** What interrupted the answer: the person, or who acts for them; a lost connection; the end of the conversation. */
   cutBy?: 'person' | 'link' | 'end';
 }

@@ -703,7 +703,7 @@ export class Session {
     const answer = written + (outputTranscription?.text ?? '');
     if (!answer) return;
     this.#outbox.answering();
-    this.#turns.answers(answer);
+    this.#turns.answers(answer, Boolean(outputTranscription?.text && this.#speaking));
   }
 
   /** @param {boolean} on */

@@ -5,6 +5,7 @@ import { nodes } from './markdown.js';
 import { page as words } from './page.en.js';
 import { cutOf } from './status.js';
 import { fill, language } from './strings.js';
+import { markUnheard } from './unheard.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
@@ -27,6 +28,7 @@ export class Transcript {
   /** Something is shown, for the first time or again. */ onShown = () => {};
   /** What a canvas has shown or asked, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCanvas;
   #copy;
+  /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
   /** @type {HTMLElement|undefined} */ #answer; // the newest of the present conversation
   /** @type {HTMLElement|undefined} */ #sources; // came before the answer that they belong to
@@ -118,14 +120,18 @@ export class Transcript {
   }
 
   /** @param {Turn} turn */
-  turn({ id, role, text, final, interrupted, heard, cutBy }) {
+  turn(turn) {
+    const { id, role, text, final, interrupted, heard, cutBy } = turn;
     if (role === 'user' && !this.#shown.has(id)) this.#answer = undefined; // what is found now belongs to the next answer
     const e = this.#place(id, () => this.#article(role), final);
     if (role === 'model') this.#belong(e, final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const said = (heard ?? text).trim();
-    if (role === 'model') span.replaceChildren(...nodes(said));
-    else span.textContent = said;
+    if (role === 'model') {
+      if (this.#texts.get(span) !== said) span.replaceChildren(...nodes(said));
+      this.#texts.set(span, said);
+      markUnheard(span, turn);
+    } else span.textContent = said;
     e.classList.toggle('interrupted', interrupted);
     for (const mark of e.querySelectorAll(':scope > :is(s, small)')) mark.remove(); // the gateway may know better than a page that lost it
     if (interrupted) {
