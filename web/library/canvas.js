@@ -5,7 +5,7 @@
  *   const session = await connect({ url, canvas });
  *
  * It is marked as Gemini's, and always has a Hide button. The focus goes to what asks something, unless the person types, and back
- * after it. Esc leaves a field of it, then closes what is on top. Its looks are those of voxgate.css. Of the page it needs that it
+ * after it. Esc leaves a field of it, then closes what is on top. Its looks are those of looks.css. Of the page it needs that it
  * leaves Esc alone when that is `defaultPrevented`.
  */
 import { make } from './dom.js';
@@ -16,7 +16,8 @@ import { fill, speak } from './strings.js';
 /** @import { CanvasAnswer, CanvasCall } from './types.d.ts' */
 
 const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page of text is read by then
-const PATIENCE = 5 * 60_000; // ms, while Gemini waits for an answer; the gateway waits as long
+const PATIENCE = 5 * 60_000; // ms that Gemini waits for an answer: the gateway ends the call then
+const NOTICE = 60_000; // ms before that in which the person is warned
 const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
 
 speak({ canvas: words });
@@ -29,9 +30,13 @@ export class Canvas {
   #title = make('strong');
   #hide = make('button');
   #live = make('p', 'canvas-live');
-  /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void}>} by what they wait for: a question, the sheet */
+  /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void, timer: ReturnType<typeof setTimeout>}>} by what they wait for: a question, the sheet */
   #waiting = new Map();
   #away = false; // the person has hidden what waits for an answer
+  #touched = false; // the person has done something here since the last question
+  #stays = false; // what the sheet asks stays open, though the call is over
+  #late = make('div', 'canvas-late'); // warns that Gemini waits no longer
+  #keep = make('button');
   /** @type {CanvasCall['send']} */ #send = () => {};
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #timer;
   /** @type {HTMLElement|undefined} */ #before; // had the focus
@@ -56,7 +61,9 @@ export class Canvas {
       this.#settle();
     });
     this.#sheet.tabIndex = -1;
-    this.#section.append(head, this.#questions, this.#sheet, make('div', 'canvas-more'));
+    this.#keep.addEventListener('click', () => this.#keepOpen());
+    this.#late.hidden = true;
+    this.#section.append(head, this.#late, this.#questions, this.#sheet, make('div', 'canvas-more'));
     this.#section.hidden = this.#sheet.hidden = this.#show.hidden = true;
     container.append(this.#show, this.#section, this.#live);
     this.#listen();
@@ -76,7 +83,7 @@ export class Canvas {
       if (from instanceof HTMLElement && !section.contains(from)) this.#before = from;
     });
     for (const touch of ['pointerdown', 'keydown', 'wheel', 'touchmove']) {
-      section.addEventListener(touch, () => this.#rest(), { passive: true });
+      section.addEventListener(touch, () => this.#touch(), { passive: true });
     }
     // Before the page's own, which may have another meaning for Esc: it looks at defaultPrevented.
     const escape = (/** @type {KeyboardEvent} */ e) => {
@@ -150,6 +157,7 @@ export class Canvas {
       for (const url of this.#urls.splice(0, urls)) URL.revokeObjectURL(url);
     }
     if (!question) this.#send = call.send;
+    if (!question && !append) this.#stays = false;
     for (const node of nodes) {
       const { id } = node.dataset;
       const before = id && [...root.querySelectorAll('[data-id]')].find((o) => /** @type {HTMLElement} */ (o).dataset['id'] === id);
@@ -170,7 +178,8 @@ export class Canvas {
     this.#answer(root, { continued: true });
     if (!append && !document.activeElement?.matches('input, textarea')) root.focus({ preventScroll: true });
     return new Promise((resolve) => {
-      this.#waiting.set(root, { id: call.id, resolve });
+      this.#touched = false;
+      this.#waiting.set(root, { id: call.id, resolve, timer: setTimeout(() => this.#warn(root), PATIENCE - NOTICE) });
       this.onWaiting();
       this.#settle();
     });
@@ -303,10 +312,42 @@ export class Canvas {
    */
   #answer(root, answer) {
     const waiting = this.#waiting.get(root);
+    if (!waiting) return false;
+    clearTimeout(waiting.timer);
     this.#waiting.delete(root);
-    waiting?.resolve(answer);
-    if (waiting) this.onWaiting();
-    return Boolean(waiting);
+    this.#late.hidden = true;
+    waiting.resolve(answer);
+    this.onWaiting();
+    return true;
+  }
+
+  /** Gemini waits for another minute. What the sheet asks can stay open for longer: an answer then goes as a message. @param {HTMLElement} root */
+  #warn(root) {
+    const waiting = this.#waiting.get(root);
+    if (!waiting) return;
+    const sheet = root === this.#sheet;
+    if (sheet && this.#touched) return this.#keepOpen();
+    const sentence = fill(words['waits on']);
+    this.#keep.textContent = words['keep open'] ?? '';
+    this.#late.replaceChildren(make('p', '', sentence), ...(sheet ? [this.#keep] : []));
+    this.#late.hidden = false;
+    this.#live.replaceChildren(make('span', '', sentence));
+    waiting.timer = setTimeout(() => this.#leave(root), NOTICE);
+  }
+
+  /** The call is over, and the person may take all the time they need. */
+  #keepOpen() {
+    const { activeElement } = document;
+    this.#stays = true;
+    this.#answer(this.#sheet, { continued: true });
+    if (activeElement === this.#keep) this.#sheet.focus({ preventScroll: true });
+    this.#settle();
+  }
+
+  #touch() {
+    this.#touched = true;
+    if (!this.#late.hidden && this.#keep.isConnected && this.#waiting.has(this.#sheet)) this.#keepOpen();
+    this.#rest();
   }
 
   /** @param {HTMLElement} root */
@@ -315,7 +356,10 @@ export class Canvas {
     const inside = this.#section.contains(activeElement);
     this.#answer(root, { dismissed: true });
     if (root.parentElement === this.#questions) root.remove();
-    else root.hidden = true;
+    else {
+      root.hidden = true;
+      this.#stays = false;
+    }
     this.#settle();
     if (inside && !activeElement?.getClientRects().length) this.#before?.focus({ preventScroll: true });
   }
@@ -336,8 +380,7 @@ export class Canvas {
 
   #rest() {
     clearTimeout(this.#timer);
-    if (!this.open && !this.#waiting.size) return;
-    const over = () => (this.#playing().length ? this.#rest() : this.dismiss());
-    this.#timer = setTimeout(over, this.#waiting.size ? PATIENCE : IDLE);
+    if (!this.open || this.#waiting.size || this.#stays) return;
+    this.#timer = setTimeout(() => (this.#playing().length ? this.#rest() : this.dismiss()), IDLE);
   }
 }
