@@ -6,8 +6,8 @@ export const errors = {
   timeout: '{who} hat nicht rechtzeitig geantwortet.',
   lost: 'Die Verbindung ist abgebrochen.',
   ended: 'Das Gespräch wurde von der anderen Seite beendet.',
-  'time limit': 'Die Zeit für dieses Gespräch ist um.',
-  'token limit': 'Was für dieses Gespräch vorgesehen war, ist aufgebraucht.',
+  time_limit: 'Die Zeit für dieses Gespräch ist um.',
+  token_limit: 'Was für dieses Gespräch vorgesehen war, ist aufgebraucht.',
   budget: 'Das Budget für Gespräche ist aufgebraucht.',
   silence: 'Das Gespräch endete, weil eine Weile nichts gesagt wurde.',
   shutdown: 'Das Gateway wird gerade beendet.',
@@ -180,6 +180,8 @@ export const canvas = {
   removed: '{name} ist entfernt.',
   'change contact': '{name} ändern',
   'add contact': 'Kontakt anlegen',
+  'waits on': '{who} wartet noch eine Minute.',
+  'keep open': 'Offen lassen',
   'not kept': 'Dieser Browser bewahrt für diese Seite nichts auf; es lässt sich kein Kontakt sichern.',
 };
 

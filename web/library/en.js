@@ -13,8 +13,8 @@ export const errors = {
   websocket_error: 'The connection to {who} was lost.',
   unknown_error: 'Something went wrong at the gateway.',
   ended: 'The conversation was ended from the other side.',
-  'time limit': 'The conversation has reached its time limit.',
-  'token limit': 'The conversation has used up what is meant for it.',
+  time_limit: 'The conversation has reached its time limit.',
+  token_limit: 'The conversation has used up what is meant for it.',
   budget: 'The budget for conversations is used up.',
   silence: 'The conversation ended because nothing was said for a while.',
   shutdown: 'The gateway is shutting down.',
@@ -175,6 +175,8 @@ export const canvas = {
   removed: '{name} is removed.',
   'change contact': 'Change {name}',
   'add contact': 'Add a contact',
+  'waits on': '{who} waits for another minute.',
+  'keep open': 'Keep it open',
   'not kept': 'This browser keeps nothing for this page, so no contact can be saved.',
 };
 

@@ -558,7 +558,9 @@ document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
-  if (event.defaultPrevented || document.querySelector('dialog[open]')) return; // by the canvas, which Esc closes first
+  const mutes = preferences.keys && !repeat && key.toLowerCase() === 'm' && !mute.disabled;
+  if (document.querySelector('dialog[open]')) return void (mutes && !target.closest('input:not([type=checkbox], [type=radio]), textarea, select') && speak(isOpen(session?.mic)));
+  if (event.defaultPrevented) return; // by the canvas, which Esc closes first
   if (key === 'Escape' && target === text) return typing(false);
   if (key === 'F6') {
     event.preventDefault();
@@ -576,7 +578,7 @@ document.addEventListener('keydown', (event) => {
     start();
     orb.focus({ preventScroll: true });
   }
-  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen(session?.mic));
+  else if (mutes) speak(isOpen(session?.mic));
   else if (key === '/') {
     event.preventDefault();
     if ($('keyboard').checkVisibility()) typing(true);

@@ -180,14 +180,40 @@ describe('a canvas', () => {
     assert.equal(await isOpen(page), true);
     await page.clock.fastForward('00:11');
     assert.equal(await isOpen(page), false);
-    await create(page, 'b', ask);
-    await page.clock.fastForward('04:50');
-    await page.press('.canvas input', 'A');
-    await page.clock.fastForward('04:50');
-    assert.equal(await isOpen(page), true);
-    await page.clock.fastForward('00:11');
+    assert.deepEqual(await answers(page), [['a', { shown: true }]]);
+  });
+
+  play('warns before a question goes, and stays for who wants to take longer', async (page) => {
+    await page.clock.install();
+    const late = () => page.locator('.canvas-late').isVisible();
+    await create(page, 'a', ask);
+    await page.clock.fastForward('03:59');
+    assert.equal(await late(), false);
+    await page.clock.fastForward('00:02');
+    assert.equal(await page.locator('.canvas-late').innerText(), 'Gemini waits for another minute.\n\nKeep it open');
+    assert.equal(await page.textContent('.canvas-live'), 'Gemini waits for another minute.');
+    await page.clock.fastForward('01:00');
     assert.equal(await isOpen(page), false);
-    assert.deepEqual(await answers(page), [['a', { shown: true }], ['b', { dismissed: true }]]);
+    assert.deepEqual(await answers(page), [['a', { dismissed: true }]]);
+
+    await create(page, 'b', ask);
+    await page.clock.fastForward('04:30');
+    await page.getByRole('button', { name: 'Keep it open' }).click();
+    assert.equal(await late(), false);
+    assert.deepEqual((await answers(page)).at(-1), ['b', { continued: true }], 'before the gateway ends the call');
+    await page.clock.fastForward('30:00');
+    assert.equal(await isOpen(page), true);
+    await page.fill('.canvas input', 'Ada');
+    await page.keyboard.press('Enter');
+    assert.equal(await isOpen(page), false);
+    assert.match((await page.evaluate(() => texts(links[0]))).at(-1), /"Ada"/, 'it goes as a message');
+
+    await create(page, 'c', ask);
+    await page.clock.fastForward('02:00');
+    await page.press('.canvas input', 'A');
+    await page.clock.fastForward('02:01');
+    assert.deepEqual((await answers(page)).at(-1), ['c', { continued: true }], 'who types is not asked');
+    assert.deepEqual([await isOpen(page), await late()], [true, false]);
   });
 
   play('has every kind of input, and forms of their own', async (page) => {

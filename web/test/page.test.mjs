@@ -199,6 +199,63 @@ look('only finished turns are announced', { sounds: [silence(1), speech()] }, as
   assert.ok(growing.length >= 1);
 });
 
+look('comes to the orb with the first Tab, and mutes by M over the settings as well', { init: playGateway, query: '?transport=websocket', sounds: [tone(20)] }, async (page) => {
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'talk');
+  await page.keyboard.press('Enter');
+  await says(page, 'Listening');
+  await page.click('#settings');
+  await page.locator('.settings .foot').waitFor();
+  await page.keyboard.press('m');
+  await says(page, 'You are muted.');
+  await page.focus('.settings textarea');
+  await page.keyboard.type('mm');
+  await page.focus('.settings select');
+  await page.keyboard.type('m');
+  await says(page, 'You are muted.');
+  await page.focus('.settings .switch');
+  await page.keyboard.press('m');
+  await says(page, 'Listening');
+});
+
+/** The words that stand in grey, because they are still to be heard. */
+const unheard = () => [...(CSS.highlights.get('voxgate-unheard') ?? [])].map(({ startContainer, startOffset, endContainer, endOffset }) => {
+  const range = new Range();
+  range.setStart(startContainer, startOffset);
+  range.setEnd(endContainer, endOffset);
+  return String(range);
+}).join('|');
+
+look('words to come stand in grey until they are heard', { init: { content: `window.unheard = ${unheard}; (${playGateway})();` }, query: '?transport=websocket' }, async (page) => {
+  const tell = (type, payload) => page.evaluate(([type, payload]) => links[0].tell(type, payload), [type, payload]);
+  const sayMore = (text) => tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+  await start(page);
+  await says(page, 'Listening');
+  await tell('ASSISTANT_SPEAKING', { turn: 1 });
+  await sayMore('The **river** walk takes twenty minutes, and each of the seven bridges is lit until long after midnight.');
+  await page.waitForFunction(() => / walk takes .* midnight\.$/.test(unheard()));
+  const [grey, black, quiet] = await page.$eval('.turn.model span', (e) => [getComputedStyle(e, '::highlight(voxgate-unheard)').color, getComputedStyle(e).color,
+    getComputedStyle(document.querySelector('.turn.user small, #status')).color]);
+  assert.equal(grey, quiet);
+  assert.notEqual(grey, black);
+  await page.waitForFunction(() => /^ ?minutes, and each/.test(unheard())); // word by word
+  await sayMore(' Go there before it rains, or take the tram that leaves in front of the station.');
+  await page.waitForFunction(() => / before it rains, .* station\.$/.test(unheard()) && !/midnight/.test(unheard())); // that piece is over
+  await page.waitForFunction(() => /^ ?rains/.test(unheard()));
+  await tell('INTERRUPTED', { generation: 1, by: 'voice', heard: 'The **river** walk takes twenty minutes, and each of the seven bridges is lit until long after midnight. Go there before' });
+  await page.waitForFunction(() => unheard() === '');
+  assert.equal((await page.textContent('.turn.model s')).trim().slice(0, 8), 'it rains', 'unheard words go, as they did');
+
+  await tell('ASSISTANT_SPEAKING', { turn: 2 });
+  await sayMore('Shall I look up when the last tram leaves tonight?');
+  await page.waitForFunction(() => /tonight\?$/.test(unheard()));
+  await tell('TURN_COMPLETE');
+  await page.waitForFunction(() => unheard() === '');
+  await tell('CONTENT_MESSAGE', { serverContent: { modelTurn: { parts: [{ text: 'What is written is not heard.' }] } } });
+  await page.getByText('What is written is not heard.').waitFor();
+  assert.equal(await page.evaluate(() => unheard()), '');
+});
+
 look('a silent model is one wait, and what ends it is told', { init: playGateway, query: '?transport=websocket' }, async (page) => {
   const tell = (type, payload) => page.evaluate(([type, payload]) => links[0].tell(type, payload), [type, payload]);
   await start(page);
@@ -349,7 +406,7 @@ play('gives back what was typed while the gateway was away, and says that it was
 
 for (const [how, act, sentence, mark] of [
   ['the other side', () => links[0].tell('GEMINI_DISCONNECTED', { reason: 'goodbye' }), 'The conversation was ended from the other side.', ''],
-  ['a limit', () => links[0].tell('GEMINI_DISCONNECTED', { reason: 'This conversation has reached its time limit.' }), 'The conversation has reached its time limit.', ''],
+  ['a limit', () => links[0].tell('GEMINI_DISCONNECTED', { reason: 'This conversation has reached its time limit.', code: 'time_limit' }), 'The conversation has reached its time limit.', ''],
   ['the person', () => document.querySelector('#end').click(), 'The conversation is over.', ''],
   ['a gateway that is gone', () => (setups.unshift({ success: false, error: { message: 'No.', details: { code: 'forbidden' } } }), links[0].drop()), 'No.', 'the connection was lost here'],
 ]) {
@@ -515,12 +572,12 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
     });
     await start(page);
     await says(page, 'Listening');
-    await page.click('#mute'); // on a slow machine the advice of a silent microphone would come, with a button of its own
     for (let i = 0; i < 14; i++) {
       await tell(page, 'CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: `Question ${i}, which is long enough for two lines on a phone?` } } });
       const schema = schemas[i];
       if (schema) await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: `c${i}`, name: 'show_canvas_tool', args: { schema: JSON.stringify(schema) } }] } });
       if (schema) await page.waitForTimeout(300); // what is drawn counts, so it needs frames
+      if (!i) await page.evaluate(() => void (later += 10_000)); // the microphone gives nothing, which has advice and a button
       await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: i });
       for (const piece of ['It is rather warm until Tuesday, ', 'and then it rains, ', 'as it often does in spring. ', 'On Friday the sun comes back, ', 'and it will be 24 degrees.']) {
         await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: piece } } });
@@ -530,11 +587,12 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
       await tell(page, 'TURN_COMPLETE', { turn: i });
       if (schema?.some((e) => e.type === 'button')) await page.evaluate(() => document.querySelector('.canvas [data-action="submit"]').click());
       await page.waitForTimeout(60);
+      if (!i) await page.locator('#soundcheck').waitFor();
     }
     const shifts = await page.evaluate(() => shifts);
     const sum = shifts.reduce((all, { value }) => all + value, 0);
     t.diagnostic(`layout shift ${sum.toFixed(4)}`);
-    assert.ok(sum <= 0.02, `${sum}:`);
+    assert.ok(sum <= 0.02, `${sum}: ${JSON.stringify(shifts)}`);
     assert.equal(await page.locator('#log .card').count(), 5);
   }, { context: { viewport }, chromiumOnly: 'Firefox measures no layout shift' });
 }
@@ -815,7 +873,7 @@ play('says at the end how long it was, and goes on with what was said', async (p
   assert.equal(await page.locator('.rule').count(), 0, 'it is the same conversation');
 });
 
-const glided = (page) => page.evaluate(() => Promise.all(document.querySelector('#orb').getAnimations().map((a) => a.finished)));
+const glided = (page) => page.evaluate(() => Promise.all([document, document.querySelector('#orb')].flatMap((e) => e.getAnimations()).filter((a) => a.effect.getTiming().iterations < Infinity).map((a) => a.finished)));
 
 const sizes = { phone: [360, 740], 'small phone': [320, 568], 'phone on its side': [740, 360], 'page enlarged four times': [320, 256], desk: [1280, 800], wide: [1920, 1080] };
 for (const [name, [width, height]] of Object.entries(sizes)) {
@@ -829,7 +887,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     const dock = () => page.$eval('footer', (e) => e.getBoundingClientRect().height);
     const before = await dock();
     const share = await page.$eval('main', (e) => (e.offsetWidth * e.offsetHeight) / innerWidth / innerHeight);
-    const least = { phone: 0.74, desk: 0.68, wide: 0.75, 'phone on its side': 0.74 }[name] ?? 0.5;
+    const least = { phone: 0.72, desk: 0.68, wide: 0.75, 'phone on its side': 0.74 }[name] ?? 0.5;
     assert.ok(share > least, `${share} of the screen`);
     await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
     await says(page, 'Speaking');
@@ -848,6 +906,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
     if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
     if (width >= 1120) {
+      await glided(page);
       const [left, right] = await page.evaluate(() => ['main > div', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
       assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
     }
