@@ -58,7 +58,7 @@ func TestLoadTable(t *testing.T) {
 	o := built
 	o.sessions, o.window, o.settle = []int{1}, time.Second, 300*time.Millisecond
 	var out bytes.Buffer
-	if err := measureNumbers(t.Context(), o, &out); err != nil {
+	if err := errors.Join(measureNumbers(t.Context(), o, &out), measureTurns(t.Context(), o, 1, &out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -66,6 +66,8 @@ func TestLoadTable(t *testing.T) {
 		`memory per call, 1 calls \| -?\d+.\d+ MB`,
 		`packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
 		`CPU time, memory and lateness are of 1s`,
+		`the model \| \d+.\d+ s \| –`,
+		`the gateway \| \d+.\d+ s \| \d+.\d+ s`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("no %s in\n%s", want, out.String())

@@ -27,6 +27,7 @@ const connectTimeout = 20 * time.Second
 // callOptions configure a caller. The caller passes received audio to hear or to sink.
 type callOptions struct {
 	instruction string // system instruction, which identifies the call to the emulated model
+	turns       string // who decides about turns: the voxgate.turns.by of a config for Voxgate
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // replaces the caller's own; closed by the caller
@@ -78,9 +79,12 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if c.offer, err = c.Offer(ctx, false); err != nil {
 		return err
 	}
+	config := map[string]any{"systemInstruction": c.instruction}
+	if c.turns != "" {
+		config["voxgate"] = map[string]any{"turns": map[string]any{"by": c.turns}}
+	}
 	c.conversation, err = client.Dial(ctx, client.Options{
-		URL: "ws" + strings.TrimPrefix(url, "http") + "/ws", NetDial: c.dialSignaling, WebRTC: c,
-		Config: map[string]any{"systemInstruction": c.instruction},
+		URL: "ws" + strings.TrimPrefix(url, "http") + "/ws", NetDial: c.dialSignaling, WebRTC: c, Config: config,
 	})
 	if err != nil {
 		return err

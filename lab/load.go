@@ -26,7 +26,7 @@ const (
 // load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
 type load struct {
 	*stage
-	room        [][]byte
+	packets     [][]byte // what callers send again and again
 	callers     []*caller
 	arrivals    []arrivals
 	stopTalking context.CancelFunc
@@ -63,7 +63,9 @@ func (l *load) startCalls(ctx context.Context, o options, n int) error {
 		if failed.Load() {
 			return
 		}
-		l.callers[i], errs[i] = l.stage.placeCall(ctx, callOptions{instruction: fmt.Sprint(n, i), hear: l.arrivals[i].recordPacket})
+		l.callers[i], errs[i] = l.stage.placeCall(ctx, callOptions{
+			instruction: fmt.Sprint(n, i), turns: o.turns, hear: l.arrivals[i].recordPacket,
+		})
 		if errs[i] != nil {
 			failed.Store(true)
 		}
@@ -75,7 +77,9 @@ func (l *load) startCalls(ctx context.Context, o options, n int) error {
 	}
 	ctx, l.stopTalking = context.WithCancel(ctx)
 	l.talking.Go(func() {
-		paceFrames(ctx, frame, n, int(time.Hour/frame), func(caller, i int) { l.callers[caller].sendPacket(l.room[(i+caller)%roomFrames]) })
+		paceFrames(ctx, frame, n, int(time.Hour/frame), func(caller, i int) {
+			l.callers[caller].sendPacket(l.packets[(i+caller)%len(l.packets)])
+		})
 	})
 	if err := sleep(ctx, o.settle); err != nil {
 		return err
@@ -177,22 +181,37 @@ func (a *arrivals) takeDelays() []time.Duration {
 }
 
 // roomNoise returns the encoded packets of all callers.
-func roomNoise() (packets [][]byte) {
+func roomNoise() [][]byte {
+	return encodeInRoom(make([]int16, roomFrames*media.Samples(frame, micRate)))
+}
+
+// murmur returns the packets of callers who say 0.2 s in 4 s: enough to be listened to, and too little to interrupt an answer.
+func murmur() [][]byte {
+	const before, sound, all = 1900 * time.Millisecond, 200 * time.Millisecond, 4 * time.Second
+	pcm := make([]int16, media.Samples(all, micRate))
+	copy(pcm[media.Samples(before, micRate):], speech().mic[:media.Samples(sound, micRate)])
+	return encodeInRoom(pcm)
+}
+
+// encodeInRoom returns the packets of sound at micRate with the noise of the room.
+func encodeInRoom(pcm []int16) (packets [][]byte) {
 	encoder := newMicrophone()
 	random := rand.New(rand.NewPCG(1, 2))
-	pcm := make([]int16, media.Samples(frame, micRate))
-	for range roomFrames {
-		for i := range pcm {
-			pcm[i] = int16(random.IntN(2*roomLevel+1) - roomLevel)
-		}
-		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
+	for i := range pcm {
+		pcm[i] += int16(random.IntN(2*roomLevel+1) - roomLevel)
+	}
+	for part := range slices.Chunk(pcm, media.Samples(frame, micRate)) {
+		packets = append(packets, slices.Clone(encoder.encodeFrame(part)))
 	}
 	return packets
 }
 
 // measureLoad observes a server with n calls. memory in its result is per call.
 func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observed, err error) {
-	l := &load{stage: stage, stopTalking: func() {}, room: roomNoise()}
+	l := &load{stage: stage, stopTalking: func() {}, packets: roomNoise()}
+	if o.turns != "" {
+		l.packets = murmur()
+	}
 	defer l.hangUp()
 	stage.model.setListener(nil)
 	// Make a first call, so that the memory without calls is that of a warm server.

@@ -3,7 +3,8 @@
 //
 //	go build -C lab -o ../bin/lab . && bin/lab
 //
-// It measures 100 and 200 calls, and 300 telephones if sipp (Debian's sip-tester) is installed. It runs in the root of the source tree.
+// It measures 100 and 200 calls, 200 calls in which the model or the gateway decides about turns, and 300 telephones if sipp (Debian's
+// sip-tester) is installed. It runs in the root of the source tree.
 //
 // With "compare" it measures each subject in the same cells, for docs/compare.md; "page" makes a web page from the reports in the folder:
 //
@@ -30,6 +31,9 @@ import (
 
 const frame = media.FrameDuration
 
+// turnRounds is the number of rounds of measureTurns.
+const turnRounds = 3
+
 // options configure the measurements.
 type options struct {
 	gateway  string        // the binary
@@ -39,6 +43,7 @@ type options struct {
 	settle   time.Duration // from the last connection to the window
 	least    float64       // minimum share of its packets that each caller must receive for a valid figure
 	seed     uint64        // of the random packet loss
+	turns    string        // who decides about turns in a load; "" for callers who say nothing
 }
 
 func main() {
@@ -83,7 +88,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		o.trials, o.window, o.settle = 40, 10*time.Second, 3*time.Second
 		return runComparison(ctx, o, *runs, *only, *out, f.Args()[1:])
 	}
-	return errors.Join(measureNumbers(ctx, o, stdout), measurePhones(ctx, o, stdout))
+	return errors.Join(measureNumbers(ctx, o, stdout), measureTurns(ctx, o, turnRounds, stdout), measurePhones(ctx, o, stdout))
 }
 
 // logProgress prints a progress message to stderr.

@@ -45,6 +45,31 @@ func (o options) measureCalls(ctx context.Context, n int) (observed, error) {
 	return measureLoad(ctx, o, stage, n)
 }
 
+// measureTurns compares the cost of calls in which the model decides about turns with those in which the gateway does, and prints a table
+// of medians. Each is measured in so many rounds.
+func measureTurns(ctx context.Context, o options, rounds int, stdout io.Writer) error {
+	began := time.Now()
+	n := o.sessions[len(o.sessions)-1]
+	o.window /= time.Duration(rounds)
+	cpu := map[string][]time.Duration{}
+	for range rounds {
+		for _, o.turns = range []string{"model", "gateway"} {
+			logProgress("%d calls, turns by the %s: %v", n, o.turns, o.window)
+			w, err := o.measureCalls(ctx, n)
+			if err != nil {
+				return fmt.Errorf("%d calls, turns by the %s: %w", n, o.turns, err)
+			}
+			cpu[o.turns] = append(cpu[o.turns], w.cpu)
+		}
+	}
+	model, gateway := quantile(cpu["model"], 0.5), quantile(cpu["gateway"], 0.5)
+	t := newTable("turns are decided by", "CPU per minute of a call", "target")
+	t.addRow("the model", formatSeconds(model), "–")
+	t.addRow("the gateway", formatSeconds(gateway), formatSeconds(model+model/5))
+	return t.writeMarkdown(stdout, began, fmt.Sprintf(
+		"%d calls with a sound of 0.2 s in 4 s over an answer; medians of %d windows of %v each, in turn.", n, rounds, o.window))
+}
+
 // formatPercentiles returns the median, the 95th and the 99th percentile for a table.
 func formatPercentiles(d []time.Duration) string {
 	return fmt.Sprintf("%s / %s / %s",
