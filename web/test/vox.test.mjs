@@ -733,6 +733,11 @@ for (const [name, [width, height]] of variants(Object.entries(sizes))) {
     await call(page, 'add_tool', { tool_id: 'stripe' });
     await call(page, 'search_tools', { query: 'payments' });
     await check('talking');
+    await page.click('#settings');
+    await page.click('#statistics');
+    await page.locator('.statistics dl').waitFor();
+    await check('statistics');
+    await page.keyboard.press('Escape');
     const project = async (on) => (width < 960 ? page.click(on ? '#open' : '#close') : undefined);
     await project(true);
     await check('tools');

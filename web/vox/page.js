@@ -356,7 +356,9 @@ $('statistics').addEventListener('click', async () => {
   }));
   setup.close();
   await openStatistics({ session, answers, usage: tokens, details: [] });
-  takeDock(/** @type {HTMLDialogElement} */ (document.querySelector('.statistics')));
+  const sheet = /** @type {HTMLDialogElement} */ (document.querySelector('.statistics'));
+  sheet.querySelector('header')?.setAttribute('role', 'none'); // the page has its banner
+  takeDock(sheet);
 });
 for (const id of ['settings', 'the-voice', 'the-model', 'soundcheck']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
