@@ -51,7 +51,7 @@ export function deviceOf(agent = '') {
 }
 
 /** @param {number | undefined} ms */
-export const seconds = (ms) => (ms === undefined ? '–' : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+export const seconds = (ms) => (ms === undefined ? '–' : ms < 1000 ? `${Math.round(ms)}\u00a0ms` : `${(ms / 1000).toFixed(1)}\u00a0s`);
 
 /** Who talks: a name or number, else the device, else the address. @param {{identity?: string, device?: string, address?: string, id: string}} s */
 export const who = (s) => s.identity || deviceOf(s.device) || s.address || s.id;

@@ -214,7 +214,7 @@ test('of a conversation by WebRTC the loss is shown while it runs', { timeout: 6
     await type(talker, long);
     const loss = page.locator('#list td').filter({ hasText: /^\d\S*\s% \/ \d\S*\s%$/ });
     await loss.waitFor({ timeout: 45_000 }); // of the voice it is known once the browser has reported twice, which it does every few seconds
-    await says(page, '#list td', /^(\d+ ms|\d\.\d s)$/);
+    await says(page, '#list td', /^(\d+\sms|\d\.\d\ss)$/);
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/list.png`, fullPage: true });
     await stop(talker);
     assert.deepEqual(page.complaints, []);
