@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +19,8 @@ const (
 	judgeLatency = 40 * time.Millisecond
 	// answerLatency is the time from the end of a turn to the answer's first sound, where a run has answers.
 	answerLatency = 500 * time.Millisecond
+	// firstVerdicts is the minimum number of frames for the second detector: 0.5 s.
+	firstVerdicts = 16
 	playLevel     = -30 // of the answer, in dBov: steady, so that nothing looks like its echo
 )
 
@@ -32,41 +33,86 @@ type event struct {
 // verdict is the judgement about the audio before a pause.
 type verdict struct{ prosody, both, network float64 }
 
-// judgement asks prosody and the network about the pauses of an item, each once.
-type judgement struct {
-	judge *smartturn.Judge // or nil
-	pcm   []int16
-	at    map[int]verdict
+// recording is audio with what detectors and judges say about it, each asked once. It belongs to one goroutine at a time.
+type recording struct {
+	judge    *smartturn.Judge // or nil
+	pcm      []int16
+	verdicts map[int]verdict
+	frames   []frameVerdict
+	speech   map[int][]bool // verdicts of the second detector, by the position where it began
 }
 
-func (j *judgement) ask(at int) verdict {
-	if v, isKnown := j.at[at]; isKnown {
+// frameVerdict holds the verdict of the first detector on 20 ms.
+type frameVerdict struct {
+	isVoice bool
+	level   float64
+}
+
+func newRecording(judge *smartturn.Judge, pcm []int16) *recording {
+	return &recording{judge: judge, pcm: pcm, verdicts: map[int]verdict{}, speech: map[int][]bool{}}
+}
+
+// judgeAt asks prosody and the network about the audio before a position.
+func (r *recording) judgeAt(at int) verdict {
+	if v, isKnown := r.verdicts[at]; isKnown {
 		return v
 	}
-	pcm := j.pcm[max(0, at-4*rate):at]
+	pcm := r.pcm[max(0, at-4*rate):at]
 	v := verdict{prosody: float64(prosody.Predict(pcm))}
-	if j.judge != nil {
+	if r.judge != nil {
 		var err error
-		if v.both, v.network, err = j.judge.Predict(pcm); err != nil {
+		if v.both, v.network, err = r.judge.Predict(pcm); err != nil {
 			panic(err) // the model worked when it was loaded
 		}
 	}
-	j.at[at] = v
+	r.verdicts[at] = v
 	return v
+}
+
+// detectVoice runs the first detector over the recording.
+func (r *recording) detectVoice() []frameVerdict {
+	if r.frames == nil {
+		d := vad.Detector{Hangover: time.Nanosecond} // as in bridge/uplink
+		for at := 0; at+frame <= len(r.pcm); at += frame {
+			part := r.pcm[at : at+frame]
+			d.ProcessFrame(part, rate)
+			r.frames = append(r.frames, frameVerdict{d.SilenceDuration() == 0, decibels(media.RMS(part))})
+		}
+	}
+	return r.frames
+}
+
+// speechAt returns the verdict at a position of a second detector that began at another one.
+func (r *recording) speechAt(from, at int) turns.Ear {
+	n := (at - from) / silero.FrameLength
+	if n == 0 {
+		return turns.Unknown
+	}
+	if len(r.speech[from]) < n {
+		d := silero.NewDetector()
+		var verdicts []bool
+		for k := range max(2*n, firstVerdicts) { // again from the beginning, because its state is not kept
+			if end := from + (k+1)*silero.FrameLength; end <= len(r.pcm) {
+				verdicts = append(verdicts, d.Probability(r.pcm[end-silero.FrameLength:end]) >= 0.5)
+			}
+		}
+		r.speech[from] = verdicts
+	}
+	if r.speech[from][n-1] {
+		return turns.Speech
+	}
+	return turns.OtherSound
 }
 
 // conversation is a conversation whose person is a recording. It does what bridge/uplink does with the machine.
 type conversation struct {
-	judgement  *judgement
+	recording  *recording
 	hasJudge   bool // whether the network is asked
 	hasAnswers bool // whether each turn is answered after answerLatency
 
 	machine    *turns.Machine
-	vad        vad.Detector
-	ear        *silero.Detector
 	isEarOn    bool
-	verdict    turns.Ear
-	pending    []int16
+	earFrom    int           // where the second detector began
 	answerAt   time.Duration // when the next answer begins, or 0
 	isSounding bool
 	answers    []int // positions where answers began
@@ -77,21 +123,16 @@ type conversation struct {
 	finished  float64
 }
 
-func newConversation(s turns.Settings, j *judgement, hasJudge bool) *conversation {
+func newConversation(s turns.Settings, r *recording, hasJudge bool) *conversation {
 	s.By = turns.ByGateway
-	return &conversation{
-		judgement: j, hasJudge: hasJudge, machine: turns.New(s), vad: vad.Detector{Hangover: time.Nanosecond}, ear: silero.NewDetector(),
-	}
+	return &conversation{recording: r, hasJudge: hasJudge, machine: turns.New(s)}
 }
 
 // play runs the machine over the recording and returns its actions.
 func (c *conversation) play() []event {
-	pcm := c.judgement.pcm
-	for at := frame; at <= len(pcm); at += frame {
+	for i, v := range c.recording.detectVoice() {
+		at := (i + 1) * frame
 		now := media.Duration(at, rate)
-		part := pcm[at-frame : at]
-		c.vad.ProcessFrame(part, rate)
-		c.listen(part)
 		if c.answerAt > 0 && now >= c.answerAt {
 			c.isSounding, c.answerAt = true, 0
 			c.answers = append(c.answers, at)
@@ -100,9 +141,9 @@ func (c *conversation) play() []event {
 			c.machine.RecordVerdict(c.pause, c.finished, true)
 			c.verdictAt = 0
 		}
-		f := turns.Frame{
-			At: now, Voice: c.vad.SilenceDuration() == 0, Ear: c.verdict, Level: decibels(media.RMS(part)),
-			Sounding: c.isSounding, PlayLevel: playLevel,
+		f := turns.Frame{At: now, Voice: v.isVoice, Level: v.level, Sounding: c.isSounding, PlayLevel: playLevel}
+		if c.isEarOn {
+			f.Ear = c.recording.speechAt(c.earFrom, at)
 		}
 		for _, a := range c.machine.ProcessFrame(f) {
 			c.events = append(c.events, event{a, at})
@@ -115,13 +156,11 @@ func (c *conversation) play() []event {
 func (c *conversation) handle(a turns.Action, at int, now time.Duration) {
 	switch a.Kind {
 	case turns.AskEar:
-		c.ear.Reset()
-		c.isEarOn, c.verdict, c.pending = true, turns.Unknown, c.pending[:0]
-		c.listen(c.judgement.pcm[max(0, at-media.Samples(a.Back, rate)):at])
+		c.isEarOn, c.earFrom = true, max(0, at-media.Samples(a.Back, rate))
 	case turns.ReleaseEar:
-		c.isEarOn, c.verdict = false, turns.Unknown
+		c.isEarOn = false
 	case turns.AskJudge:
-		v := c.judgement.ask(at)
+		v := c.recording.judgeAt(at)
 		c.machine.RecordVerdict(a.Pause, v.prosody, !c.hasJudge)
 		if c.hasJudge {
 			c.pause, c.finished, c.verdictAt = a.Pause, v.both, now+judgeLatency
@@ -132,21 +171,6 @@ func (c *conversation) handle(a turns.Action, at int, now time.Duration) {
 		}
 	case turns.Retract, turns.Cut:
 		c.answerAt, c.isSounding = 0, false
-	}
-}
-
-// listen gives audio to the second detector.
-func (c *conversation) listen(pcm []int16) {
-	if !c.isEarOn {
-		return
-	}
-	c.pending = append(c.pending, pcm...)
-	for len(c.pending) >= silero.FrameLength {
-		c.verdict = turns.OtherSound
-		if c.ear.Probability(c.pending[:silero.FrameLength]) >= 0.5 {
-			c.verdict = turns.Speech
-		}
-		c.pending = slices.Delete(c.pending, 0, silero.FrameLength)
 	}
 }
 

@@ -32,7 +32,7 @@ func interrupt(sound, turn item) (o outcome) {
 	from := len(pcm) + rate/2 // after the room before the sound
 	end := len(pcm) + sound.end
 	pcm = append(pcm, sound.pcm...)
-	r := newConversation(turns.Settings{Patience: turns.FixedSilence(500 * ms)}, &judgement{pcm: pcm}, false)
+	r := newConversation(turns.Settings{Patience: turns.FixedSilence(500 * ms)}, newRecording(nil, pcm), false)
 	r.hasAnswers = true
 	o.length = float64(end-from) / rate
 	for _, e := range r.play() {

@@ -1,9 +1,11 @@
 // Command turns measures when the end of a person's turn is detected, and what interrupts the model, with recordings from packages.
 //
-//	go run -C lab ./turns -cache DIR          prints the table of `make bench-turns`
-//	go run -C lab ./turns -cache DIR train    writes the coefficients of media/prosody and media/smartturn from the training voices
+//	go run -C lab ./turns -cache DIR           prints the table of `make bench-turns`
+//	go run -C lab ./turns -cache DIR training  prints the same of the training half, with which constants and thresholds are tuned
+//	go run -C lab ./turns -cache DIR train     writes the coefficients of media/prosody and media/smartturn from the training voices
 //
-// The packages (300 MB) are downloaded to the cache and unpacked there; nothing is installed. The recordings are for tests only.
+// The packages (250 MB for the test, 180 MB for the training) are downloaded to the cache and unpacked there; nothing is installed. The
+// recordings are for tests only.
 //
 // The corpus has limits. Prompts are read and lines of games are acted, so the speakers do not search for words. The pauses in
 // mid-phrase are silence that this program inserts where the voice dips. The meeting has few pauses. Echo and voices of children
@@ -35,7 +37,11 @@ func run(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if err := fetchPackages(*cache); err != nil {
+	h, isTraining := testHalf, f.Arg(0) == "train" || f.Arg(0) == "training"
+	if isTraining {
+		h = trainingHalf
+	}
+	if err := h.fetchPackages(*cache); err != nil {
 		return err
 	}
 	var judge *smartturn.Judge
@@ -46,19 +52,15 @@ func run(args []string) error {
 		}
 		defer judge.Close()
 	}
+	c, err := buildCorpus(*cache, h)
+	if err != nil {
+		return err
+	}
 	switch f.Arg(0) {
-	case "":
-		c, err := buildCorpus(*cache, testVoices)
-		if err != nil {
-			return err
-		}
+	case "", "training":
 		bench(os.Stdout, c, judge)
 		return nil
 	case "train":
-		c, err := buildCorpus(*cache, trainingVoices)
-		if err != nil {
-			return err
-		}
 		return train(c, judge, *prosodyFile, *judgeFile)
 	default:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))

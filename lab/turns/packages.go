@@ -24,23 +24,18 @@ const (
 	floatFormat = 3 // of a WAV file: samples of 32 bits
 )
 
-// debianPackages hold prompts, dialogues of a game, and calls of another one.
-var debianPackages = []string{
-	"asterisk-core-sounds-en-g722", "asterisk-core-sounds-es-g722", "asterisk-core-sounds-fr-g722", "asterisk-core-sounds-it-g722",
-	"asterisk-core-sounds-ru-g722", "asterisk-prompt-it-menardi-wav", "fillets-ng-data-cs", "fillets-ng-data-nl", "hedgewars-data",
-}
+// Source packages of Python: a meeting (AMI, CC BY 4.0), and noises.
+const meetingPackage, noisePackage = "pyannote-audio==4.0.7", "livekit-agents==1.8.9"
 
 // unpackSounds is a shell command that unpacks only the recordings of a Debian package, because some packages have ten
-// times as many other files.
-const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclude='*/Music/*' '*.ogg' '*.wav' '*.g722' 2>&1 |
-  grep -v 'Not found in archive\|previous errors'; [ -d usr ]`
-
-// pythonPackages are source packages: a meeting (AMI, CC BY 4.0), and noises.
-var pythonPackages = []string{"pyannote-audio==4.0.7", "livekit-agents==1.8.9"}
+// times as many other files. One keeps them in ZIP files (.pk3).
+const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclude='*/Music/*' '*.ogg' '*.wav' '*.g722' '*.pk3' 2>&1 |
+  grep -v 'Not found in archive\|previous errors'
+  find . -name '*.pk3' -execdir python3 -m zipfile -e {} . \; -delete; [ -d usr ]`
 
 // fetchPackages downloads and unpacks what the cache does not have yet.
-func fetchPackages(cache string) error {
-	for _, name := range debianPackages {
+func (h half) fetchPackages(cache string) error {
+	for _, name := range h.debian {
 		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
 			if err := command(dir, "apt-get", "download", name); err != nil {
 				return err
@@ -55,7 +50,7 @@ func fetchPackages(cache string) error {
 			return err
 		}
 	}
-	for _, name := range pythonPackages {
+	for _, name := range h.python {
 		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
 			project, _, _ := strings.Cut(name, "==")
 			if err := command(dir, "pip3", "download", "--quiet", "--no-deps", "--no-binary", project, "-d", ".", name); err != nil {
@@ -129,7 +124,7 @@ func readClip(file string) ([]int16, error) {
 		if at < 36 {
 			return nil, errors.New(file + ": not a WAV file")
 		}
-		samples := media.AppendSamples(nil, data[at+8:])
+		samples := readSamples(data[at+8:], binary.LittleEndian.Uint16(data[34:]))
 		if binary.LittleEndian.Uint16(data[20:]) == floatFormat {
 			samples = samples[:0]
 			for b := data[at+8:]; len(b) >= 4; b = b[4:] {
@@ -145,6 +140,17 @@ func readClip(file string) ([]int16, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return normalize(pcm), nil
+}
+
+// readSamples reads samples of 16 bits, or of 8 bits without sign.
+func readSamples(data []byte, bits uint16) (pcm []int16) {
+	if bits != 8 {
+		return media.AppendSamples(nil, data)
+	}
+	for _, b := range data {
+		pcm = append(pcm, (int16(b)-128)<<8)
+	}
+	return pcm
 }
 
 func readVorbis(r io.Reader) ([]int16, error) {

@@ -42,12 +42,12 @@ var pauseKinds = []string{"mid", "hesit", "meeting", "pause", "natural"}
 
 // bench prints what bridge/turns does with the corpus. judge may be nil.
 func bench(out io.Writer, items []item, judge *smartturn.Judge) {
-	judgements := make([]*judgement, len(items))
+	recordings := make([]*recording, len(items))
 	for i, it := range items {
-		judgements[i] = &judgement{judge, it.pcm, map[int]verdict{}}
+		recordings[i] = newRecording(judge, it.pcm)
 	}
-	printEnds(out, items, judgements)
-	printAreas(out, items, judgements)
+	printEnds(out, items, recordings)
+	printAreas(out, items, recordings)
 	printInterruptions(out, items)
 }
 
@@ -61,7 +61,7 @@ func countPauses(items []item, kind string) (n int) {
 }
 
 // printEnds prints in how many pauses inside of a turn its end was told, in how many an answer was heard, and how late true ends were told.
-func printEnds(out io.Writer, items []item, judgements []*judgement) {
+func printEnds(out io.Writer, items []item, recordings []*recording) {
 	fmt.Fprint(out, "Pauses inside of a turn in which its end was told, in %, and seconds from the last word until the end was told.\n"+
 		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n\n| policy |")
 	for _, kind := range pauseKinds {
@@ -70,8 +70,8 @@ func printEnds(out io.Writer, items []item, judgements []*judgement) {
 	fmt.Fprint(out, " median | p95 | not told | heard: mid | hesit | meeting |\n| --- |"+
 		" --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range policies {
-		if !p.hasJudge || judgements[0].judge != nil {
-			measureEnds(items, judgements, p).print(out, p.name, items)
+		if !p.hasJudge || recordings[0].judge != nil {
+			measureEnds(items, recordings, p).print(out, p.name, items)
 		}
 	}
 }
@@ -83,7 +83,7 @@ type ends struct {
 	missing               int            // true ends that were not told
 }
 
-func measureEnds(items []item, judgements []*judgement, p policy) *ends {
+func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	type result struct {
 		endCount, answerCount int
 		delay                 float64
@@ -94,7 +94,7 @@ func measureEnds(items []item, judgements []*judgement, p policy) *ends {
 		if !slices.Contains(pauseKinds, it.kind) && it.kind != "ends" {
 			return
 		}
-		for _, e := range newConversation(turns.Settings{Patience: p.patience}, judgements[i], p.hasJudge).play() {
+		for _, e := range newConversation(turns.Settings{Patience: p.patience}, recordings[i], p.hasJudge).play() {
 			switch {
 			case e.Kind != turns.End:
 			case it.isInside(e.at):
@@ -103,7 +103,7 @@ func measureEnds(items []item, judgements []*judgement, p policy) *ends {
 				r.delay = float64(e.at-it.end) / rate
 			}
 		}
-		answered := newConversation(turns.Settings{Patience: p.patience}, judgements[i], p.hasJudge)
+		answered := newConversation(turns.Settings{Patience: p.patience}, recordings[i], p.hasJudge)
 		answered.hasAnswers = true
 		answered.play()
 		for _, at := range answered.answers {
@@ -149,12 +149,12 @@ func percentile(values []float64, p int) float64 {
 }
 
 // printAreas prints the areas under the ROC curve: the chance that a judge gives an end a higher probability than an inner pause.
-func printAreas(out io.Writer, items []item, judgements []*judgement) {
+func printAreas(out io.Writer, items []item, recordings []*recording) {
 	kinds := map[string][]verdict{}
 	for i, it := range items {
 		for _, at := range pausesOf(it) {
 			if it.isInside(at) || it.kind == "ends" && at > it.end {
-				kinds[it.kind] = append(kinds[it.kind], judgements[i].ask(at))
+				kinds[it.kind] = append(kinds[it.kind], recordings[i].judgeAt(at))
 			}
 		}
 	}
