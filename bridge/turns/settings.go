@@ -184,14 +184,14 @@ type steps struct {
 	firstLimit, secondLimit float64
 }
 
-// The share of pauses of 0.4 to 1.2 s within a phrase that end a turn depends on the judge. With package prosody it is 38, 13 and 2 %
-// for the first three, and half of the turns end after 0.27, 0.65 and 1.11 s. With package smartturn it is 15, 7 and 3 %, after the
-// same times (make bench-turns).
+// The share of pauses of 0.4 to 1.2 s within a phrase that end a turn depends on the judge. With package prosody it is 25, 13 and 3 %
+// for the first three, and half of the turns end after 0.26, 0.63 and 1.10 s. With package smartturn it is 15, 7 and 1 %, after 0.27, 0.64
+// and 1.11 s (make bench-turns). The limits come from the training half of lab/turns.
 var (
-	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.5, 0.1}
-	normalSteps  = steps{300 * time.Millisecond, 650 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}
-	patientSteps = steps{700 * time.Millisecond, 1100 * time.Millisecond, 2500 * time.Millisecond, 0.95, 0.5}
-	longestSteps = steps{1050 * time.Millisecond, 1650 * time.Millisecond, 3750 * time.Millisecond, 0.95, 0.5}
+	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.4, 0.17}
+	normalSteps  = steps{300 * time.Millisecond, 640 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}
+	patientSteps = steps{700 * time.Millisecond, 1100 * time.Millisecond, 2500 * time.Millisecond, 0.97, 0.4}
+	longestSteps = steps{1050 * time.Millisecond, 1650 * time.Millisecond, 3750 * time.Millisecond, 0.97, 0.4}
 )
 
 // steps returns the lengths of quiet; isLonger selects the next patience.

@@ -109,7 +109,7 @@ func TestActions(t *testing.T) {
 		"the beginning has less audio": {script: "q100 s1000", want: "start@300-300", state: turns.Talking},
 		"half finished waits longer": {
 			script: "q1000 s1000 q200 j0.5 q1000",
-			want:   "start@1200-500 judge@2200 end@2660", state: turns.Waiting,
+			want:   "start@1200-500 judge@2200 end@2640", state: turns.Waiting,
 		},
 		"unfinished waits longest": {
 			script: "q1000 s1000 q200 j0.1 q2000",
@@ -125,7 +125,7 @@ func TestActions(t *testing.T) {
 		},
 		"no verdict at all": {
 			script: "q1000 s1000 q1000",
-			want:   "start@1200-500 judge@2200 end@2660", state: turns.Waiting,
+			want:   "start@1200-500 judge@2200 end@2640", state: turns.Waiting,
 		},
 		"quick": {
 			settings: turns.Settings{Patience: turns.Quick}, script: "q1000 s1000 q200 j0.9 q100",
@@ -153,7 +153,7 @@ func TestActions(t *testing.T) {
 		},
 		"a click does not prolong a turn": {
 			script: "q1000 s1000 q200 j0.5 q200 n40 q300",
-			want:   "start@1200-500 judge@2200 end@2660", state: turns.Waiting,
+			want:   "start@1200-500 judge@2200 end@2640", state: turns.Waiting,
 		},
 		"a gap without frames is quiet": {
 			script: "q1000 s1000 skip2000 q20 q300",
@@ -288,7 +288,7 @@ func TestTwoRetractionsMakeMorePatient(t *testing.T) {
 	p := player{Machine: turns.New(turns.Settings{})}
 	endQuiet := func() time.Duration {
 		t.Helper()
-		p.play(t, "s1000 q200 j0.96")
+		p.play(t, "s1000 q200 j0.98")
 		for quiet := 200 * time.Millisecond; quiet < 5*time.Second; quiet += turns.FrameLength {
 			if p.State() == turns.Waiting {
 				return quiet

@@ -2,9 +2,9 @@
 // last syllable. It knows no words. Its model is a logistic regression, whose coefficients `lab turns train` makes from recordings.
 //
 // Measured by `make bench-turns` with voices in five languages that the model was not made from. A pause ended the turn after 0.3 s at a
-// probability of at least 0.8, after 0.65 s at one of at least 0.3, and otherwise after 1.6 s. The shares of inner pauses that ended a turn
+// probability of at least 0.8, after 0.64 s at one of at least 0.3, and otherwise after 1.6 s. The shares of inner pauses that ended a turn
 // were 13 % in mid-phrase, 30 % after unfinished prompts and 29 % in a meeting. With a fixed silence of 500 ms they were 93, 92 and 62 %.
-// The end was detected after 0.65 s (median) and 1.60 s (95 %), with the fixed silence after 0.49 and 0.51 s. The areas under the ROC
+// The end was detected after 0.63 s (median) and 1.60 s (95 %), with the fixed silence after 0.49 and 0.51 s. The areas under the ROC
 // curve are 0.88, 0.73 and 0.45. On the 24 pauses of the meeting, the only spontaneous speech, the model does not beat chance, and only
 // its longer silences help. Package smartturn does better there.
 package prosody

@@ -2,4 +2,4 @@
 
 package smartturn
 
-const weight, bias = 1.785, -2.449
+const weight, bias = 0.9591, -1.708
