@@ -27,7 +27,8 @@ type player struct {
 	ear   []string
 }
 
-// play runs a script of words: s300 is 300 ms of speech, f300 faint speech, n300 noise, q300 quiet, and skip300 a gap without frames;
+// play runs a script of words: s300 is 300 ms of speech, l300 less loud speech, f300 faint speech, c300 the voices of a crowd, n300 noise,
+// q300 quiet, and skip300 a gap without frames;
 // +answer and -answer, +mute and -mute switch; j0.9 is the judge's verdict, p0.9 that of prosody before it.
 func (p *player) play(t testing.TB, script string) {
 	t.Helper()
@@ -54,7 +55,7 @@ func (p *player) play(t testing.TB, script string) {
 			p.RecordVerdict(p.pause, n, kind == "j")
 		case "skip":
 			p.frame.At += length
-		case "s", "f", "n", "q":
+		case "s", "l", "f", "c", "n", "q":
 			for range length / turns.FrameLength {
 				p.add(kind)
 			}
@@ -72,11 +73,11 @@ func (p *player) add(kind string) {
 		f.PlayLevel = -20
 	}
 	if f.Voice {
-		f.Level = map[string]float64{"s": -26, "n": -26, "f": -45}[kind]
+		f.Level = map[string]float64{"s": -26, "n": -26, "l": -30, "c": -34, "f": -45}[kind]
 	}
 	if p.isEar && !p.deaf {
 		f.Ear = turns.OtherSound
-		if kind == "s" || kind == "f" {
+		if strings.Contains("slfc", kind) {
 			f.Ear = turns.Speech
 		}
 	}
@@ -207,8 +208,36 @@ func TestActions(t *testing.T) {
 			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000", state: turns.Sounding,
 		},
 		"an interruption": {
-			script: answered + "s800",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@3920 unduck@3920 start@3920-1020", state: turns.Talking,
+			script: answered + "s900",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4020 unduck@4020 start@4020-1120", state: turns.Talking,
+		},
+		"an interruption of two words": {
+			script: answered + "s500 q200 s200",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180", state: turns.Talking,
+		},
+		"an interruption after a noise": {
+			script: answered + "n400 s500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3860 cut@4020 unduck@4020 start@4020-1120", state: turns.Talking,
+		},
+		"a longer noise with a hm in it": {
+			script: answered + "n300 s400 n1000 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3760 go-on@5260 unduck@5300", state: turns.Sounding,
+		},
+		"a yes, sir": {
+			script: answered + "s800 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4400 unduck@4400", state: turns.Sounding,
+		},
+		"a softer interruption": {
+			script: answered + "s400 l500 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180 judge@4300", state: turns.Pause,
+		},
+		"a yes, sir that fades": {
+			script: answered + "s700 f400 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4700 unduck@4700", state: turns.Sounding,
+		},
+		"a crowd": {
+			script: answered + "c2000 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@5600", state: turns.Sounding,
 		},
 		"a second burst": {
 			script: answered + "s400 q1000 s300",
@@ -266,8 +295,8 @@ func TestActions(t *testing.T) {
 			want: "start@4020-3320 judge@4020 end@4020", state: turns.Waiting,
 		},
 		"the answer after it": {
-			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 -answer q500 +answer q500 s800",
-			want: "duck@2060 hold@2280 cut@2720 unduck@2720 start@2720-1020", state: turns.Talking,
+			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 -answer q500 +answer q500 s900",
+			want: "duck@2060 hold@2280 cut@2820 unduck@2820 start@2820-1120", state: turns.Talking,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,7 +352,7 @@ func TestSecondDetectorRunsWhereItIsAsked(t *testing.T) {
 		"q1000 n1500 q200":                         "ear@1020-116 no-ear@1420 ear@2020-116 no-ear@2420",
 		"q1000 s1000 q1000 +answer q20 n1000 q200": "ear@1020-116 no-ear@1200 ear@3040-116 no-ear@4160",
 		"q1000 s1000 q1000 n1000 q200":             "ear@1020-116 no-ear@1200 ear@3020-116 no-ear@4140",
-		"q1000 s1000 q1000 +answer q20 s900 q20":   "ear@1020-116 no-ear@1200 ear@3040-116 no-ear@3740",
+		"q1000 s1000 q1000 +answer q20 s900 q20":   "ear@1020-116 no-ear@1200 ear@3040-116 no-ear@3840",
 	} {
 		p := player{Machine: turns.New(turns.Settings{})}
 		p.play(t, script)
