@@ -114,7 +114,7 @@ bench-faults: build-deps ## what a person notices of each fault, in simulated ti
 
 TURN_MODEL ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/voxgate/turn-model
 TURNS_CACHE ?= $(CURDIR)/lab/turns/.cache
-bench-turns: build-deps ## when turns end, and what interrupts an answer; downloads 350 MB of recordings and models (Debian, PyPI)
+bench-turns: build-deps ## when turns end, and what interrupts an answer; downloads 300 MB of recordings and models (Debian, PyPI)
 	@./install-packages.sh python3-venv
 	$(GO) build -C lab -o ../bin/turns ./turns
 	settings=$$(./turn-model.sh $(TURN_MODEL)) && env $$settings bin/turns -cache $(TURNS_CACHE)

@@ -719,11 +719,15 @@ func TestEndIsReported(t *testing.T) {
 			`{"voxgate":{"maxDuration":"1s"}}`, `{"code":"time_limit","reason":"This conversation has reached its time limit."}`,
 			func(*testing.T, *testkit.Gateway, *testkit.Client) {}, websocket.CloseNormalClosure,
 		},
-		"shutdown": {`{}`, `{"code":"shutdown","reason":"The gateway is shutting down."}`, func(t *testing.T, g *testkit.Gateway, _ *testkit.Client) {
-			if err := g.Host.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}, websocket.CloseGoingAway},
+		"shutdown": {
+			`{}`, `{"code":"shutdown","reason":"The gateway is shutting down."}`,
+			func(t *testing.T, g *testkit.Gateway, _ *testkit.Client) {
+				if err := g.Host.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			},
+			websocket.CloseGoingAway,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
