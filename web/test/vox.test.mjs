@@ -254,6 +254,13 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
     await page.click('#mute');
     await page.click(close);
   }
+  await page.click('#settings');
+  await page.click('#statistics');
+  await page.locator('.statistics dl').waitFor();
+  assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk'], 'statistics');
+  await page.keyboard.press('Escape');
+  await page.locator('.statistics').waitFor({ state: 'detached' });
+  assert.doesNotMatch(await page.innerText('#status'), /Esc/, 'that has closed the sheet alone');
   assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk']);
 });
 

@@ -138,7 +138,7 @@ for (const wish of ['wish 1', 'wish 2', 'wish 3']) {
 }
 
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented || setup.open || shelf.open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented || document.querySelector('dialog[open]')) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
   if (key === 'F6') return event.preventDefault(), move(event.shiftKey ? -1 : 1);
@@ -354,7 +354,9 @@ $('statistics').addEventListener('click', async () => {
     stats: () => Promise.resolve(), transport: 'websocket', link: { state: vox.state === 'reconnecting' ? 'reconnecting' : 'live' },
     setup: { model: vox.getSnapshot().model, backend: document.documentElement.dataset['backend'] },
   }));
+  const closed = new Promise((resolve) => setup.addEventListener('close', resolve, { once: true }));
   setup.close();
+  await closed; // its event takes the dock back
   await openStatistics({ session, answers, usage: tokens, details: [] });
   const sheet = /** @type {HTMLDialogElement} */ (document.querySelector('.statistics'));
   sheet.querySelector('header')?.setAttribute('role', 'none'); // the page has its banner
