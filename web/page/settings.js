@@ -54,8 +54,8 @@ export async function openSettings(page) {
   head.append(title, done);
   const form = make('div');
   sheet.append(head, form);
-  const fill = async () => form.replaceChildren(...(await sections(page)), foot(page, fill));
-  await fill();
+  const refill = async () => form.replaceChildren(...(await sections(page)), ...saved(page, refill), foot(page, refill));
+  await refill();
   form.addEventListener('change', ({ target }) => changed(page, /** @type {HTMLInputElement} */ (target)));
   sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
   sheet.addEventListener('close', () => {
@@ -95,27 +95,38 @@ export async function soundSection(page, camera = true) {
   const { preferences: p } = page;
   const devices = await navigator.mediaDevices?.enumerateDevices().catch(() => []) ?? [];
   /** @param {MediaDeviceKind} kind */
-  const of = (kind) => Object.fromEntries([['', words['default'] ?? ''], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
+  const of = (kind) => {
+    const named = devices.filter((d) => d.kind === kind && d.deviceId && d.label); // once the person has allowed one
+    const standard = named.find((d) => d.deviceId === 'default') ?? (named.length === 1 ? named[0] : undefined);
+    return Object.fromEntries([['', standard ? fill(words['default is'], { name: nameOf(standard) }) : words['default'] ?? ''],
+      ...named.filter((d) => d.deviceId !== 'default').map((d) => [d.deviceId, d.label])]);
+  };
   return section('sound', select('microphone', of('audioinput'), p.microphone), levelRow(page),
     ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []), toneRow(p),
     ...(camera ? [select('camera', of('videoinput'), p.camera)] : []), toggle('echo', p.echo), toggle('noise', p.noise));
 }
 
+/** A device without the browser's word for "default" before it. @param {MediaDeviceInfo} device */
+const nameOf = ({ label }) => label.replace(/^\S+ - /, '');
+
 /** The language of the voice. @param {Preferences} p */
 export function languageRow(p) {
   const names = new Intl.DisplayNames(language(), { type: 'language' });
-  return select('language', Object.fromEntries([['', words['automatic'] ?? ''], ...LANGUAGES.map((l) => [l, names.of(l) ?? l])]), p.language);
+  return select('language', Object.fromEntries([['', fill(words['the spoken one'])], ...LANGUAGES.map((l) => [l, names.of(l) ?? l])]), p.language);
 }
 
 /** The language of the page. @param {Preferences} p */
-export const pageLanguageRow = (p) => select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang);
+export function pageLanguageRow(p) {
+  const wished = navigator.languages.map((l) => l.toLowerCase().split('-')[0] ?? '').find((l) => l in PAGES) ?? 'en';
+  return select('lang', { '': fill(words['default is'], { name: PAGES[/** @type {keyof typeof PAGES} */ (wished)] }), ...PAGES }, p.lang);
+}
 
 /** @param {Page} page */
 async function sections(page) {
   const { preferences: p, status } = page;
   const [standard, ...others] = status.models;
-  const models = { '': standard ? fill(words['default model'], { model: standard }) : words['default'] ?? '', ...Object.fromEntries(others.map((m) => [m, m])) };
-  const pauses = { '': words['automatic'] ?? '', ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language()) })])) };
+  const models = { '': standard ? fill(words['default is'], { name: standard }) : words['default'] ?? '', ...Object.fromEntries(others.map((m) => [m, m])) };
+  const pauses = { '': fill(words['it decides']), ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language()) })])) };
   const instructions = /** @type {HTMLTextAreaElement} */ (make('textarea'));
   Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: words['instructions hint'], dir: 'auto' });
   return [
@@ -126,7 +137,7 @@ async function sections(page) {
       row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
       ...('MediaRecorder' in window ? [toggle('record', p.record)] : []), toggle('history', p.history)),
     section('accessibility', toggle('read', p.read), toggle('keys', p.keys), pageLanguageRow(p)),
-    section('connection', checkRow(page), select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
+    section('connection', checkRow(page), select('transport', { auto: words['webrtc or'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
       ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
   ];
 }
@@ -146,10 +157,16 @@ function foot(page, again) {
     again();
   });
   clear.classList.remove('halt');
+  box.append(copy, clear);
+  return box;
+}
+
+/** What can be saved of the conversation, and deleted. @param {Page} page @param {() => void} again fills the sheet */
+function saved(page, again) {
   const lines = page.lines();
   const recording = page.recording();
-  box.append(copy, clear);
-  if (!lines.length && !recording) return box;
+  if (!lines.length && !recording) return [];
+  const box = make('div', 'foot');
   const forget = twice(words['clear'], words['sure'], () => {
     page.forget();
     again();
@@ -157,7 +174,7 @@ function foot(page, again) {
   box.append(...(lines.length ? downloads(lines) : []));
   if (recording) box.append(download('recording', recording.type.includes('mp4') ? 'mp4' : 'webm', recording));
   box.append(forget);
-  return box;
+  return [section('said', box)];
 }
 
 /** The words of this sheet, and of the statistics, in the language of the page. */
@@ -279,9 +296,7 @@ function toneRow({ speaker }) {
     }
   });
   const box = make('div', 'row');
-  const name = make('span', '', words['speaker']);
-  name.append(make('small', '', words['tone about']));
-  box.append(name, button);
+  box.append(make('span', '', words['tone']), button);
   return box;
 }
 
