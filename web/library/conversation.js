@@ -32,15 +32,18 @@ const style = `
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
 .head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
 .head .icon { flex: none; }
-.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; }
+.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
 .log:focus-visible { outline-offset: -3px; }
 .log .turn { max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
-.empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; font-size: var(--text-large); }
+.empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
+  font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
 .status { display: grid; align-content: center; height: 3em; overflow: hidden; line-height: 1.35; }
 .dock { justify-content: center; gap: 1.25em; padding: .25em 1em .75em; min-height: 5.25em; }
-.dock .orb { width: max(60px, 4rem); }
+.dock .orb { width: max(60px, 4rem); transition: width var(--motion); }
+:host([data-fresh]) .orb { width: max(120px, 8rem); }
+:host([data-fresh]) .dock { padding-bottom: 1.5em; }
 .type { padding: 0 .75em .75em; }
 `;
 
@@ -247,6 +250,7 @@ export class VoxgateConversation extends Base {
     if (this.getAttribute('picture')) this.#picture.src = this.getAttribute('picture');
     this.#empty.textContent = this.getAttribute('greeting') ?? this.#word('with');
     this.#empty.hidden = this.#log.childElementCount > 1;
+    this.toggleAttribute('data-fresh', !this.#empty.hidden); // the orb is large until there are words
     this.ariaLabel = this.#word('with');
     this.role = 'region';
     this.#log.ariaLabel = this.#word('conversation');
@@ -319,6 +323,7 @@ export class VoxgateConversation extends Base {
   /** @param {HTMLElement} line */
   #add(line) {
     this.#empty.hidden = true;
+    this.toggleAttribute('data-fresh', false);
     this.#log.append(line);
     if (this.#log.childElementCount > MOST) this.#log.children[1]?.remove();
   }

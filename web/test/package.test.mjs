@@ -147,6 +147,11 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
   await inPage('/example/dist/', async (page) => {
     await page.evaluate(axe);
     assert.deepEqual((await page.evaluate(() => window.axe.run())).violations.map((v) => v.id), []);
+    for (const [colorScheme, lightness] of [['dark', 0.16], ['light', 0.986]]) {
+      await page.emulateMedia({ colorScheme });
+      const [button, ground] = await page.evaluate(() => ['.primary', '.app'].map((s) => getComputedStyle(document.querySelector(s)).backgroundColor));
+      assert.ok(Math.abs(Number(/[\d.]+/.exec(ground)) - lightness) < 0.01 && button.startsWith('oklch('), `looks.css through the bundler, ${colorScheme}: ${button} ${ground}`);
+    }
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said

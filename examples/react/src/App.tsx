@@ -2,7 +2,7 @@ import { useState, type FormEvent } from 'react';
 import { DeviceSelect, MicButton, Orb, Transcript, useVoxgate } from 'voxgate/react';
 
 export function App() {
-  const { state, sentence, error, start, end, send, interrupt } = useVoxgate();
+  const { state, turns, sentence, error, start, end, send, interrupt } = useVoxgate();
   const [text, setText] = useState('');
   const on = state !== 'closed';
   const submit = (event: FormEvent) => {
@@ -11,22 +11,28 @@ export function App() {
     setText('');
   };
   return (
-    <main>
-      <h1>Talk with Gemini</h1>
-      <button className="orb" onClick={state === 'speaking' ? interrupt : start} aria-label={on ? 'Interrupt' : 'Start'}>
-        <Orb />
-      </button>
-      <p role="status">{error ? error.message : sentence || 'Press the orb and speak.'}</p>
-      <Transcript className="transcript" />
-      <form onSubmit={submit}>
-        <input value={text} onChange={(event) => setText(event.target.value)} aria-label="Message" placeholder="Or type" />
-        <button>Send</button>
-      </form>
-      <div className="row">
-        {on && <MicButton />}
-        {on && <button onClick={end}>End</button>}
-        <DeviceSelect aria-label="Microphone" />
-      </div>
-    </main>
+    <div className={`voxgate app ${turns.length ? '' : 'fresh'}`}>
+      <header>
+        <h1 className="brand">My assistant</h1>
+        <DeviceSelect aria-label="Microphone" standard="Default microphone" />
+      </header>
+      <main tabIndex={0} aria-label="Conversation">
+        {turns.length ? <Transcript className="transcript" /> : <p>Ask when the shop in Rome is open.</p>}
+      </main>
+      <footer>
+        <p className="status" role="status">{error ? error.message : sentence || 'Press the orb and speak.'}</p>
+        <div className="dock">
+          {on && <MicButton />}
+          <button className="orb" onClick={state === 'speaking' ? interrupt : start} aria-label={on ? 'Interrupt' : 'Start'}>
+            <Orb />
+          </button>
+          {on && <button className="end" onClick={end}>End</button>}
+        </div>
+        <form className="type" onSubmit={submit}>
+          <input value={text} onChange={(event) => setText(event.target.value)} aria-label="Message" placeholder="Or type a message" />
+          <button className="primary">Send</button>
+        </form>
+      </footer>
+    </div>
   );
 }

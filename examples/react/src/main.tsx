@@ -3,7 +3,8 @@ import { createRoot } from 'react-dom/client';
 import { VoxgateProvider } from 'voxgate/react';
 import { App } from './App';
 import { tools } from './tools';
-import './style.css';
+import 'voxgate/looks.css'; // the look of the parts
+import './style.css'; // where they stand
 
 const url = import.meta.env.VITE_GATEWAY ?? 'ws://localhost:3001/ws';
 
