@@ -86,6 +86,7 @@ export const states = {
   'choose mic': 'Sprechen Sie, oder wählen Sie ein anderes Mikrofon.',
   'check mic': 'Sprechen Sie, oder prüfen Sie, ob es eingeschaltet ist.',
   microphone: 'Ihrem Mikrofon',
+  quoted: '„{name}“',
   mute: 'Stummschalten',
   unmute: 'Stummschaltung aufheben',
   use: 'Mikrofon benutzen',

@@ -81,6 +81,7 @@ export const states = {
   'choose mic': 'Speak, or choose another microphone.',
   'check mic': 'Speak, or check whether it is switched on.',
   microphone: 'your microphone',
+  quoted: '“{name}”',
   mute: 'Mute',
   unmute: 'Unmute',
   use: 'Use microphone',

@@ -109,7 +109,7 @@ export function statusOf(situation) {
   const { state, mic = 'off', microphone, message, retryIn = 0, who } = situation;
   const { keys, next = '', own = '' } = sentencesOf(situation);
   const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
-  const values = { name: name ? `“${name}”` : states['microphone'], seconds: retryIn, ...(who && { who }) };
+  const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
   return { keys, text, look: lookFor(state, mic, situation.asking), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
 }

@@ -136,7 +136,7 @@ for (const [px, width] of [[32, 320], ...variants([[32, 390], [24, 390]])]) {
       await fits('with a form');
       await page.getByRole('button', { name: 'Perhaps later' }).click(); // it can be reached and pressed
       await page.click('#settings');
-      await page.locator('.settings .foot').waitFor();
+      await page.locator('.settings .foot').last().waitFor();
       await fits('in the settings');
       await page.keyboard.press('Escape');
       await page.click('#detail');
@@ -205,7 +205,7 @@ look('comes to the orb with the first Tab, and mutes by M over the settings as w
   await page.keyboard.press('Enter');
   await says(page, 'Listening');
   await page.click('#settings');
-  await page.locator('.settings .foot').waitFor();
+  await page.locator('.settings .foot').last().waitFor();
   await page.keyboard.press('m');
   await says(page, 'You are muted.');
   await page.focus('.settings textarea');
