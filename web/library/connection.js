@@ -104,7 +104,7 @@ export class Connection {
   /**
    * @param {{url: URL, socket: WebSocket, transport: Transport, iceTransportPolicy: RTCIceTransportPolicy, voice: Voice, sight: () => Sight|undefined, hello: ConnectGemini,
    *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onHeard: (heard: boolean) => void, onWayLost: () => void,
-   *   onDoubt: (doubted: boolean) => void, onLost: (e: VoxgateError, next?: WebSocket) => void}} o
+   *   onDoubt: (doubted: boolean, refused?: boolean) => void, onLost: (e: VoxgateError, next?: WebSocket) => void}} o
    */
   constructor(o) {
     this.#o = o;
@@ -424,7 +424,8 @@ export class Connection {
     if (there) return this.end(lost());
     if (this.#next && (this.#quiet - suspect) % REDIAL) return;
     this.#next?.close(); // first: Chromium opens one at a time
-    this.#next = new WebSocket(this.#o.url);
+    const next = (this.#next = new WebSocket(this.#o.url));
+    next.onerror = () => closed && this.#next === next && !this.#ended && this.#o.onDoubt(true, true); // nobody is there, neither by the old way
   }
 
   #closeNext() {

@@ -484,7 +484,7 @@ export class Session {
       onCarrier: () => this.#connection === connection && this.#carried(),
       onHeard: (heard) => this.#connection === connection && this.#heard(heard),
       onWayLost: () => this.#connection === connection && this.#outbox.again(),
-      onDoubt: (doubted) => this.#connection === connection && this.#doubt(doubted),
+      onDoubt: (doubted, refused) => this.#connection === connection && this.#doubt(doubted, refused),
       onLost: (e, next) => this.#connection === connection && this.#lost(e, next),
     });
     this.#connection = connection;
@@ -535,11 +535,11 @@ export class Session {
     this.#changed();
   }
 
-  /** @param {boolean} doubted */
-  #doubt(doubted) {
-    if (doubted === this.#doubted) return;
+  /** @param {boolean} doubted @param {boolean} [refused] another socket was refused */
+  #doubt(doubted, refused = false) {
+    if (doubted === this.#doubted && (!refused || this.#away?.reachable === false)) return;
     this.#doubted = doubted;
-    this.#away = doubted ? { since: Date.now(), reachable: true } : undefined;
+    this.#away = doubted ? { since: this.#away?.since ?? Date.now(), reachable: !refused } : undefined;
     this.#changed();
   }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import {
-  clock, gets, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
+  clock, gets, goesBy, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
   withGateway, variants,
 } from './harness.mjs';
 
@@ -278,11 +278,17 @@ test('goes on with a gateway that comes back', async () => {
   let mine = await startGateway();
   const { url } = mine;
   const page = await openPage({ url, query: '?transport=websocket', sounds: [silence(1)] });
+  const other = await openPage({ url, sounds: [silence(1)] });
   try {
-    await start(page);
-    await says(page, 'Listening');
+    for (const p of [page, other]) {
+      await start(p);
+      await says(p, 'Listening');
+    }
+    await goesBy(other, 'WebRTC');
     await mine.stop('SIGKILL');
     await says(page, /Reconnecting|cannot be reached/);
+    await says(other, 'The gateway cannot be reached.', 5_000); // once a socket is refused, though the voice might still come back
+    await other.quit();
     mine = await startGateway({ VOXGATE_ADDR: new URL(url).host.replace('localhost', '127.0.0.1') });
     await says(page, 'Listening');
     assert.match(await page.textContent('#log'), /could not be kept/);
