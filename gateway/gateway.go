@@ -57,7 +57,7 @@ type component struct {
 	open func(ctx context.Context) (end func(context.Context) error, err error)
 }
 
-// start opens a component and registers its end.
+// start opens a component, and keeps the function that closes it.
 func (g *gateway) start(ctx context.Context, c component) error {
 	end, err := c.open(ctx)
 	if err == nil && end != nil {
