@@ -68,8 +68,8 @@ func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 	WriteGoogleError(w, status, message, retry)
 }
 
-// HTTPError returns what a client may learn of an error of the gateway: its message if it is a [bridge.Error],
-// otherwise no details.
+// HTTPError returns the HTTP status, the message and the retry delay for an error of the gateway. A client sees the
+// message of a [bridge.Error]; other errors get a message without details.
 func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
 	status = access.HTTPStatus(e)
@@ -87,9 +87,9 @@ func HTTPError(err error) (status int, message string, retry time.Duration) {
 	return status, e.Message, e.Retry
 }
 
-// NormalizeGoogleJSON rewrites a message as Google's JavaScript and Go SDKs write it: names in camelCase, bytes in
-// standard base64. Google's SDK for Python and its curl examples use snake_case names, and this SDK also uses the
-// URL-safe alphabet of base64. proto3 JSON allows all of these.
+// NormalizeGoogleJSON rewrites a message in the form that Google's JavaScript and Go SDKs write: names in camelCase,
+// bytes in standard base64. Google's SDK for Python and its curl examples use snake_case names, and the SDK for Python
+// also uses the URL-safe alphabet of base64. proto3 JSON allows all of these.
 func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw

@@ -15,8 +15,9 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares origins. The port is
-// always written out, because a page's origin may leave out the default port of its scheme. It is "" if the scheme has no default port.
+// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares
+// origins. A page's origin may leave out the default port of its scheme; here that port is filled in. port is "" only
+// if the scheme has no default port.
 type Origin struct{ scheme, host, port string }
 
 // opaqueOrigins lists the origins that browsers send for pages without a host: files (Electron), and sandboxed frames.
@@ -120,8 +121,8 @@ func splitAddress(text string) requestAddress {
 }
 
 // requestedAddress returns the host and port that the client of a request used. A reverse proxy may use another name or
-// omit the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. Of several values the first
-// is what the client sent to the outermost proxy.
+// omit the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. If such a header has several
+// values, the first is used: the client sent it to the outermost proxy.
 func requestedAddress(r *http.Request) requestAddress {
 	requested := splitAddress(r.Host)
 	if !access.From(r.Context()).Proxied() {
@@ -155,9 +156,9 @@ func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request with 421 unless its host is localhost, an address, or one of hosts, which must
+// RejectUnknownHost answers a request with 421 unless its host is localhost, an IP address, or one of hosts, which must
 // have the form returned by [ParseHost]. It reports whether it has answered. It guards against DNS rebinding, in which
-// a foreign name resolves to the gateway's address. An address cannot be rebound, so any is accepted.
+// a foreign name resolves to the gateway's address. An IP address cannot be rebound, so every IP address is accepted.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
@@ -169,8 +170,8 @@ func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) b
 	return true
 }
 
-// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A client that sends
-// no Origin is not a browser, so a foreign page cannot misuse it.
+// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A request without
+// Origin is allowed: its client is not a browser, so a foreign page cannot misuse it.
 func allowedOrigin(r *http.Request, origins []Origin) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {

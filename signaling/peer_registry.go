@@ -39,8 +39,8 @@ type HTTPCall struct {
 func (c *HTTPCall) AsHTTPCall() *HTTPCall { return c }
 
 // RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request of the call. It blocks
-// until the function has returned, and returns the function's error. If the call has ended, it returns the error gone;
-// if ctx is done first, the error of ctx.
+// until the function has returned, and returns the function's error. If the call has ended, RunInCall returns the error
+// gone; if ctx is done first, it returns the error of ctx.
 func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -162,8 +162,8 @@ type PeerRegistry[C interface {
 	recentlyEnded access.TTLCache[string, struct{}] // IDs
 }
 
-// endedCallTime is how long the ID of an ended call is remembered, at least. A page closes its peer first, and requests
-// the end of its call right after that.
+// endedCallTime is the minimum time for which the ID of an ended call is remembered. A page closes its peer first, and
+// requests the end of its call right after that.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.

@@ -21,8 +21,8 @@ type Protocol struct {
 	// AddFlags adds the protocol's settings to the program's flags. It may be nil.
 	AddFlags func(f *flag.FlagSet)
 
-	// Check calls check for each setting that names a file or a folder, with the flag, its value and a function that reads it as Open
-	// would. Nothing is opened or connected. It may be nil.
+	// Check calls check for each setting that names a file or a folder. It passes the flag, its value, and a function
+	// that reads the file as Open would. Check starts no endpoint and connects to nothing. It may be nil.
 	Check func(folder *agents.Folder, check func(flag, value string, read func() error))
 
 	// Open returns the protocol's endpoints. end, unless it is nil, closes them.
@@ -35,7 +35,7 @@ type Environment struct {
 	Agents  *agents.Folder // or nil
 	Gate    *access.Gate
 	Secrets *access.Secrets // short-lived tokens of foreign protocols
-	Origins []Origin        // whose pages may connect, in addition to the gateway's own
+	Origins []Origin        // origins whose pages may connect, in addition to the gateway's own pages
 
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
@@ -43,7 +43,7 @@ type Environment struct {
 
 	TextModels TextModels
 	TextModel  string // the model for texts that the gateway itself requests
-	MaxTokens  int    // of a conversation, or 0
+	MaxTokens  int    // limit for the tokens of a conversation; 0 means no limit
 
 	OnRefused func(rule string)                     // counts a rejected client; must not block
 	Observe   func(id string, o bridge.Observation) // receives what happens outside of conversations; may be nil

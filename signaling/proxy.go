@@ -10,7 +10,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// ProxiedHeader marks a request from another gateway: this gateway does not forward it once more.
+// ProxiedHeader marks a request that another gateway has forwarded: it is not forwarded again.
 const ProxiedHeader = access.ProxiedHeader
 
 // NodeTimeout limits how long another gateway may take to begin its answer.
@@ -25,8 +25,8 @@ var NodeTransport http.RoundTripper = &http.Transport{
 // ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
 // already. It blocks until the answer, or a WebSocket, has ended. If the other gateway does not answer, ProxyTo calls
 // failed, which must answer the request. Credentials are not forwarded: the other gateway gets only the client's
-// identity. token is the one that the endpoint got in exchange for the client's credentials; if empty, the token of the
-// request counts.
+// identity. token is the access token that the endpoint got in exchange for the client's credentials; if token is
+// empty, the access token in the request is used.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
@@ -57,8 +57,8 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 // chunkTimeout limits how long a client may take to read a chunk of another gateway's answer.
 const chunkTimeout = 30 * time.Second
 
-// ChunkedWriter is a [http.ResponseWriter] for a streamed answer: its client has a timeout for each chunk. The server's
-// own deadline is for a whole answer.
+// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline, because the
+// server's own deadline is meant for a whole answer.
 type ChunkedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -83,7 +83,7 @@ func (p *ChunkedWriter) Write(b []byte) (int, error) {
 func (p *ChunkedWriter) FlushError() error { return p.control.Flush() }
 
 func (p *ChunkedWriter) renewDeadline() {
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) // fails where none is needed
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) // fails only if the writer supports no deadline
 }
 
 // OwnedID returns an ID that ends in the name of this gateway, if it is in a cluster, so that [ProxyToOwner] finds it.
@@ -95,7 +95,8 @@ func OwnedID(host *bridge.Host, id string) string {
 }
 
 // ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
-// false if the ID names this gateway, or one that is gone.
+// ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
+// false if the ID names this gateway, or a gateway that is gone.
 func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of one connection, WebSocket or data channel. A client that sends 20 ms of audio at a time sends 50 messages a
-// second; one that sends its browser's audio worklet blocks (128 samples at 48 kHz), 375.
+// Limits of one connection, WebSocket or data channel. A client that sends audio in chunks of 20 ms sends 50 messages a
+// second. A client that sends each block of its browser's audio worklet (128 samples at 48 kHz) sends 375.
 const (
 	messageRate = 500 // per second
 	// messageBurst is 10 s of audio in chunks of 5 ms, as after a lost connection.
 	messageBurst = 2000
-	// heavyCost is the weight of a message that is neither audio nor a PIECE, or is rejected: it is forwarded or
-	// answered, which costs at least ten times as much. No client needs 50 of them a second.
+	// heavyCost is the weight of a message that is neither audio nor a PIECE, or that is rejected. Such a message is
+	// forwarded or answered, which costs at least ten times as much. No client needs 50 of them a second.
 	heavyCost = 10
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
@@ -55,7 +55,7 @@ type RateLimiter struct {
 	release         func() // closes done
 }
 
-// NewRateLimiter returns the limiter of a connection other than a [WSConn]. Release releases it.
+// NewRateLimiter returns the limiter of a connection other than a [WSConn]. Call Release when the connection ends.
 func NewRateLimiter() *RateLimiter {
 	p := &RateLimiter{
 		messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst),
@@ -101,8 +101,7 @@ func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {
 	}
 }
 
-// ChargeHeavy charges the message being processed as a heavy one, with heavyCost. The next message may have to wait for
-// that.
+// ChargeHeavy charges heavyCost for the message being processed. The next message may have to wait for that.
 func (p *RateLimiter) ChargeHeavy() { p.messages.ReserveN(time.Now(), heavyCost-1) }
 
 // TakeThrottleWarning reports whether the client was throttled, and should be warned. It returns true once.

@@ -18,7 +18,7 @@ const fullBytes = maxQueuedBytes / 4
 // ErrSlow reports that a client does not read what the gateway sends.
 var ErrSlow = rtc.ErrSlow
 
-// SendQueue holds what is to be sent to a client. Put never blocks; one goroutine, which calls Run, writes.
+// SendQueue holds the messages for one client. Put never blocks; one goroutine calls Run, which writes them.
 type SendQueue[T any] struct {
 	wake chan struct{}
 

@@ -28,7 +28,7 @@ import (
 
 // Options configure a [Server].
 type Options struct {
-	Origins []Origin // whose pages may connect, in addition to the gateway's own
+	Origins []Origin // origins whose pages may connect, in addition to the gateway's own pages
 	Hosts   []string // names of this gateway as returned by ParseHost, in addition to localhost and addresses
 	Access  *access.Gate
 	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. It must not
@@ -43,12 +43,13 @@ type Endpoint struct {
 	Handler http.Handler // for requests other than WebSockets; nil means only Socket is served
 	Socket  http.Handler // for WebSockets at the same path; nil means none are accepted
 
-	// Public allows requests from pages of any origin, as the web page itself needs it. Pages of other origins may send
-	// such requests, but cannot read the answers. WebSockets are never public.
+	// Public allows requests from pages of any origin. It is set for the web page and its files, for example. Pages of
+	// other origins may send such requests, but cannot read the answers. WebSockets are never public.
 	Public bool
 }
 
-// NewHandler returns a handler that calls serve. Errors are logged, and refuse answers them in the protocol's format.
+// NewHandler returns a handler that calls serve. If serve fails, the error is logged, and refuse answers the request in
+// the protocol's format.
 func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
 	error),
 ) http.Handler {
@@ -68,19 +69,19 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	visits map[*openVisit]struct{} // WebSockets, and calls that outlive a request
-	empty  chan struct{}           // closed when visits becomes empty; nil unless Close waits for that
+	conns  map[*openConn]struct{} // WebSockets, and calls that outlive a request
+	empty  chan struct{}          // closed when conns becomes empty; nil unless Close waits for that
 }
 
-// openVisit is an open connection of a client to an endpoint.
-type openVisit struct {
+// openConn is an open connection of a client to an endpoint, or a call that outlives its request.
+type openConn struct {
 	label  string // the endpoint's pattern and the client's address
 	cancel context.CancelFunc
 }
 
 // NewServer returns a server with these endpoints.
 func NewServer(o Options, endpoints ...Endpoint) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), visits: map[*openVisit]struct{}{}}
+	s := &Server{options: o, mux: http.NewServeMux(), conns: map[*openConn]struct{}{}}
 	for _, d := range endpoints {
 		s.mux.Handle(d.Pattern, s.wrapEndpoint(d))
 	}
@@ -194,12 +195,12 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 			s.options.Logger.Warn("origin refused", "origin", protocol.ClipText(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 			s.reportRefused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
-		case !websocket.IsWebSocketUpgrade(r): // not a visit: http.Server.Shutdown waits for plain requests
+		case !websocket.IsWebSocketUpgrade(r): // not tracked: http.Server.Shutdown waits for plain requests
 			r.Body = access.From(r.Context()).CountedBody(r)
 			defer r.Body.Close()
 			s.serveHandler(w, r, handler)
 		default:
-			ctx, leave := entered.startVisit(r.Context())
+			ctx, leave := entered.trackConn(r.Context())
 			if leave == nil {
 				http.Error(w, "The gateway is shutting down.", http.StatusServiceUnavailable)
 				return
@@ -229,7 +230,7 @@ type requestEntryKey struct{}
 // requestEntry is the server and the endpoint of a request.
 type requestEntry struct {
 	server *Server
-	label  string // as in [openVisit]
+	label  string // as in [openConn]
 }
 
 // loggerOf returns the logger of the server of a request, or nil.
@@ -241,19 +242,19 @@ func loggerOf(ctx context.Context) *slog.Logger {
 	return e.server.options.Logger
 }
 
-// OutliveRequest returns a context for what continues after the request of ctx, such as a call. The context ends when the
-// server is closed, and Close waits until leave is called. leave is nil if the gateway is shutting down, or if ctx is not of a
-// request of a [Server].
+// OutliveRequest returns a context for work that continues after the request of ctx, such as a call. The context ends
+// when the server is closed, and Close waits until leave is called. leave is nil if the gateway is shutting down, or if
+// ctx is not the context of a request to a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
 		return ctx, nil
 	}
-	return e.startVisit(context.WithoutCancel(ctx))
+	return e.trackConn(context.WithoutCancel(ctx))
 }
 
-// IsStopping reports whether the server of a request is being closed. If so, a conversation that has ended just now has
-// probably ended for this reason.
+// IsStopping reports whether the server of a request is being closed. If so, that is probably the reason for a
+// conversation that has just ended.
 func IsStopping(ctx context.Context) bool {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
@@ -264,8 +265,9 @@ func IsStopping(ctx context.Context) bool {
 	return e.server.closed
 }
 
-// startVisit counts a connection and returns a context that ends with the server. After Close leave is nil.
-func (e requestEntry) startVisit(parent context.Context) (ctx context.Context, leave func()) {
+// trackConn registers a connection, for which Close waits until leave is called. The returned context ends when the
+// server is closed. After Close, leave is nil.
+func (e requestEntry) trackConn(parent context.Context) (ctx context.Context, leave func()) {
 	s := e.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,14 +275,14 @@ func (e requestEntry) startVisit(parent context.Context) (ctx context.Context, l
 		return parent, nil
 	}
 	ctx, cancel := context.WithCancel(parent)
-	v := &openVisit{e.label, cancel}
-	s.visits[v] = struct{}{}
+	v := &openConn{e.label, cancel}
+	s.conns[v] = struct{}{}
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.visits, v)
-		if len(s.visits) == 0 && s.empty != nil {
+		delete(s.conns, v)
+		if len(s.conns) == 0 && s.empty != nil {
 			close(s.empty)
 			s.empty = nil
 		}
@@ -291,11 +293,11 @@ func (e requestEntry) startVisit(parent context.Context) (ctx context.Context, l
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	for v := range s.visits {
+	for v := range s.conns {
 		v.cancel()
 	}
 	empty := make(chan struct{})
-	if len(s.visits) == 0 {
+	if len(s.conns) == 0 {
 		close(empty)
 	} else {
 		s.empty = empty
@@ -309,7 +311,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var left []string
-	for v := range s.visits {
+	for v := range s.conns {
 		left = append(left, v.label)
 	}
 	slices.Sort(left)

@@ -17,7 +17,7 @@ import (
 type Message struct {
 	Data []byte
 	Text bool
-	Err  error // why the message cannot be used: [ErrTooLong], or the error of [SocketOptions].Read; Data is empty then
+	Err  error // why the message cannot be used, with empty Data: [ErrTooLong], or the error of [SocketOptions].Read
 }
 
 // Outgoing is a message to a client.
@@ -126,8 +126,8 @@ func (s *Socket) Put(m Outgoing) { s.out.Put(m, len(m.Data)) }
 // PutText queues a text message for the client, as Put does.
 func (s *Socket) PutText(text []byte) { s.Put(Outgoing{Data: text, Text: true}) }
 
-// DrainWrites waits until all queued messages are written, or cannot be. Later ones are dropped. ServeSocket calls it
-// when serve has returned.
+// DrainWrites waits until all queued messages are written, or cannot be written. Messages that are queued later are
+// dropped. ServeSocket calls it when serve has returned.
 func (s *Socket) DrainWrites() {
 	s.out.Close()
 	<-s.writerDone
@@ -154,9 +154,9 @@ func (s *Socket) Remote() string { return s.conn.Remote() }
 // WSConn returns the WebSocket that carries the messages.
 func (s *Socket) WSConn() *WSConn { return s.conn }
 
-// ReadFirst blocks until a message has arrived. It is for the first messages, and must not be called after any of the
-// methods below. A message may have at most limit bytes. The error is that of the socket, or the cause of ctx, in which
-// case the close frame is sent at once.
+// ReadFirst blocks until a message has arrived. It is for the first messages of a client: do not call it after
+// StartReading, Messages or Receive. A message may have at most limit bytes. If ctx is done, ReadFirst sends the close
+// frame at once, and returns the cause of ctx. All other errors are errors of the socket.
 func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // makes Next return
 	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })

@@ -29,8 +29,8 @@ type ICEServer struct {
 }
 
 // ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer, whose "urls"
-// may be a string. It rejects what browsers reject, because a browser then rejects the whole list and has no WebRTC at
-// all.
+// may be a string. It rejects every entry that browsers reject, because a browser then rejects the whole list and has
+// no WebRTC at all.
 func ParseICEServers(text string) (servers []ICEServer, err error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {

@@ -56,7 +56,7 @@ type WSConn struct {
 	conn        *websocket.Conn
 	remote      string              // the client's address
 	isOpened    atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
-	releaseWait func()              // stops counting this one among the connections without a first message
+	releaseWait func()              // stops counting this connection among those without a first message
 	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip   func(time.Duration) // called for pongs, by the reader
 	limiter     *RateLimiter
