@@ -173,7 +173,7 @@ type callScreen struct {
 	machine   atomic.Bool                  // the result is a machine
 	failed    atomic.Bool                  // the network announced a failure
 	leaving   atomic.Bool                  // the message is being left
-	saying    atomic.Bool                  // the model has begun to say it
+	saying    atomic.Bool                  // the model has begun to say the message
 	output    atomic.Pointer[media.Output] // plays the model's voice to the other side
 }
 

@@ -149,7 +149,8 @@ type conversationAudio struct {
 	*bridge.Session
 }
 
-// NewMicrophone implements [sipmedia.Conversation]. Secret keys are filtered, and answering-machine detection listens.
+// NewMicrophone implements [sipmedia.Conversation]. The sink drops the tones of secret keys, and runs answering-machine
+// detection.
 func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 	mic, err := a.Session.NewMicrophone(rate)
 	if err != nil {
@@ -203,7 +204,8 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	return took
 }
 
-// greetCaller makes the model speak first, if it is to greet, or tells it that another call has taken over the conversation.
+// greetCaller makes the model speak first, if it is to greet. If the session was taken over from another call (took),
+// it tells the model so instead.
 func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.Log.Info("call replaced", "was", c.replaces.ID())
@@ -249,7 +251,7 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 		screen.open.Store(true)
 		return c.greetCaller(s, false)
 	case by == ByMachine && screen.say != "":
-		return nil // until the message can be left
+		return nil // [call.leaveMessage] is called when the message can be left
 	}
 	return errMachine
 }
@@ -267,7 +269,8 @@ func (c *call) leaveMessage(s *bridge.Session) error {
 	})
 }
 
-// currentCall holds the call that the conversation belongs to at the moment: another call may take over the conversation.
+// currentCall holds the call that a conversation belongs to at the moment, because another call may take over the
+// conversation.
 type currentCall struct{ atomic.Pointer[call] }
 
 // conversation returns the call's session, or nil before it begins.

@@ -41,7 +41,7 @@ func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) 
 	})
 }
 
-// withCall finds the call of a request among the calls of the key.
+// withCall finds the call of a request among the calls that the server key has made.
 func (s *Server) withCall(serve func(http.ResponseWriter, placedCall, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := s.registry.findCall(key, r.PathValue("id"))

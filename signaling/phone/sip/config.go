@@ -68,7 +68,8 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
-// CheckFiles returns an error if a file of the configuration cannot be used, or an agent refers to a collection that it lacks.
+// CheckFiles returns an error if a file of the configuration cannot be used, or an agent refers to a collection that is
+// not configured.
 func (c *Config) CheckFiles(answers *agents.Folder) error {
 	log := slog.New(slog.DiscardHandler)
 	if _, err := c.TLS.Config(c.signalling(), log); err != nil {

@@ -24,11 +24,11 @@ const (
 
 // consultation is a call that asks a colleague to take a caller.
 type consultation struct {
-	brief        string        // what the model tells them first; if empty, they are connected at once
+	brief        string        // what the model tells the colleague first; if empty, the colleague is connected at once
 	decision     chan error    // the colleague's decision, nil if they accept; room for one
-	silenceTimer *time.Timer   // runs while we wait for them to speak
-	accepted     chan struct{} // closed when they accept and our conversation with them has ended
-	isRecorded   bool          // the bridge is recorded; set before they are connected
+	silenceTimer *time.Timer   // runs while we wait for the colleague to speak
+	accepted     chan struct{} // closed when the colleague has accepted, and the model's conversation with them has ended
+	isRecorded   bool          // the bridge is recorded; set before caller and colleague are connected
 }
 
 func newConsultation(brief string) *consultation {

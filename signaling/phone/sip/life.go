@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// The life of a call has up to three parts: it rings, a conversation is held, and it may be bridged to another person. Each is one function
-// here, and returns why it ended.
+// The life of a call has up to three parts: it rings, a conversation is held, and it may be bridged to another person.
+// Each part is one function here, which returns the reason for its end.
 
 // beginCall adds a call to the calls that have begun. From now on its requests are served.
 func (s *Server) beginCall(c *call) error {
@@ -142,7 +142,7 @@ func (c *call) converse() (err error) {
 		err = c.server.host.Serve(ctx, c, open)
 	}
 	switch {
-	case c.monitored != nil: // the agent may have left the bridge before the two people
+	case c.monitored != nil: // the two people may talk longer than the agent listens
 		return <-c.monitored.result
 	case c.partner != nil:
 		return c.bridge(c.partner)
@@ -247,8 +247,9 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
-// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until they or the agent's conversation have
-// ended; they can continue without the agent. A supervisor replaces the agent.
+// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until they or the agent's
+// conversation have ended; they can continue without the agent. If a supervisor has taken over, the agent does not
+// listen.
 func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.supervised != nil {
 		return nil

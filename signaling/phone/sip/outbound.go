@@ -46,14 +46,15 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	case err := <-rings:
 		return err
 	case <-ctx.Done():
-		if !repeatable { // with a key, the backend can repeat its request and get this call
+		if !repeatable { // with an idempotency key, the backend can repeat its request and get this call
 			c.End(ua.ErrCancelled)
 		}
 		return ctx.Err()
 	}
 }
 
-// startCall starts an outgoing call in the background. It takes over the call even if it fails. See [call.ringOutgoing] for onRinging.
+// startCall starts an outgoing call in the background. It releases the call at its end, and also if it returns an
+// error. See [call.ringOutgoing] for onRinging.
 func (s *Server) startCall(c *call, onRinging func(error)) error {
 	if s.beginCall(c) != nil {
 		s.releaseCall(c)

@@ -16,8 +16,8 @@ import (
 const (
 	defaultRingSeconds = 60  // seconds
 	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
-	// maxOutboundCalls bounds the outgoing calls that the registry keeps. Then a new one replaces the oldest that has
-	// ended.
+	// maxOutboundCalls bounds the outgoing calls that the registry keeps. At the bound, a new call replaces the oldest
+	// call that has ended.
 	maxOutboundCalls = 1000
 )
 
@@ -75,7 +75,7 @@ type outboundCall struct {
 	menu phone.Menu
 
 	ready  chan struct{} // closed when call has been set, or the call could not be placed
-	call   placedCall    // nil until the call is placed, and if that fails
+	call   placedCall    // nil until the call is placed; stays nil if that fails
 	status CallStatus
 }
 
@@ -108,8 +108,8 @@ type callRegistry struct {
 	list []*outboundCall
 }
 
-// addCall adds an entry. If one with the same server key and idempotency key exists, it returns that one, and fresh is
-// false.
+// addCall adds an entry. If an entry with the same server key and idempotency key exists, addCall returns that entry,
+// and fresh is false.
 func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

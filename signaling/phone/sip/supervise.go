@@ -47,16 +47,16 @@ func (s *Server) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// superviseCall turns the outgoing call c into one to a supervisor, who listens to another call (of). It ends with the
-// session of that other call, unless the supervisor has taken over.
-func (c *call) superviseCall(of *call) {
+// superviseCall turns the outgoing call c into a call to a supervisor, who listens to the call other. c ends with the
+// session of other, unless the supervisor has taken over.
+func (c *call) superviseCall(other *call) {
 	c.consultation = newConsultation("")
-	c.supervised = of
-	session := of.conversation()
+	c.supervised = other
+	session := other.conversation()
 	go func() {
 		select {
 		case <-session.Done():
-			if of.line.Load().partner != c { // the supervisor has not taken over
+			if other.line.Load().partner != c { // the supervisor has not taken over
 				c.End(errSessionOver)
 			}
 		case <-c.Released():

@@ -10,8 +10,8 @@ import (
 	"voxgate/tools"
 )
 
-// tools returns the tools of the model. They act on its call or, if another call has taken over the conversation, on
-// that one.
+// tools returns the tools of the model. They act on c or, if another call has taken over the conversation of c, on that
+// other call.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {

@@ -106,7 +106,7 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	switch {
 	case number == "" || ua.HasURIDelimiters(number):
 		return nil, fmt.Errorf("%q is not a number", phone.ClipField(target))
-	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // only a REFER is allowed: the other side pays for that
+	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // only a REFER is allowed, because the other side pays for the call
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
 	}
 	if !c.server.host.IsReady() {

@@ -24,8 +24,8 @@ type Decision struct {
 	To     string         `json:"to"`     // target of a refer: a SIP URI
 }
 
-// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is refused: without
-// its decision no call may be accepted.
+// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is
+// refused, because no call may be accepted without its decision.
 func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party) (d Decision, refused *ua.Refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()

@@ -77,11 +77,12 @@ type Conversation interface {
 	NewMicrophone(rate int) (media.Sink, error)
 	// AttachOutput sets the output that receives the model's audio.
 	AttachOutput(out media.Output)
-	// HoldVoice holds the model's audio back from a call with true until one with false.
+	// HoldVoice(true) holds the model's audio back until HoldVoice(false) is called.
 	HoldVoice(on bool)
-	// RecordLoss records packet loss: lost of the last packets were lost, in the caller's audio if up is true, else in the model's.
-	RecordLoss(up bool, lost, of int)
-	// Pause stops listening and speaking while on is true, as during hold.
+	// RecordLoss records packet loss: of the last total packets, lost were lost. They carried the caller's audio if up
+	// is true, else the model's.
+	RecordLoss(up bool, lost, total int)
+	// Pause(true) stops listening and speaking, as during hold, until Pause(false) is called.
 	Pause(on bool) error
 }
 
@@ -145,7 +146,7 @@ func (a *Audio) offeredTypes() (list []payload, events uint8) {
 	return list, ourEvents
 }
 
-// followCodec switches to another codec of the agreement, after the peer has.
+// followCodec switches to another codec of the agreement, because the peer has switched to it.
 func (a *Audio) followCodec(to *codec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -400,8 +401,8 @@ type activeCodec struct {
 	*worker
 }
 
-// isUnchanged reports whether another agreement has the same media: the peer repeats the agreement when it refreshes the session timer by
-// INVITE.
+// isUnchanged reports whether another agreement has the same media. That is so when the peer refreshes the session
+// timer by INVITE.
 func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
 		slices.Equal(h.agreed.events, agreed.events)

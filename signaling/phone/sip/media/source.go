@@ -35,11 +35,12 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
 }
 
-// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always accepted. Until a
-// packet from it has arrived, the first other source is accepted, too; it must be on the same host unless the peer is behind a NAT. While
-// the current source sends, no other can replace it. After a silence another source can replace it. The same rule must allow its host, or
-// it must have the SRTP key, or it must continue the SSRC and the sequence numbers. ssrc is that of the newest accepted packet, and h the
-// header of the packet from a. Needs mu.
+// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
+// accepted. The first packet of the stream may also come from another address, which must have the same host unless the
+// peer is behind a NAT. While the current source sends, no other can replace it. After a silence, another source can
+// replace it if it has the SRTP key. Without SRTP, it can do so if it has an allowed host (as for the first packet, or
+// the host of the current source), or if it continues the SSRC and the sequence numbers. ssrc is that of the newest
+// accepted packet, and h the header of the packet from a. Needs mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {

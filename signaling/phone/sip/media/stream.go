@@ -133,7 +133,7 @@ type stream struct {
 	sendingDigits bool // digits are being sent, so audio is dropped
 
 	lastPacket atomic.Int64  // time of the last packet: Unix time in ns
-	mayBeGone  atomic.Bool   // the caller may be gone: reports alone do not prove the contrary
+	mayBeGone  atomic.Bool   // the caller may be gone: RTCP reports alone do not prove that they are still there
 	remoteSSRC atomic.Uint32 // the peer's SSRC
 }
 
@@ -301,7 +301,7 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	first := min(every*3/4, 2*media.FrameDuration) // after another packet
+	first := min(every*3/4, 2*media.FrameDuration) // wait after a packet that fillPauses has not sent
 	for mine := uint32(0); ; {
 		select {
 		case <-ctx.Done():

@@ -19,7 +19,8 @@ const (
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has arrived already; that was responded to.
+// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has arrived already, which has
+// been responded to.
 func (c *Call) Accept() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled
@@ -136,7 +137,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 	}
 }
 
-// onAck handles the ACK of our newest response. A repeated ACK of an older one must not be mistaken for it.
+// onAck handles the ACK of our newest response. A repeated ACK of an older response must not be mistaken for it.
 func (c *Call) onAck(req *sip.Request) {
 	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
 		phone.TrySend(c.acked, sessionIn(req))
@@ -172,7 +173,7 @@ func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 
 // handleMediaChange handles a re-INVITE or an UPDATE, which may change the agreement.
 func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
-	select { // a request right behind an ACK may be read before it
+	select { // a request right behind an ACK may be read before the ACK
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
 	case <-time.After(retransmitInterval):
@@ -218,7 +219,7 @@ func (c *Call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
 	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
 }
 
-// onInfo accepts a DTMF digit. No INFO package of RFC 6086 exists for digits, but phones send them so.
+// onInfo accepts a DTMF digit. Phones send digits by INFO, although RFC 6086 has no INFO package for them.
 func (c *Call) onInfo(req *sip.Request, tx sip.ServerTransaction) {
 	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
 	if part != nil && !c.OnDigit(part.kind, string(part.data)) {

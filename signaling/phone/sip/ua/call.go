@@ -23,7 +23,7 @@ type Media interface {
 	ApplyAnswer(sdp []byte) error
 	// LocalDescription returns our answer to the newest offer, or our own offer if the peer has sent none.
 	LocalDescription() []byte
-	// BuildReoffer returns a later offer, with the current agreement.
+	// BuildReoffer returns our offer for a re-INVITE or UPDATE, which repeats the current agreement.
 	BuildReoffer() []byte
 }
 

@@ -146,8 +146,8 @@ func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// isAsserting reports whether the caller identity that the trunk asserts is trusted. It is not if a password is required: such trunks
-// serve phones, which could assert any identity.
+// isAsserting reports whether the caller identities that the trunk asserts are trusted. They are not trusted if the
+// trunk needs a password: such trunks serve phones, which could assert any identity.
 func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
 // localURI returns our own URI.

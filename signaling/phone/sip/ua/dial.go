@@ -19,7 +19,8 @@ import (
 type DialOptions struct {
 	Timeout time.Duration     // limit on ringing
 	Headers map[string]string // of the INVITE
-	// OnRinging is called when the phone rings: at most once for each INVITE, of which redirections and challenges need several.
+	// OnRinging is called when the phone rings: at most once for each INVITE. A redirection or a challenge leads to
+	// another INVITE.
 	OnRinging func()
 }
 

@@ -27,8 +27,8 @@ type dialog struct {
 	from        sip.Addr   // local socket for UDP requests; any if zero
 	firstServer netip.Addr // of an outgoing call
 	localTag    string
-	invite      *sip.Request     // the INVITE that created it; nil if we sent it
-	servers     []netip.AddrPort // candidates for requests until it is answered, current one first; if empty, the target
+	invite      *sip.Request     // the peer's INVITE; nil if we sent the INVITE
+	servers     []netip.AddrPort // where to send requests until the call is answered, current server first; if empty, to target
 	login       *Outbound        // credentials to answer challenges with; may be nil
 
 	proof []sip.Header // digest headers of our answered INVITE, repeated in its ACK (RFC 3261, section 13.2.2.4)
@@ -77,10 +77,10 @@ func (t *transport) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort
 		from:     t.localUDPAddr(transport),
 		localTag: newTag(), target: to, login: login, firstServer: servers[0].Addr(),
 	}
-	if transport != "TLS" { // a certificate is for the name
+	if transport != "TLS" { // with TLS we keep the name, for which the certificate is valid
 		out.servers = servers
 	}
-	out.contact.User = cmp.Or(from.User, out.contact.User) // a trunk where we register calls this user
+	out.contact.User = cmp.Or(from.User, out.contact.User) // the user that a trunk calls, if we register there
 	out.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
 	out.local.Params.Add("tag", out.localTag)
 	out.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
@@ -278,7 +278,7 @@ func (d *dialog) hasOpenConn() bool {
 	return err == nil
 }
 
-// nextServer switches a dialog without an answer to the next server. It returns false if none is left.
+// nextServer switches a dialog that has no answer yet to the next server. It returns false if none is left.
 func (d *dialog) nextServer() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -386,9 +386,9 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.useSource = true
 }
 
-// isFromPeer reports whether a response comes from an address that is known to be the peer's. Other challenges are not answered: a Contact
-// may direct our request to a stranger, who could guess the password from our digest answer. A registrar sends no requests, so only its
-// configured address is known.
+// isFromPeer reports whether a response comes from an address that is known to be the peer's. A challenge from another
+// address is not answered: a Contact may direct our request to a stranger, who could guess the password from our digest
+// answer. A registrar sends no requests, so only its configured address is known.
 func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,14 +26,14 @@ const (
 	realm = "voxgate"
 	// nonceLifetime bounds the time in which a nonce may be answered. Each nonce is accepted once.
 	nonceLifetime = 30 * time.Second
-	// provenAddressLifetime is the time, at least, for which an authenticated address stays known after its last packet.
+	// provenAddressLifetime is the minimum time for which an authenticated address stays known after its last packet.
 	provenAddressLifetime = 10 * time.Minute
 	// earlyCancelWindow bounds how much later than its CANCEL an INVITE may arrive: packets can be reordered.
 	earlyCancelWindow = 4 * time.Second
 )
 
-// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. It stores nothing about an address before
-// that has authenticated: a challenge carries its own proof (see newNonce).
+// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. The gate stores nothing
+// about an address that has not authenticated: a challenge carries its own proof (see newNonce).
 type gate struct {
 	trunks    []*trunkState
 	maxCalls  int
@@ -133,8 +133,8 @@ type ruling struct {
 	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that are not real refusals: the request is challenged, and the phone sends it again. At first a phone often uses the nonce of
-// its last call. These rules are not counted.
+// The rules that are not real refusals: the request is challenged, and the phone sends it again. A phone's first
+// request often has the nonce of its last call. These rules are not counted.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
@@ -171,8 +171,8 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk is admitRequest without the check that the nonce is used for the first time. It records wrong passwords
-// against the address.
+// matchTrunk does the same as admitRequest, except that it does not check whether the nonce was used before. It counts
+// wrong passwords for each address.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var challengeAlgorithms []string
 	sent := readCredentials(req)
@@ -232,9 +232,9 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Otherwise a captured answer could be
-// used to call another number. It compares the number, in any spelling, and the host. The host may also be that of To, because a proxy may
-// have put our address in its place in the Request-URI.
+// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Without this check,
+// a captured answer could be used to call another number. sameURI compares the number, in any spelling, and the host.
+// The host may also be that of To, because a proxy may have put our address in its place in the Request-URI.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {

@@ -136,16 +136,16 @@ func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Par
 	}
 	for _, h := range req.Headers() {
 		name := strings.ToLower(h.Name())
-		if strings.HasPrefix(name, "x-") || slices.Contains(tellingHeaders, name) {
+		if strings.HasPrefix(name, "x-") || slices.Contains(originHeaders, name) {
 			p.Attributes.Add(name, withPlainNumbers(validText(h.Value())))
 		}
 	}
 	return p
 }
 
-// tellingHeaders are the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). The agent gets them in addition to
-// the X- headers.
-var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
+// originHeaders are the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). The agent gets them
+// in addition to the X- headers.
+var originHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 var uriInBrackets = regexp.MustCompile(`(?i)<(sips?|tel):([^@>]*)(@[^>]*)?>`)
 

@@ -66,8 +66,9 @@ func (o *localAddr) host(peer netip.Addr) string {
 	return o.address(peer).String()
 }
 
-// address returns our media address for a peer: the configured external one, if any, or else that of the interface
-// towards the peer. If the external one is a name, it returns that name's address of the peer's family, IPv4 or IPv6.
+// address returns our media address for a peer: the configured external address, if any, or else the address of the
+// interface towards the peer. If the external address is a host name, it returns an address of that name in the peer's
+// family, IPv4 or IPv6.
 func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case o.fixed.IsValid():

@@ -10,11 +10,11 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// mayCome reports whether a request within a dialog may come from an address. The Call-ID and the tags prove nothing, since anyone who has
-// seen a packet knows them. It accepts the addresses of the INVITE and of its answer, those that have authenticated since, and those of
-// the trunk. It also accepts the hosts of the route set or, if there is none, the host of the Contact. names are the host names that must
-// be resolved to decide.
-func (c *Call) mayCome(from netip.Addr, transport string) (ok bool, names []string) {
+// isAllowedSource reports whether a request within a dialog may come from an address. The Call-ID and the tags prove
+// nothing, since anyone who has seen a packet knows them. The allowed addresses are those of the INVITE and of its
+// answer, those that have authenticated since, and those of the trunk. The hosts of the route set are allowed, too, or
+// without a route set the host of the Contact. names are the host names that must be resolved to decide.
+func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, names []string) {
 	d := c.dialog
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	if !known {
 		return false, nil
 	}
-	if ok, names := c.mayCome(from, req.Transport()); ok || c.core.names.hasAddress(names, from) {
+	if ok, names := c.isAllowedSource(from, req.Transport()); ok || c.core.names.hasAddress(names, from) {
 		c.dialog.followSource(req)
 		return true, nil
 	}
@@ -77,10 +77,10 @@ func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	return true, nil
 }
 
-// checkPacketOwner is [Call.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is
-// true, sipgo may handle the request, which is then checked by checkOwner.
+// checkPacketOwner does the same as [Call.checkOwner], for a UDP packet from an unknown address, before anything is
+// stored about its sender. If ok is true, the packet is passed to sipgo; checkOwner then checks the request again.
 func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
-	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
+	if ok, names := c.isAllowedSource(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
 		return true, nil
 	}
 	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
@@ -98,6 +98,6 @@ func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool,
 
 // lookUpHosts resolves the host names of a call in advance, before requests come from them.
 func (c *Call) lookUpHosts() {
-	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
+	_, names := c.isAllowedSource(netip.Addr{}, c.dialog.transport)
 	c.core.names.hasAddress(names, netip.Addr{})
 }

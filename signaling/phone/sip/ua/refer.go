@@ -24,8 +24,9 @@ var (
 	ErrNotReached = errors.New("nobody was reached")
 )
 
-// TransferURI returns the URI of a target. A number gets the domain of the other side's From. If that has no domain because the caller
-// is anonymous, the number gets that of the trunk's server, the Contact or the source address of requests.
+// TransferURI returns the URI of a target. A number gets the domain of the other side's From. If that has no domain
+// because the caller is anonymous, the number gets the host of the trunk's server, of the Contact, or of the source of
+// requests.
 func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if uri, err := ParseURI(target); err == nil {
 		return uri, nil

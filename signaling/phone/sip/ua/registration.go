@@ -192,15 +192,15 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time that was granted to our Contact; a registrar may list the Contacts of other phones, too. It returns the
-// requested time if the response has none for us, or one below 10 s.
+// grantedExpiry returns the time that was granted to our Contact; a registrar may list the Contacts of other phones,
+// too. If the response has no time for our Contact, or a time below 10 s, grantedExpiry returns the requested time.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")
 	for _, h := range contacts {
 		c, ok := h.(*sip.ContactHeader)
 		same := ok && c.Address.User == own.User && c.Address.Host == own.Host && c.Address.Port == own.Port
-		if same || ok && len(contacts) == 1 { // a proxy may have changed it
+		if same || ok && len(contacts) == 1 { // a proxy may have changed our Contact
 			text = c.Params.GetOr("expires", "")
 		}
 	}
