@@ -167,7 +167,7 @@ func (s *Site) withBackend(backend string) *Site {
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
 // withVersion changes a page's references to scripts and styles into their addresses under /v/VERSION/, which browsers
-// cache permanently. folder is the page's.
+// cache permanently. folder is the folder of the page.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {

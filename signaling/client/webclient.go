@@ -36,7 +36,7 @@ type webClient struct {
 
 	socketPace, channelPace *signaling.RateLimiter
 
-	toldToMove atomic.Bool // the client was asked to change the gateway: if it closes its socket, it has left
+	toldToMove atomic.Bool // the client was asked to move to another gateway: once its socket is closed, it has left
 
 	// Guarded by mu.
 	mu        sync.Mutex

@@ -95,7 +95,8 @@ type contextEntry struct {
 	Cut       bool   `json:"cut,omitempty"`
 }
 
-// userSpeakingPayload has in Details held, resumed or retracted, where the gateway decides about turns.
+// userSpeakingPayload reports the start or end of the person's speech. If the gateway decides about turns, Details has
+// held, resumed or retracted.
 type userSpeakingPayload struct {
 	Speaking bool            `json:"speaking"`
 	Details  map[string]bool `json:"details,omitempty"`
