@@ -21,7 +21,7 @@ type Agent struct {
 
 	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
 	Steps  flow.Plan       `json:"steps,omitempty"`  // steps of the conversation; their instructions follow the prompt
-	Tools  []string        `json:"tools"`            // patterns for the operator's tools that it uses; nil means all granted tools
+	Tools  []string        `json:"tools"`            // patterns for the names of the operator's tools; nil means all granted tools
 	// JSON Schema of the result generated from the transcript at the end; nil means none
 	Outcome     json.RawMessage `json:"outcome,omitempty"`
 	MaxDuration time.Duration   `json:"longest,omitempty"` // limit for a conversation; 0 means that the agent sets none
@@ -59,7 +59,7 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo returns the config raw with the agent's fields set. It returns a config that is not an object unchanged;
+// applyTo returns the config raw with the agent's fields set. If raw is not an object, it is returned unchanged, and
 // the parser rejects it later.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
@@ -76,7 +76,7 @@ func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 
 const instructionField = "systemInstruction"
 
-// withSuffix returns the config raw with a suffix appended to its system instruction.
+// withSuffix returns the config raw with note appended to its system instruction.
 func withSuffix(raw json.RawMessage, note string) json.RawMessage {
 	return editJSON(raw, note != "", func(config map[string]any) {
 		normalizeKey(config, instructionField)
@@ -148,7 +148,7 @@ func mergeObjects(under, over map[string]any) {
 }
 
 // parseObject decodes a config. Empty text and null yield an empty object. Numbers keep all their digits when the
-// config is encoded again. ok is false if it is not an object.
+// config is encoded again. ok is false if raw is not an object.
 func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true

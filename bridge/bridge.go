@@ -41,8 +41,8 @@ type Caller interface {
 
 // SessionRequest describes the conversation that a caller wants.
 type SessionRequest struct {
-	// Agent configures the model unless the caller overrides it, field by field. Config is the caller's LiveConfig in
-	// JSON. Both may be empty.
+	// Agent configures the model. Config is the caller's LiveConfig in JSON: each field that it sets overrides that
+	// field of Agent. Both may be empty.
 	Agent  Agent
 	Config json.RawMessage
 
@@ -58,8 +58,8 @@ type SessionRequest struct {
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Dial connects to models outside the Live API, as package textmodel does; nil means they are not available to this
-	// conversation. One connection at a time is open.
+	// Dial connects to models outside the Live API, as package textmodel does; if it is nil, the conversation cannot
+	// use such models. One connection at a time is open.
 	Dial func(context.Context, gemini.Setup) (upstream.Conn, error)
 
 	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms: for clients that configure after
@@ -67,10 +67,10 @@ type SessionRequest struct {
 	DeferDial bool
 
 	// Resumable keeps the conversation for a while when the caller is lost. ResumeToken belongs to a kept conversation,
-	// and LastEvent is the number of the newest event that the caller has received: later ones are sent again, in
-	// order. With 0 only the essential events are sent. An unknown or expired token, or one of another protocol or
-	// person, opens a new conversation; if ResumeError is set, such as [ErrNotResumed], Serve returns that error
-	// instead.
+	// and LastEvent is the number of the newest event that the caller has received: later events are sent again, in
+	// order. If LastEvent is 0, only the essential events are sent. An unknown or expired token, or one of another
+	// protocol or person, opens a new conversation; if ResumeError is set, such as [ErrNotResumed], Serve returns that
+	// error instead.
 	Resumable   bool
 	ResumeToken string
 	ResumeError error
@@ -98,7 +98,7 @@ type SessionRequest struct {
 	EndpointState any
 
 	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets it. The caller can
-	// override neither of them.
+	// change neither Override nor that agent.
 	Override Agent
 
 	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.
@@ -117,7 +117,7 @@ type Origin struct {
 	Address    string            // IP address of the caller, for the operator; empty means unknown
 	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the caller can show a tool's question, sent as a [ToolCall], although the model has no canvas there
+	// the client shows the questions of tools, which it gets as a [ToolCall], even if the model cannot use a canvas
 	ShowsQuestions bool `json:"Asks"`
 }
 

@@ -130,7 +130,8 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.clock.Set(alarmPark, s.parkDuration())
 }
 
-// endSpeechOfLostCaller ends a marked speech, which has presumably ended. If there is no room for the mark, other marks are queued.
+// endSpeechOfLostCaller marks the end of a speech whose start the lost caller has marked. An error of QueueMark is ignored: it means that
+// the queue is full of other marks.
 func (s *Session) endSpeechOfLostCaller() {
 	if s.keeper.Config().Options.Turns.By == turns.ByGateway {
 		_ = s.uplink.QueueMark(uplink.MarkPause)

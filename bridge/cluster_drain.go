@@ -53,8 +53,8 @@ func (s *Session) buildSnapshot() *snapshot {
 	return n
 }
 
-// isMovable reports whether another gateway could continue the conversation. It could not if an endpoint or a tool
-// keeps state for the conversation in memory.
+// isMovable reports whether another gateway could continue the conversation. This is impossible if an endpoint or a
+// tool keeps state for the conversation in memory.
 func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }

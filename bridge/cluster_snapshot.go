@@ -48,7 +48,7 @@ type snapshot struct {
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
 	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
 	OpenQuestion string                     `json:"Asked,omitempty"`    // question that the model has not answered
-	ActedOn      bool                       `json:"Acted,omitempty"`    // the model has called a tool for OpenQuestion, covered by the handle
+	ActedOn      bool                       `json:"Acted,omitempty"`    // the handle covers a tool call that answers OpenQuestion
 	Transcript   []transcript.NumberedEntry `json:"Said,omitempty"`
 	Calls        []toolcalls.CallSnapshot   `json:",omitempty"`
 }
@@ -71,7 +71,7 @@ type clusterState struct {
 	restoredFrom  *snapshot // snapshot to continue from; nil means the session began at this gateway, or is already restored
 	hasChanges    bool      // something has happened that the store should have
 	isOwnerStored bool      // the conversation cannot move, and the store knows its gateway, so nothing more is written
-	moveWanted    bool      // its caller should move to another gateway
+	moveWanted    bool      // the caller should move to another gateway
 	isStopping    bool      // this gateway drains, and then stops
 	wantedSince   time.Time // when moveWanted was set
 	callerAsked   bool      // the caller was asked to move recently

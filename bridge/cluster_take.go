@@ -10,12 +10,13 @@ import (
 	"voxgate/bridge/flow"
 )
 
-// errStoreUnavailable rejects a resume while the store, which would know the conversation, cannot be reached.
+// errStoreUnavailable rejects a resume while the store cannot be reached: only the store knows which gateway has the
+// conversation.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
 // resumeSession returns the conversation of a resume token that this gateway does not know, or a nil session if there
-// is none. Until done is called, other resumes of this conversation wait. Two at a time would take it from each
-// other, and both would run it at this gateway.
+// is none. Until done is called, other resumes of this conversation wait. Otherwise two resumes at the same time would
+// take the conversation from each other, and this gateway would run it twice.
 func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
@@ -85,8 +86,9 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone reports whether a conversation no longer runs at this gateway. If it is ending, or another gateway
-// has taken it over, the call blocks until its end. generation is the newest one in the store.
+// waitUntilGone reports whether a conversation no longer runs at this gateway. If the conversation is ending, or
+// another gateway has taken it over, the call blocks until it has ended here. generation is the conversation's newest
+// generation in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]

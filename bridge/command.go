@@ -97,7 +97,8 @@ type (
 
 // Commands of the host.
 type (
-	// drainCommand reports that the gateway accepts no more calls. It stops after stopsIn; 0 means that it does not stop.
+	// drainCommand reports that the gateway accepts no more calls. The gateway stops after stopsIn; 0 means that it
+	// does not stop.
 	drainCommand struct{ stopsIn time.Duration }
 
 	// takenCommand ends a conversation that goes on at another gateway.

@@ -145,7 +145,7 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	turn := s.output.questionTurn()
 	if !m.TurnComplete {
-		turn-- // the next handle covers this turn, answered or not
+		turn-- // not answered, so it is recorded with the turn before, which the next handle covers
 	}
 	if parts.Len() > 0 {
 		s.output.recordTypedText(turn, parts.Text())
@@ -166,7 +166,8 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
-// run sends turns to the model that it does not answer. Each question of the person begins a turn of the transcript.
+// run adds turns to the model's context, which the model does not answer. Each question of the person begins a turn of
+// the transcript.
 func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	turns := c.Turns
 	config := s.keeper.Config()

@@ -205,7 +205,7 @@ func (s *Session) onStepResult(name string, err error) {
 	}
 }
 
-// reportStep reports the current step, if it differs from the step before.
+// reportStep reports the current step, and returns true, if it differs from the step before.
 func (s *Session) reportStep(before string) (another bool) {
 	now := s.steering.flow
 	if now.Step == before {

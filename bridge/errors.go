@@ -56,8 +56,8 @@ const (
 )
 
 // Error is an error for a caller: Code for programs, Message for people, Err for the log. Field is the place of the
-// fault in the client's message. Status is the HTTP status or WebSocket close code with which Gemini refused. Both
-// may be missing.
+// fault in the client's message. Status is the HTTP status or WebSocket close code with which Gemini refused. Field may
+// be empty, and Status may be 0.
 type Error struct {
 	Code    Code
 	Message string
@@ -101,7 +101,7 @@ const (
 // limitCodes are the codes of limits, for programs.
 var limitCodes = map[Limit]Code{ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence"}
 
-// EndCode returns the code of an end that is not a failure, a limit or a shutdown, for programs; "" for all others.
+// EndCode returns the code, for programs, of an end by a limit or a shutdown; "" for any other end.
 func EndCode(err error) Code {
 	var limit Limit
 	switch {

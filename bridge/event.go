@@ -136,8 +136,8 @@ type (
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway and not by the
 	// model. At is the position, counted in all audio received from the caller.
 	//
-	// Where the gateway decides about turns, the times are those at which it has begun and ended the turn. Retracted means
-	// that the previous turn has continued: its end was retracted before anything of the answer was heard.
+	// If the gateway decides about turns, At is the position at which the person's turn began or ended. Retracted means that the previous
+	// turn has continued: its end was retracted before anything of the answer was heard.
 	UserSpeaking struct {
 		Speaking  bool
 		At        time.Duration

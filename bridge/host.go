@@ -179,7 +179,8 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveco
 	return s, nil
 }
 
-// consumeToken consumes a caller's single-use token. It does not if the host accepts no new conversations.
+// consumeToken consumes a caller's single-use token. If the host accepts no new conversations, it returns an error and
+// leaves the token valid.
 func (h *Host) consumeToken(account Account) error {
 	h.mu.Lock()
 	err := h.admissionError()
@@ -248,7 +249,7 @@ func (h *Host) startSession(s *Session, generation uint64) {
 	})
 }
 
-// configScope returns the scope for parsing a config. An agent has only those of the gateway's tools that its file
+// configScope returns the scope for parsing a config. The scope contains the gateway's tools that the agent's file
 // lists, and all tools of the request.
 func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow flow.Flow) liveconfig.Scope {
 	scope := liveconfig.Scope{
@@ -272,9 +273,9 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 // gateway, or the successor of this one.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that can move to one to do so,
-// each when nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A lost caller may
-// still come back.
+// BeginDrain rejects new conversations. If there are other gateways, it asks each caller that can move to one of them
+// to do so, at a moment when nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A
+// lost caller may still come back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
 // beginDrain is like BeginDrain, but informs callers how soon the gateway stops; 0 means that it does not stop.

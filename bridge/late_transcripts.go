@@ -73,7 +73,7 @@ func (a *openPrompts) onTurnEnd(isEmpty bool) {
 	}
 }
 
-// onToolCalls records that the model calls tools. With here, the gateway answers all of these calls.
+// onToolCalls records that the model calls tools. here means that the gateway answers all of these calls.
 func (a *openPrompts) onToolCalls(here bool) {
 	a.gatewayAnswers = here && (a.gatewayAnswers || a.calledAt.IsZero())
 	a.isOpen, a.calledAt = true, time.Now()

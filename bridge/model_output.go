@@ -101,9 +101,9 @@ func (t *turn) isActive() bool { return t.isGenerating() || t.state == turnGener
 // isCut reports whether the turn was interrupted.
 func (t *turn) isCut() bool { return t.state == turnDropped || t.state == turnCut }
 
-// handleContent plays the model's output and forwards everything else; its caller then ends a complete turn. An
-// interruption is processed before the rest of its message, because audio in that message belongs to the interrupted
-// answer.
+// handleContent plays the model's output and forwards everything else; the caller of handleContent then ends the turn
+// if it is complete. An interruption is processed before the rest of its message, because audio in that message belongs
+// to the interrupted answer.
 func (a *modelOutput) handleContent(c *wire.ServerContent) {
 	t := &a.turn
 	if c.Interrupted {
@@ -115,7 +115,7 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 	if c.InputTranscription != "" {
 		a.onTranscript(c.InputTranscription)
 	}
-	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": after the text, which waits for the voice
+	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": must follow the text, which waits for its voice
 		a.voice.AddMark(func(bool) {
 			if b := (RawServerContent{ServerContent: raw}); !a.voice.deferEvent(b) {
 				a.subscribers.notify(b)
@@ -451,12 +451,12 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 		a.subscribers.notify(cut)
 		a.notifyDeferred(behind, t.state != turnIdle)
 	}
-	if !asking { // otherwise the text carries the note
+	if !asking { // otherwise the note is sent together with the text
 		a.sendUnheardNote()
 	}
 }
 
-// retractQuestion drops the answer to the question that the person continues, of which nothing was heard.
+// retractQuestion drops the answer to a question that the person continues. Nothing of this answer was heard.
 func (a *modelOutput) retractQuestion() {
 	a.interrupt(ByVoice, false)
 	a.wasRetracted = true

@@ -2,7 +2,7 @@ package bridge
 
 import "slices"
 
-// ProtocolUse tells in which settings the name of a protocol is allowed.
+// ProtocolUse is a set of flags: the settings in which the name of a protocol is allowed.
 type ProtocolUse int
 
 const (

@@ -264,7 +264,7 @@ func (s *Session) setupComplete() SetupComplete {
 	return done
 }
 
-// isResumable reports whether the conversation waits for a lost caller.
+// isResumable reports whether the conversation will wait for its caller if the caller is lost.
 func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
@@ -306,7 +306,7 @@ func (s *Session) endOverBudget(limit error) {
 	s.overBudget = true
 	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
-	s.endAfterSpeaking(limit) // no effect if the session ends anyway, then without a goodbye
+	s.endAfterSpeaking(limit) // no effect if the session is ending already, but then without a goodbye: see below
 	s.farewellPrompt, s.awaitsGoodbye = "", false
 }
 

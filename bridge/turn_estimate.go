@@ -79,7 +79,7 @@ func (b *turnEstimate) startTurn(sent uint64) {
 // thousandths of a token; spoken is the number of tokens of the answer.
 func (b *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - b.sentBefore) / 1000)
-	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut // the last 15 s cover what is not stopped at once: see farewellTime
+	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut // 15 s left: farewellTime of the answer follows the limit
 	if in <= b.reservedIn && !long {
 		return false
 	}

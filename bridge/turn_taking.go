@@ -30,7 +30,7 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 		case turns.Unduck:
 			s.voice.Duck(0)
 		case turns.Hold:
-			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise it only waits to begin
+			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise no answer sounds yet, and the next one waits
 				s.reportTurn(TurnHeld)
 				s.notify(InterruptionPending{true})
 			}

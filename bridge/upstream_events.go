@@ -19,7 +19,7 @@ import (
 
 // onKeeperEvent handles an event of the connection to the model.
 func (s *Session) onKeeperEvent(ctx context.Context, e upstream.Event) {
-	if _, message := e.(upstream.Message); !message { // onMessage decides for messages
+	if _, message := e.(upstream.Message); !message { // for a message, onMessage decides whether it changes the snapshot
 		s.cluster.markChanged()
 	}
 	switch e := e.(type) {
@@ -143,7 +143,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		s.voice.notifyInOrder(s.subscribers, RawServerContent{m.Beside, true})
 	}
 	switch {
-	case actedOn: // the keeper knows what it waits for
+	case actedOn: // AskAgain has told the keeper already
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
@@ -202,13 +202,13 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	config := s.keeper.Config()
 	return config.Profile.AnswersAfterTurn && !slices.ContainsFunc(calls, func(call wire.FunctionCall) bool {
 		f, ok := config.Functions.FindCalled(call.Name)
-		return ok && f.Blocking // the turn goes on with the answer
+		return ok && f.Blocking // the model waits for the answer, and then continues the same turn
 	})
 }
 
-// onContent handles serverContent. costs means that the model has generated something. endsCall means that the message
-// is the empty end of the turn that called tools. It reports whether the turn has ended without an answer and the
-// keeper has acted on that.
+// onContent handles serverContent. costs means that the message reports used tokens, so the model has generated
+// something. endsCall means that the message is the empty end of the turn that called tools. It reports whether the
+// turn has ended without an answer and the keeper has acted on that.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
