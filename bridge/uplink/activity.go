@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// leadIn is the length of the audio before the first loud 20 ms that belongs to a speech, because words begin
-	// softly.
+	// leadIn is the length of the audio that belongs to a speech although it comes before the first loud 20 ms, because
+	// words begin softly.
 	leadIn = 300 * time.Millisecond
 
 	// onsetTime and hangoverTime are how long voice and silence must last to begin and end a speech. The hangover is
@@ -39,13 +39,13 @@ type speechActivity struct {
 	startedAt   time.Time // begin of the last speech
 	endedAt     time.Time // end of the last speech, unless speaking
 	lastAudioAt time.Time // arrival of the last audio
-	lastLoudAt  time.Time // arrival of the last loud audio, or of the client's mark of the end
+	lastLoudAt  time.Time // arrival of the last loud audio, or the marked end
 	isSettled   bool      // enough silence after the last speech was sent or received
 	isVoid      bool      // the last speech was aborted: it gets no answer
 
 	received, speechFrom, speechTo time.Duration // length of all audio received, and positions in it where the last speech begins and ends
 
-	manual          bool // the client marks speech itself
+	manual          bool // the client or the gateway marks speech
 	preRoll         time.Duration
 	preSpeech       []Item // if manual: newest audio since the last mark, at most preRoll
 	preSpeechLength time.Duration
@@ -99,7 +99,7 @@ func (a *speechActivity) voicedDuration() time.Duration {
 	return a.endedAt.Sub(a.startedAt)
 }
 
-// beginSpeech starts a speech, and returns the audio from before the mark that belongs to it.
+// beginSpeech starts a speech, and returns the audio from before its mark that belongs to the speech.
 func (a *speechActivity) beginSpeech() (before []Item) {
 	a.speaking, a.startedAt, a.isVoid, a.speechFrom = true, time.Now(), false, a.received
 	a.speeches++

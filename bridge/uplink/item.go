@@ -12,7 +12,7 @@ import (
 // Chunk is the length of audio in one message: 20 ms, the minimum of Google's best practices (20-40 ms).
 const Chunk = media.FrameDuration
 
-// Turn is a typed turn. The model answers a complete one.
+// Turn is a typed turn. The model answers only a complete turn.
 type Turn struct {
 	Parts    json.RawMessage // JSON array of Part
 	Complete bool
@@ -47,8 +47,8 @@ type Item struct {
 	PCM          []int16
 	speechNumber int           // number of the speech that audio or a mark belongs to; 0 means silence
 	index        int64         // index of the last message that carried the item on this connection; 0 means not sent yet; or coveredBefore
-	Silence      time.Duration // silence after a speech, so that the model detects its end; sent at once
-	Turn         *Turn         // sent in the form that its model accepts
+	Silence      time.Duration // silence after a speech, so that the model detects its end; sent faster than real time
+	Turn         *Turn         // sent in a form that the model accepts
 	Message      *wire.ClientMessage
 	Flushed      chan struct{} // set without other fields; closed when all items before this one were sent
 }

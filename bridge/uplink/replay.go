@@ -138,7 +138,7 @@ func (b *replayBuffer) recordHandle(covered int64) {
 		b.coveredIndex = 0
 	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		// the session has it
+		// the handle covers it, so the resumed session knows it
 		if it := b.items[i]; it.isHint() && (b.coveredIndex == 0 || it.index == coveredBefore || it.index > 0 && it.index <= b.coveredIndex) {
 			b.removeItems(i, i+1)
 		}
@@ -154,8 +154,8 @@ func (b *replayBuffer) needsReplay() bool {
 
 // takeReplay empties the buffer and returns the items to send again to a resumed or a fresh session. The turn stays
 // unanswered. During a speech, a resumed session gets only items that the handle does not cover. The other items are
-// kept for a fresh session, and for this session if it does not answer. Google does not document whether a session that
-// is resumed after the question answers what it has heard, so a complete question is repeated.
+// kept: they are replayed to a fresh session, or to this session if it does not answer. Google does not document
+// whether a session that is resumed after the question answers what it has heard, so a complete question is repeated.
 func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip, open := 0, b.hasUnanswered
 	if b.actedCovered && !fresh {

@@ -15,12 +15,12 @@ const (
 	// TickTime is the time between two calls of Tick.
 	TickTime = 100 * time.Millisecond
 
-	// maxAudioGap is the longest time without audio that counts as jitter of the network. After a longer one, the missing
-	// audio counts as quiet, so that the turn of a microphone that has stopped ends.
+	// maxAudioGap is the longest time without audio that counts as jitter of the network. After a longer gap, the
+	// missing audio counts as quiet, so a turn also ends when the microphone stops sending.
 	maxAudioGap = 300 * time.Millisecond
 
-	// maxTurnActions limits the actions that wait for the owner, which takes them within milliseconds. Later ones are dropped: an owner that
-	// is so late has stopped.
+	// maxTurnActions limits the actions that wait for the owner, which takes them within milliseconds. More actions are dropped: an owner
+	// that is so late has stopped.
 	maxTurnActions = 256
 
 	// speechProbability is the least probability of silero that counts as speech: the default of its authors.
@@ -57,7 +57,7 @@ func newTurnTaker(s turns.Settings, playback func() (isSounding bool, level floa
 	return t
 }
 
-// keep keeps a chunk of audio, and drops audio that no turn can begin with any more.
+// keep keeps a chunk of audio, and drops audio that is too old for the beginning of a turn.
 func (t *turnTaker) keep(it Item) {
 	end := t.at + media.Duration(len(t.frame), it.Rate) + it.duration()
 	t.recent = append(t.recent, keptAudio{it, end})
@@ -69,7 +69,7 @@ func (t *turnTaker) keep(it Item) {
 	t.recent = t.recent[old:]
 }
 
-// itemsSince returns the kept audio of the time before the last frame's end.
+// itemsSince returns the kept chunks from back before the last frame's end onwards.
 func (t *turnTaker) itemsSince(back time.Duration) (items []Item) {
 	for _, kept := range t.recent {
 		if kept.end > t.at-back {
@@ -79,7 +79,7 @@ func (t *turnTaker) itemsSince(back time.Duration) (items []Item) {
 	return items
 }
 
-// recentPCM returns the kept audio of the time before the last frame's end, at a rate in Hz.
+// recentPCM returns the kept audio from back before the last frame's end until that end, resampled to rate (Hz).
 func (t *turnTaker) recentPCM(back time.Duration, rate int) (pcm []int16) {
 	var converter *media.Resampler
 	from := 0
@@ -105,7 +105,7 @@ func (t *turnTaker) recentPCM(back time.Duration, rate int) (pcm []int16) {
 	return pcm
 }
 
-// processAudio gives the machine the frames of a chunk. handle gets its actions.
+// processAudio gives the machine the frames of a chunk. handle gets the machine's actions.
 func (t *turnTaker) processAudio(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
 	t.isMuted = false
 	if rate != t.rate {
@@ -135,13 +135,14 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 	}, rate, handle)
 }
 
-// processQuiet gives the machine a quiet frame if no audio comes. With hasPaused it does not wait for late audio, and a turn ends.
+// processQuiet gives the machine a quiet frame if no audio comes. hasPaused means that the client has reported a pause of the microphone:
+// then late audio is not waited for, and an open turn ends.
 func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
 	t.isMuted = t.isMuted || hasPaused
 	switch {
 	case hasPaused:
-		missing = max(missing, MicPause) // longer than what anybody is given to go on with a muted microphone
+		missing = max(missing, MicPause) // longer than the quiet that ends a turn with a muted microphone, so the turn ends at once
 	case !t.isMuted && missing < maxAudioGap:
 		return
 	}
@@ -180,7 +181,8 @@ type secondDetector struct {
 	pending   []int16 // samples of the next frame, at silero.Rate
 }
 
-// start begins with the audio before the voice. Later audio will have this rate.
+// start starts the detector with the audio before the voice, at silero.Rate. rate is that of the audio to follow, in
+// Hz.
 func (d *secondDetector) start(before []int16, rate int) {
 	if d.detector == nil {
 		d.detector = silero.NewDetector()
@@ -271,7 +273,8 @@ func (u *Uplink) configureTurns(s turns.Settings) {
 	}
 }
 
-// resetTurns forgets the turn in progress, which has been ended already, and releases the playout.
+// resetTurns forgets the turn in progress, and releases the playout. The caller of resetTurns marks the end of the turn
+// for the model.
 func (u *Uplink) resetTurns() {
 	if t := u.turnTaker; t != nil {
 		for _, a := range t.machine.Reset() {
@@ -295,8 +298,8 @@ func (u *Uplink) Tick() (again bool) {
 	return !t.machine.IsResting()
 }
 
-// TakeTurnActions returns the actions that the owner has to do, in order: those that concern the playout, the judge, and
-// for its information End and Retract.
+// TakeTurnActions removes and returns the actions for the owner, in order. These are all actions but Start and those of
+// the second detector. The uplink has already queued the marks for End and Retract.
 func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

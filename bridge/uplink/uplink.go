@@ -98,7 +98,8 @@ type Config struct {
 	// IsManual is set if the client or the gateway marks speech, and not the model. Turns says which of them does, and how.
 	IsManual bool
 	Turns    turns.Settings
-	// PreRoll is the audio before the client's mark of a start that belongs to the speech.
+	// PreRoll is the length of the audio that belongs to a speech although it comes before the client's mark of the
+	// start.
 	PreRoll time.Duration
 	// EndSilence is the silence after a speech that the model needs to detect its end; 0 means none.
 	EndSilence time.Duration
@@ -502,7 +503,7 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	if u.paced && it.PCM != nil {
 		now := time.Now()
 		if u.nextAudioAt.After(now) {
-			return Item{}, u.nextAudioAt.Sub(now), false // a waiting picture needs no shorter wait
+			return Item{}, u.nextAudioAt.Sub(now), false // Next is called again then, for a waiting picture, too
 		}
 		u.nextAudioAt = now.Add(it.duration() / ReplaySpeed)
 	}
@@ -541,7 +542,7 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 		return 0, lost, partial
 	}
 	again = slices.Clone(again)
-	for _, it := range u.urgent { // text typed since then comes after the speech before it
+	for _, it := range u.urgent { // text typed meanwhile must follow the speech that preceded it
 		if it.isPrompt() || it.isHint() {
 			again = append(again, it)
 		}
@@ -627,16 +628,16 @@ func (u *Uplink) HasUnanswered() bool {
 	return u.replayBuf.hasUnanswered || u.replayBuf.awaitsReaction || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// NeedsReplay reports whether a session resumed with the newest handle must receive again something that HasUnanswered
-// counts.
+// NeedsReplay reports whether a session resumed with the newest handle must receive some of the unanswered input again:
+// see [Uplink.HasUnanswered].
 func (u *Uplink) NeedsReplay() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.replayBuf.needsReplay() || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// RestoreTurn restores a question from another gateway on which the model has acted by calling a tool, which the handle
-// covers. Only a fresh session receives the question again.
+// RestoreTurn restores a question from another gateway. The model has called a tool because of this question, and the
+// handle covers the call. So only a fresh session receives the question again.
 func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Lock()
 	u.replayBuf = replayBuffer{hasUnanswered: true, items: []Item{{Turn: &turn}}, actedCount: 1, actedCovered: true}
@@ -669,7 +670,7 @@ func (u *Uplink) SpeechStart() time.Time {
 	return u.activity.startedAt.Add(-onsetTime)
 }
 
-// LastLoudAt returns when the last speech ended: the time of its last loud 20 ms, or of the client's mark.
+// LastLoudAt returns when the last speech ended: the time of its last loud 20 ms, or the end that the client marked.
 func (u *Uplink) LastLoudAt() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
