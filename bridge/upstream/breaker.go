@@ -177,7 +177,8 @@ func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	}
 }
 
-// closeFor admits all callers again, and also this one if it was blocked by itself, because Gemini has accepted it.
+// closeFor admits all callers again, because Gemini has accepted this one. It also unblocks this caller, if only this
+// caller was blocked.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -130,9 +130,9 @@ func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
 	return k.stall.trigger, k.stall.trigger != forNothing && k.stall.trigger != forMore
 }
 
-// ReplyPending reports whether an answer is expected. It may never come: what sounded like speech may have been noise,
-// and a model may choose not to answer. If that is possible (see [WaitNotice].Unsure), it turns false once the person
-// has been asked to wait.
+// ReplyPending reports whether an answer is expected. The answer may never come: what sounded like speech may have been
+// noise, and a model may choose not to answer. If that is possible (see [WaitNotice].Unsure), ReplyPending returns
+// false once the person has been asked to wait.
 func (k *Keeper) ReplyPending() bool {
 	_, ok := k.ExpectedReply()
 	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)

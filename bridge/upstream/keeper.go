@@ -35,8 +35,8 @@ type Options struct {
 
 	// Notify passes an event to the owner. It must not block.
 	Notify func(context.Context, Event)
-	// IsIdle reports whether the owner can do without the connection now. That is so without speech, an answer in
-	// progress, or a running tool.
+	// IsIdle reports whether the owner can do without the connection now. It cannot during speech or an answer, or
+	// while a tool runs.
 	IsIdle func() bool
 	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool

@@ -33,7 +33,7 @@ func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
 		k.current.isDialing = false
 		k.onDialFailed(ctx, d)
 	default:
-		if !d.config.Profile.IsTextModel { // a text model, which does not use the Live API's quota
+		if !d.config.Profile.IsTextModel { // a text model does not use the Live API's quota
 			k.Breakers.ForModel(d.config.Model).closeFor(k.Caller)
 			k.IsProbe = false
 		}
