@@ -35,7 +35,7 @@ type Shield string
 // Shields. The empty string means ShieldNone.
 const (
 	ShieldNone     Shield = "none"
-	ShieldGreeting Shield = "greeting" // speech over the first answer is sent when it is over
+	ShieldGreeting Shield = "greeting" // speech over the first answer is sent when that answer is over
 )
 
 // Settings are the `turns` of an agent, a grant or a client's config. The zero value has the defaults.
@@ -130,8 +130,8 @@ const (
 // Patience holds the lengths of quiet that end a turn, by how finished it sounds. The zero value is Normal.
 type Patience struct {
 	word  string        // quick, patient, or empty
-	most  time.Duration // longest quiet; 0 means that of word
-	fixed time.Duration // 0 means that the judge is asked
+	most  time.Duration // longest quiet; 0 means the default for word
+	fixed time.Duration // if not 0, this quiet ends every turn, and the judge is not asked
 }
 
 // Patience by word.
@@ -178,15 +178,16 @@ func (p *Patience) parse(raw json.RawMessage, field string) error {
 	return nil
 }
 
-// steps are three lengths of quiet: the first for a turn that is finished with at least firstLimit, the second with secondLimit.
+// steps holds three lengths of quiet that end a turn. first applies if the probability that the turn is finished is at least firstLimit,
+// second if it is at least secondLimit, and third otherwise.
 type steps struct {
 	first, second, third    time.Duration
 	firstLimit, secondLimit float64
 }
 
-// The share of pauses of 0.4 to 1.2 s within a phrase that end a turn depends on the judge. With package prosody it is 25, 13 and 3 %
-// for the first three, and half of the turns end after 0.26, 0.63 and 1.10 s. With package smartturn it is 15, 7 and 1 %, after 0.27, 0.64
-// and 1.11 s (make bench-turns). The limits come from the training half of lab/turns.
+// The share of pauses of 0.4 to 1.2 s within a phrase that end a turn depends on the judge. With package prosody it is 25, 13 and 3 % for
+// quick, normal and patient, and half of the turns end after 0.26, 0.63 and 1.10 s. With package smartturn the shares are 15, 7 and 1 %,
+// and the times are 0.27, 0.64 and 1.11 s (make bench-turns). The limits come from the training half of lab/turns.
 var (
 	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.4, 0.17}
 	normalSteps  = steps{300 * time.Millisecond, 640 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}
@@ -194,7 +195,7 @@ var (
 	longestSteps = steps{1050 * time.Millisecond, 1650 * time.Millisecond, 3750 * time.Millisecond, 0.97, 0.4}
 )
 
-// steps returns the lengths of quiet; isLonger selects the next patience.
+// steps returns the lengths of quiet; isLonger selects the steps of the next longer patience.
 func (p Patience) steps(isLonger bool) steps {
 	ladder, i := [...]steps{quickSteps, normalSteps, patientSteps, longestSteps}, 1
 	switch p.word {
@@ -216,7 +217,7 @@ func (p Patience) steps(isLonger bool) steps {
 	return s
 }
 
-// waitFor returns the quiet that ends a turn which is finished with a probability.
+// waitFor returns how much quiet ends a turn. finished is the probability that the turn is finished.
 func (s *steps) waitFor(finished float64) time.Duration {
 	switch {
 	case finished >= s.firstLimit:

@@ -10,8 +10,9 @@
 //   - The playout says whether an answer sounds, and how loudly.
 //   - Start, End and Retract go to the uplink as the client's own marks do: Start is MarkStart with the audio of Action.Back, in
 //     place of a fixed pre-roll, and no audio is sent outside of an activity, because Google then closes with 1007.
-//   - Duck and Unduck are Pacer.Duck(DuckDecibels) and Pacer.Duck(0). Hold and GoOn stop the playout and continue it; the hold of a
-//     call is another one: the playout goes on when neither holds it. Cut, and Retract, are Pacer.Flush; both end a hold.
+//   - Duck and Unduck are Pacer.Duck(DuckDecibels) and Pacer.Duck(0). Hold and GoOn stop the playout and continue it. A call on hold
+//     stops the playout independently, so the playout continues when both holds have ended. Cut and Retract are Pacer.Flush; both
+//     end Hold.
 //   - AskJudge asks prosody and, if there is one, the end-of-turn model about the audio so far; [Machine.RecordVerdict] has the answers.
 //   - A new connection to the model gets the open activity again, from its beginning: the uplink replays it, mark and audio.
 //
@@ -31,8 +32,8 @@ const DuckDecibels = 12
 const MaxBack = 10 * time.Second
 
 // The times of voice and quiet come from measurements with recordings of people (read prompts, lines of games, coughs, crowds), with Silero
-// as the second detector: see lab/turns, with whose training half they were tuned. Those of the second detector itself (ear…,
-// startAgreement, judgeDeadline) are chosen.
+// as the second detector. They were tuned with the training half of these recordings: see lab/turns. The times for the second detector
+// itself and for the judge (ear…, startAgreement, judgeDeadline) were not tuned.
 const (
 	leadIn      = 300 * time.Millisecond // words begin softly
 	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
@@ -45,30 +46,33 @@ const (
 	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
-	// cutTime is the voice that cuts an answer off if cutSpeech of it is speech, and if it does not just fade: the frame is at most
-	// fadeRange dB below the person's usual level. A voice at that level that is still speech needs only loudCutTime. In the training half
-	// no word of up to 0.9 s cuts, and 95 % of interruptions do within 1.00 s; with 0.7 s of speech 23 % and 1.14 s.
+	// cutTime is the length of a voice that cuts an answer off. At least cutSpeech of the voice must be speech, and it must not be fading:
+	// its newest frame must be at most fadeRange dB below the person's usual level. If that frame is speech at the usual level or above,
+	// loudCutTime is enough. In the training half no word of up to 0.9 s cuts an answer off, and 95 % of interruptions do within 1.00 s.
+	// When 0.7 s of speech cut an answer off, 23 % of these words did, and 95 % of interruptions within 1.14 s.
 	cutTime, loudCutTime = 880 * time.Millisecond, 820 * time.Millisecond
 	cutSpeech            = 280 * time.Millisecond
 	fadeRange            = 15.0
-	// continueTime is the speech that cuts off an answer if another burst has held it, and holds it still: a sentence with a gap in it.
+	// continueTime is the length of speech in a second burst that cuts off an answer which the first burst still holds: both are one
+	// sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
 	// A sound comes from another person if it is quieter than the person's own voice. levelRange is for single frames, in dB below the
-	// person's usual level. peakRange is for the loudest frame of speech, in dB below the person's loud frames, which are those over the
-	// usual level: in the training half 98 % of interruptions exceed that by 3 dB or more, and a crowd 10 dB below the person stays under it.
+	// person's usual level. peakRange is for the loudest frame of speech, in dB below the mean of the person's loud frames, which are those
+	// over the usual level. In the training half 98 % of interruptions exceed this threshold by 3 dB or more, and a crowd 10 dB below the
+	// person stays under it.
 	levelRange, peakRange = 12.0, 2.0
 
-	// earTime limits the second detector at the beginning of a voice outside of an answer. While it does not agree, it is asked
-	// again every earPeriod, because speech may follow a noise without a gap.
+	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer. While it calls the voice no
+	// speech, it is started again every earPeriod, because speech may follow a noise without a gap.
 	earTime   = 400 * time.Millisecond
 	earPeriod = time.Second
 	// earLeadIn is the audio from before the voice that the second detector gets first: three of its frames of 32 ms.
 	earLeadIn = 96 * time.Millisecond
 	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
 	earTimeout = 200 * time.Millisecond
-	// startAgreement is the length of the part of a burst that the second detector must call speech. It is less than startTime, because it
-	// needs up to 100 ms to react.
+	// startAgreement is the length of the part of a burst that the second detector must call speech. It is less than startTime, because the
+	// detector needs up to 100 ms to react.
 	startAgreement = 100 * time.Millisecond
 
 	// judgeDeadline limits the wait for the judge's verdict on a pause.
@@ -183,7 +187,7 @@ type Machine struct {
 	isDucked, isHeld bool
 	heldAt           time.Duration
 	heldFrom, heldTo time.Duration // the last burst that held the answer
-	heldSpeech       time.Duration // of that burst
+	heldSpeech       time.Duration // speech in that burst
 	hasHeldBurst     bool
 	answers          int           // answers that have begun to sound
 	shieldedFrom     time.Duration // onset of speech over a shielded answer
@@ -192,7 +196,7 @@ type Machine struct {
 	hasRetracted     bool
 	isMorePatient    bool
 	level            float64 // usual level of the person
-	loudLevel        float64 // mean of the levels above that
+	loudLevel        float64 // mean of the person's levels above the usual level
 	levelCount       int
 	loudCount        int
 	hasBegun         bool // a frame was processed
@@ -388,7 +392,7 @@ func (m *Machine) stepQuiet() {
 	}
 }
 
-// stepOpen follows the voice of an open activity, asks the judge once a pause, and ends the activity.
+// stepOpen follows the voice of an open activity, asks the judge once in each pause, and ends the activity.
 func (m *Machine) stepOpen(f Frame) {
 	if m.voice() > 0 {
 		m.voiceTo = max(m.voiceTo, m.burst.voicedTo)
@@ -430,7 +434,7 @@ func (m *Machine) endAfter(isMuted bool) time.Duration {
 		return steps.first
 	case m.settings.Patience.fixed > 0:
 		return steps.first
-	case !m.isFinal && m.at-m.pauseAskedAt < judgeDeadline: // the longest wait that any verdict could demand
+	case !m.isFinal && m.at-m.pauseAskedAt < judgeDeadline: // until the verdict is known, wait as long as for an unfinished turn
 		return steps.third
 	case !m.hasVerdict:
 		return steps.second
