@@ -18,8 +18,8 @@ const (
 	maxRunes   = 200_000
 )
 
-// Transcript records what both sides said. Of the model's answers it returns what was played. The zero value is empty.
-// Its methods are safe for concurrent use.
+// Transcript records what both sides said. For the model's answers, it returns only what was played. The zero value is
+// empty. Its methods are safe for concurrent use.
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
@@ -78,7 +78,8 @@ func (e *turnEntry) playedEntry() Entry {
 	return entry
 }
 
-// fullText returns the whole text, played or not. Of an interrupted answer it returns only the played part.
+// fullText returns the whole text, even the part that was not played yet. For an interrupted answer, it returns only
+// what was played.
 func (e *turnEntry) fullText() string {
 	if e.Interrupted {
 		return e.playedText()
@@ -91,8 +92,8 @@ func (e *turnEntry) fullText() string {
 }
 
 // playedText returns the part of the text that was played. A model does not say where in its voice the words of a piece
-// are, so their timing is estimated from their length in letters. Of an interrupted piece, only words that were played
-// to their end count.
+// are, so their timing is estimated from their length in letters. In a piece that was played in part, only words that
+// were played to their end count.
 func (e *turnEntry) playedText() string {
 	text := e.Content
 	for i, p := range e.pieces {
