@@ -347,8 +347,9 @@ func (c *call) consumeClientChange() bool {
 	return isClientChange
 }
 
-// Lead implements media.Output. The voice is sent as fast as Google sends it, as clients expect. Some treat generationComplete as its end
-// (livekit-plugins-google 1.8.9, realtime_api.py), so no voice may follow it.
+// Lead implements media.Output. The voice is sent as fast as Google sends it, as clients expect. No voice may follow
+// generationComplete, because some clients treat that as the end of the voice (livekit-plugins-google 1.8.9,
+// realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket

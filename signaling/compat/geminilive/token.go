@@ -24,8 +24,8 @@ const (
 	ephemeralPrefix = "auth_tokens/"
 	authPrefix      = "at_"
 
-	// Limits of the validity of a token: tokenLifetime by default, startWindow by default for beginning a conversation,
-	// and maxLifetime at most (https://ai.google.dev/api/live#AuthToken).
+	// tokenLifetime is the default validity of a token, and startWindow the default time in which it may begin a
+	// conversation. maxLifetime is the maximum of both (https://ai.google.dev/api/live#AuthToken).
 	tokenLifetime, startWindow, maxLifetime = 30 * time.Minute, time.Minute, 20 * time.Hour
 
 	// maxToken limits a request for a token, in bytes. Most of it is the setup.

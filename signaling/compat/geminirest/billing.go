@@ -87,7 +87,7 @@ func (b *bill) reserveBudget(account bridge.Account, request []byte, generates b
 	if got == most {
 		return b, request, nil
 	}
-	remaining := got.Tokens - b.requestTokens // lowered further down if the dollars cover less
+	remaining := got.Tokens - b.requestTokens // the code below lowers it if the dollars cover less
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		remaining = min(remaining, int((float64(got.Micros)-b.price.MaxCost(b.requestTokens, 0))/one))
 	}

@@ -491,8 +491,9 @@ func (l *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(l))
 }
 
-// mergeCallPieces adds pieces of calls to their calls. Servers distinguish calls by the index, only by the id (Ollama gives all the
-// index 0), or only by the position. A name that is repeated with each piece continues its call.
+// mergeCallPieces adds pieces of calls to their calls. Some servers distinguish calls by the index, some only by the id
+// (Ollama gives all the index 0), and some only by the position. Some repeat the name with each piece: such a piece
+// continues the call.
 func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1
@@ -546,8 +547,8 @@ func (c *chatBackend) describeModel(_ context.Context, model string) (object, er
 	}, nil
 }
 
-// listModels returns the server's models: https://platform.openai.com/docs/api-reference/models. It is empty if all names mean the
-// same model.
+// listModels returns the server's models: https://platform.openai.com/docs/api-reference/models. The list is empty if
+// all names mean the same model.
 func (c *chatBackend) listModels(ctx context.Context, _ url.Values) (models []any, next string, err error) {
 	if c.model != "" {
 		return nil, "", nil

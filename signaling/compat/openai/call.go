@@ -211,9 +211,9 @@ func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	})
 }
 
-// decideInOrder calls decide, and executes its commands before any other decision. Audio and events may arrive in
-// different goroutines, and a mark of speech ([bridge.Activity]) must not overtake an earlier one. pendingCommands are
-// executed first.
+// decideInOrder calls decide, and executes the returned commands before another decision is made. Audio and events may
+// arrive in different goroutines, and a mark of speech ([bridge.Activity]) must not overtake an earlier one.
+// pendingCommands are executed first.
 func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
@@ -227,7 +227,8 @@ func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue
 	}
 }
 
-// runDecision is decideInOrder without the timer for delayed commands. The caller holds commandMu.
+// runDecision does the same as decideInOrder, except that it does not set the timer for delayed commands. The caller
+// holds commandMu.
 func (c *call) runDecision(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	if c.engine == nil {
 		return

@@ -66,10 +66,10 @@ func (r *clientRecord) emitError(event string, err error) {
 	r.queueEvent("error", object{"error": e}, true)
 }
 
-// addItem inserts an item at index at, and reports it; len(items) appends it.
+// addItem inserts an item at the index at, and reports it. If at is len(items), the item is appended.
 func (r *clientRecord) addItem(i *item, at int) {
 	r.items = slices.Insert(r.items, at, i)
-	i.countedBytes, _ = i.textAndPictureSize() // a spoken answer has no text yet: it gets at most one turn later, which is not counted
+	i.countedBytes, _ = i.textAndPictureSize() // a spoken answer has no text yet; the text of its turn comes later, and is not counted
 	r.itemBytes += i.countedBytes
 	for len(r.items) > maxItems || r.itemBytes > maxRecordBytes && len(r.items) > 1 {
 		r.removeItem(0)

@@ -30,7 +30,7 @@ type dialogue struct {
 	turnModeActive  bool                                                        // the model takes turns in the session's mode
 
 	pendingItems   []*item         // created, and not yet sent to the model
-	pendingResults []*item         // of functions, not yet sent to the model
+	pendingResults []*item         // function results that were not sent to the model yet
 	openCalls      map[string]bool // ids of the calls without a result
 
 	toolLosses []bridge.ToolLoss // not yet reported to the client
@@ -209,7 +209,7 @@ func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	d.config = d.session.engineConfig()
 }
 
-// removeLostTools removes the functions that the model does not have from the session.
+// removeLostTools removes from the session the functions that the model does not have.
 func (d *dialogue) removeLostTools(b bridge.ToolLosses) {
 	for _, l := range b.Losses {
 		if l.LeftOut {
@@ -592,8 +592,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 		d.answer.resetStage(stageInterrupting)
 	case bridge.UpdateConfig: // an event reports the outcome
 	case bridge.PrefillTurns:
-		// If the model does not accept history, the conversation continues without it: some clients would end at an
-		// error.
+		// If the model does not accept history, the conversation continues without it. The client gets no error,
+		// because some clients end their session at any error.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {
 			d.userSpeech.activityOpen = false

@@ -24,7 +24,7 @@ const (
 	stageOptional                        // like stageAwaited, but the model may not answer
 	stageSpeaking                        // the response has output
 	stageAfterCalls                      // function calls have ended the response; voice that is still played belongs to no response
-	stageCancelled                       // the response was cancelled before its first output: it is interrupted at its first output
+	stageCancelled                       // the response was cancelled before its first output; when that output comes, it is interrupted
 	stageInterrupting                    // the engine is about to interrupt the output
 )
 
@@ -60,7 +60,7 @@ func (a *modelAnswer) isText() bool {
 	return a.session.isText() || a.isInProgress() && a.response.modalities[0] == modalityText
 }
 
-// resetStage changes the stage from s to stageIdle; another stage stays.
+// resetStage sets stageIdle if the stage is s. Otherwise it does nothing.
 func (a *modelAnswer) resetStage(s answerStage) {
 	if a.stage == s {
 		a.stage = stageIdle
@@ -76,8 +76,8 @@ func (a *modelAnswer) prepareNext() {
 	}
 }
 
-// checkWanted reports whether the client gets the output of the answer, because it was not cancelled. If not, it
-// returns commands for the engine.
+// checkWanted reports, by ok, whether the client gets the output of the answer. If the answer was cancelled, ok is
+// false, and the first call returns a command that interrupts the output.
 func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:
@@ -165,7 +165,8 @@ func (a *modelAnswer) addText(i *item, text string) {
 	}
 }
 
-// isLate reports whether a text belongs to a turn that has ended, after its response: no response begins for it.
+// isLate reports whether a text belongs to a turn that has ended, and whose response has ended, too. No response begins
+// for such a text.
 func (a *modelAnswer) isLate(turn int) bool {
 	return turn > 0 && turn <= a.endedTurn && !a.isInProgress()
 }

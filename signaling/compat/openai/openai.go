@@ -200,7 +200,8 @@ func (d *Server) findCall(r *http.Request, id string) (*call, error) {
 	return c.call, nil
 }
 
-// proxyToOwner proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
+// proxyToOwner proxies a request to the gateway that owns the call. It returns false if the owner is this gateway or is
+// not known.
 func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	token, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
 	return signaling.ProxyToOwner(w, r, d.Host, id, token.Token, func(err error) {

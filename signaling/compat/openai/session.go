@@ -348,8 +348,9 @@ func (s *session) turnMode() turnMode {
 	return engineDetectsTurns
 }
 
-// turns returns the settings with which the gateway decides about turns, or nil if the model does. The gateway does it for semantic_vad,
-// whose eagerness is a patience, and for a silence other than OpenAI's default, which not all models observe.
+// turns returns the settings with which the gateway decides about turns, or nil if the model decides. The gateway
+// decides for semantic_vad, whose eagerness becomes the setting "patience". It also decides for a duration of silence
+// other than OpenAI's default, because not all models observe such a setting.
 func (d *turnDetection) turns() object {
 	switch {
 	case d.Type == semanticVAD:
@@ -469,9 +470,9 @@ func (s *session) realtimeInput() object {
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// Google's prefixPaddingMs is the duration of speech that starts a turn. Only where the gateway detects speech does
-	// it mean the same as prefix_padding_ms: how much earlier audio belongs to the speech. In push to talk it must
-	// cover all audio that waits for a commit.
+	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech,
+	// prefixPaddingMs has the meaning of OpenAI's prefix_padding_ms: how much earlier audio belongs to the speech. In
+	// push to talk it must cover all audio that waits for a commit.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()

@@ -31,7 +31,7 @@ type userSpeech struct {
 	speechStart  time.Duration // position in the received audio at which the current speech began
 	itemID       string        // id of the item for the current speech, or ""
 	state        speechState
-	activityOpen bool // an ActivityStart was sent to the model without its end
+	activityOpen bool // an ActivityStart was sent to the model, and no ActivityEnd after it
 
 	lastItem        *item  // the newest committed item, or nil
 	earlyTranscript string // transcript that arrived before its item
@@ -137,7 +137,7 @@ func (e *userSpeech) addTranscript(text string, whole bool) {
 	e.emitEvent("conversation.item.input_audio_transcription.completed", where)
 }
 
-// detectSpeech detects speech in audio, and calls started before it reports a start.
+// detectSpeech detects speech in audio. It calls onStart before it reports a start of speech.
 func (e *userSpeech) detectSpeech(pcm []int16, rate int, onStart func()) {
 	e.vad.Onset, e.vad.Hangover = vadOnset, max(vadHangover, time.Duration(e.session.Audio.Input.TurnDetection.silenceMS())*time.Millisecond)
 	e.partialFrame = append(e.partialFrame, pcm...)

@@ -29,8 +29,8 @@ var filteredEvents = map[string]bool{
 	"response.output_audio_transcript.done":                 true,
 }
 
-// readFilter reports whether a request asks for filteredEvents only. Other values than yes or no are an error: a client
-// that sets the filter relies on it.
+// readFilter reports whether a request asks for filteredEvents only. An unknown value of the parameter is an error,
+// because a client that sets the filter relies on it.
 func readFilter(r *http.Request) (bool, error) {
 	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
 	case "on", "true":

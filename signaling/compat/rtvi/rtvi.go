@@ -200,7 +200,7 @@ func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	c, exists := d.calls.FindCall(body.ID)
-	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call at this one: begin none
+	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway has looked for the call here: do not begin a new one
 		return errCallNotFound
 	}
 	var open bridge.SessionRequest
