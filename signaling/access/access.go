@@ -239,9 +239,9 @@ func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 }
 
 // Admit allows the client to open a conversation, for an endpoint that learns the agent later and then chooses it
-// itself. It fills in the identity, the grant and the account, or rejects the client. token came in the first message;
-// empty means use that of the request. The client is counted when the conversation begins, which may reject it, too. An
-// expired token allows a resume, but not a new conversation.
+// itself. It fills in the identity, the grant and the account, or rejects the client. token is the token of the first
+// message; if it is empty, the token of the request is used. The client is counted when the conversation begins, which
+// may reject it, too. An expired token allows a resume, but not a new conversation.
 func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := v.gate
 	if g == nil {
@@ -287,9 +287,9 @@ var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This co
 func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
 // AuthorizeControl rejects a client that may not control a running conversation, for example join an OpenAI call or end
-// it. Allowed are: the caller that began it, with a token of the same key for the same person, even if expired; the
-// server key in whose name it was begun, if it may mint tokens; and a key that may watch it. token is the one that the
-// protocol carries; empty means use that of the request.
+// it. Allowed are: the caller that began it, with a token of the same key for the same person, even if that token has
+// expired; the server key in whose name it was begun, if that key may mint tokens; and a key that may watch it. token
+// is the token in the protocol's own message; if it is empty, the token of the request is used.
 func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.isConfigured() {
@@ -346,7 +346,7 @@ func (v *Client) RequireKey(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: those begun in its name, or all.
 type Watcher struct{ key *Key }
 
-// RequireWatcher rejects a client without a server key that may watch conversations and has all further privileges.
+// RequireWatcher rejects a client without a server key that may watch conversations and has all privileges in more.
 func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
@@ -398,7 +398,7 @@ type authorization struct {
 	sessions     int         // concurrent conversations of the issuer; 0 means use the limits
 }
 
-// checkCredentials checks a client's credentials. With late it accepts an expired token.
+// checkCredentials checks a client's credentials. If late is set, it accepts an expired token.
 func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorization, error) {
 	switch {
 	case v.isAmbiguous:

@@ -16,8 +16,8 @@ type account struct {
 	client        *Client
 	auth          authorization
 	isShort       bool          // a short call
-	sessionUsages []*ownerUsage // owners whose sessions include it
-	parkedUsages  []*ownerUsage // owners whose parked sessions include it
+	sessionUsages []*ownerUsage // owners that count this conversation as a session
+	parkedUsages  []*ownerUsage // owners that count this conversation as parked
 	nextReserve   bridge.Cost   // reserved for the conversation's next turn
 }
 
@@ -204,7 +204,7 @@ func (g *Gate) untilMidnight() time.Duration {
 }
 
 // turnBudgetError returns the rejection of a conversation whose first turn costs more than the budget has left. The
-// client may retry when others may have released some, or after midnight if only a new day helps.
+// client may retry soon if other conversations may return reserved budget; otherwise it may retry after midnight.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
@@ -271,9 +271,9 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves the highest cost that something may have; got is less than that if the budget has less left.
-// settle must be called once with the actual cost: the rest of the reservation is returned. The conversation's
-// reservation for its turn stays. It blocks as long as the store does.
+// ReserveCost reserves most, the maximum cost of one operation; got is less if the budget has less left. settle must be
+// called once with the actual cost, and returns the rest of the reservation to the budget. The reservation for the
+// conversation's next turn is not affected. ReserveCost blocks as long as the store does.
 func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(most)
@@ -290,7 +290,7 @@ func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(br
 
 // reserveBudget reserves one number of tokens in all token budgets, and one amount of money in all money budgets. Each
 // is what was requested, or what the tightest of these budgets has left if that is less. It reserves in this gateway
-// first, so that its other calls see it at once, and then in the store for the other gateways.
+// first, so that other calls at this gateway see the reservation at once, and then in the store for the other gateways.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })

@@ -162,9 +162,9 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow takes away the reservations of slow bodies that block this one, which needs more bytes. It reports whether
-// there were any. The bytes that the slow bodies have delivered stay counted, because they stay in memory until the
-// slow requests notice. Needs the gate's mu.
+// evictSlow takes away the reservations of slow bodies that leave no room for more bytes of b. It reports whether it
+// has found any. The bytes that the slow bodies have delivered stay counted, because they stay in memory until the
+// requests of those bodies have failed. Needs the gate's mu.
 func (b *requestBody) evictSlow(more int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {

@@ -86,8 +86,9 @@ type forwardedClaims struct {
 
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// SignForward replaces the credentials of a request to another gateway by a signed identity. token is the one that the
-// endpoint got in exchange for the client's credentials; if empty, the token of the request counts.
+// SignForward replaces the credentials of a request to another gateway by a signed identity. token is the access token
+// that the endpoint got in exchange for the client's credentials; if token is empty, the access token of the request is
+// used.
 func (v *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TTLCache keeps values for at least a period after their last use, and for at most two. It is not safe for concurrent
-// use.
+// TTLCache keeps values for at least one Period after their last use, and for at most two. It is not safe for
+// concurrent use.
 type TTLCache[K comparable, V any] struct {
 	Period time.Duration
 

@@ -19,7 +19,7 @@ import (
 const maxKeySet = 1 << 20
 
 // keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens: other members
-// of a key, such as certificates (x5c, x5t), and unreadable keys. A single one that the library cannot read would
+// of a key, such as certificates (x5c, x5t), and unreadable keys. A single key that the library cannot read would
 // prevent the use of all keys, although section 5 of the RFC requires implementations to ignore what they do not
 // understand.
 type keySetTransport struct{ http.RoundTripper }

@@ -73,8 +73,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret; ok is false if the secret has already reached the maximum number of uses. The
-// string by identifies this use, and free takes its count back. It blocks as long as the store does.
+// CountUse counts one use of a secret; ok is false if the secret has already reached the maximum number of uses. by
+// identifies this use, and free removes it from the count. CountUse blocks as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
@@ -110,8 +110,8 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	if own.count == 0 {
 		next = all.next
 	}
-	// A minter may not use more than it leaves free for others, so a new minter always gets some, however many have
-	// used their part.
+	// A minter may not use more than it leaves free for others. So a new minter always gets a part, however many others
+	// there are.
 	if own.isFull(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
 		return max(next.Sub(now), time.Second)
 	}

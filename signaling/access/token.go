@@ -124,7 +124,7 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verifyToken checks a token, or a server key that may open conversations. With late it accepts an expired token.
+// verifyToken checks a token, or a server key that may open conversations. If late is set, it accepts an expired token.
 func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	k.reloadIfChanged()
 	k.mu.Lock()
