@@ -145,8 +145,8 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 }
 
 // listenUDP opens a UDP port at an address. For an unspecified address, it opens one socket for each address of this
-// machine. With a single socket, answers would leave from the address that the kernel prefers, and clients drop answers
-// from other addresses than they asked (RFC 8445 section 7.2.5.2.1).
+// machine. With a single socket, answers would leave from the address that the kernel prefers, and a client drops an
+// answer that does not come from the address that it has asked (RFC 8445 section 7.2.5.2.1).
 func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 	addresses := []net.IP{at.IP}
 	if at.IP == nil || at.IP.IsUnspecified() {
@@ -189,8 +189,8 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
-// localAddresses returns the addresses of this machine that clients may reach; with only4 only IPv4. Link-local
-// addresses are left out: they need the name of an interface.
+// localAddresses returns the addresses of this machine that clients may reach. If only4 is set, it returns only IPv4
+// addresses. Link-local addresses are left out, because they need the name of an interface.
 func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -207,8 +207,8 @@ func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	return addresses, nil
 }
 
-// newAPI returns Pion's API with our codecs: Opus (plain and with RED), G.711 and VP8. It also registers what handles
-// RTCP: reports, NACK and transport-cc.
+// newAPI returns Pion's API with our codecs (Opus, plain and with RED, G.711 and VP8), and with the interceptors for
+// RTCP (see newInterceptors).
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	feedback := []webrtc.RTCPFeedback{{Type: "nack"}, {Type: webrtc.TypeRTCPFBTransportCC}}

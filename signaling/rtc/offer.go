@@ -371,7 +371,7 @@ func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 
 var errNothingServed = errors.New("has no supported media section: audio, VP8 video or data channel")
 
-// firstUsable returns the index of the first usable section of a kind, or of any kind if it is empty; -1 without one.
+// firstUsable returns the index of the first usable section of a kind, or -1. If kind is empty, any kind counts.
 func (o *Offer) firstUsable(kind string) int {
 	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.isUsable(o.codec) })
 }
@@ -625,8 +625,8 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 	return b.String()
 }
 
-// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. Only in the section whose mid is
-// voice does the client receive sound.
+// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. The client
+// receives sound only in the section whose mid is voice.
 func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})

@@ -40,9 +40,9 @@ type Session interface {
 	Mic(rate int) (media.Sink, error)
 	// SetRoundTrip records a round trip time to the client, from its reports.
 	SetRoundTrip(d time.Duration)
-	// RecordLoss records recent packet loss: how many of so many packets were lost. up means packets of the client's
-	// microphone, otherwise those of the model's voice.
-	RecordLoss(up bool, lost, of int)
+	// RecordLoss records recent packet loss: lost of total packets. They belong to the client's microphone if up is
+	// true, else to the model's voice.
+	RecordLoss(up bool, lost, total int)
 	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the last one.
 	// ClearFrame removes the picture.
 	SetFrame(mimeType string, data []byte, changed bool)
@@ -112,7 +112,7 @@ type Peer struct {
 	maxMessage atomic.Int64               // bytes
 	microphone atomic.Pointer[microphone] // the newest, even if it has ended: Pion ends it at each offer
 	tracks     atomic.Int32               // number of tracks so far
-	mayCome    atomic.Int32               // limit for tracks
+	trackLimit atomic.Int32               // limit for tracks
 	rtt        atomic.Int64               // the newest round trip time, or 0
 
 	stop    context.CancelFunc
@@ -145,9 +145,9 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 		})
 	})
 	p.watchCandidates(o.OnCandidate)
-	p.mayCome.Store(maxTracks)
+	p.trackLimit.Store(maxTracks)
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-		number, most := p.tracks.Add(1), p.mayCome.Load()
+		number, most := p.tracks.Add(1), p.trackLimit.Load()
 		if number > most {
 			o.OnConnectionLost(fmt.Sprintf("More than %d sources (SSRC) have sent over one WebRTC connection", most))
 			return
@@ -308,7 +308,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		p.noteCandidate(line)
 	}
 	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats the candidates of the first
-	p.mayCome.Add(moreTracks)
+	p.trackLimit.Add(moreTracks)
 	voice := o.voiceSection(p.voiceAt)
 	if err := p.negotiateWithPion(&o, voice); err != nil {
 		return bad(err)
@@ -364,8 +364,9 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// updatePion passes a changed offer to Pion. Unchanged ones, such as a hold, are not passed: Pion ends the tracks of
-// all sources that an offer does not name, which interrupts audio and costs a transceiver each time.
+// updatePion passes a changed offer to Pion. An offer that changes nothing for Pion, such as a hold, is not passed:
+// Pion ends the tracks of all sources that an offer does not name, which interrupts audio and costs a transceiver each
+// time.
 func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
@@ -495,8 +496,9 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 // maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads RTCP until the stream ends. Interceptors receive reports and NACKs only while they are read.
-func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func([]rtcp.Packet)) {
+// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Even then the
+// stream must be read, because interceptors get reports and NACKs only as it is read.
+func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {
 		n, seen, err := read(buf)
@@ -507,11 +509,11 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func(
 			bad++
 		default:
 			bad = 0
-			if tell == nil {
+			if onPackets == nil {
 				continue
 			}
 			if packets, err := seen.GetRTCPPackets(buf[:n]); err == nil { // already parsed by the interceptors
-				tell(packets)
+				onPackets(packets)
 			}
 		}
 	}
