@@ -13,8 +13,9 @@ import (
 // maxMenuRounds limits how often the model may press keys at the same announcement.
 const maxMenuRounds = 3
 
-// minSimilarity is the share of common word pairs above which two announcements count as the same, relative to the shorter one. Menus of
-// one company share "press one" and "one for"; a repeated one may begin with "I did not get that", or be cut off.
+// minSimilarity is the share of common word pairs above which two announcements count as the same, relative to the
+// shorter one. Different menus of one company share "press one" and "one for"; a repeated announcement may begin with
+// "I did not get that", or be cut off.
 const minSimilarity = 0.6
 
 var (

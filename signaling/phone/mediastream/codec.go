@@ -188,7 +188,7 @@ func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
 	if err != nil || !ok {
 		return nil, errors.New("message is not a JSON object")
 	}
-	if !c.hasStarted { // only before the start of the call; afterwards other goroutines read it
+	if !c.hasStarted { // after the start of the call, other goroutines read usesJSON
 		c.usesJSON = true
 	}
 	return fields, nil
@@ -260,8 +260,8 @@ func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// parseAttributes returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the object so; any other
-// string becomes one attribute.
+// parseAttributes returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the
+// object as a string; a string that is not a JSON object becomes one attribute.
 func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {

@@ -50,9 +50,9 @@ func parseRate(text string) (int, error) {
 	return int(rate), nil
 }
 
-// parseFormat parses a format as providers write it: "audio/l16;rate=16000", or a name and a rate. Parts that are missing are
-// taken from the format otherwise.
-func parseFormat(encoding string, rate int, otherwise format) (format, error) {
+// parseFormat parses a format as providers write it: "audio/l16;rate=16000", or a name and a rate. Missing parts are
+// taken from fallback.
+func parseFormat(encoding string, rate int, fallback format) (format, error) {
 	name, parameters, _ := strings.Cut(encoding, ";")
 	if value := phone.ParameterValue(parameters, "rate"); value != "" {
 		var err error
@@ -60,7 +60,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 			return format{}, err
 		}
 	}
-	f := otherwise
+	f := fallback
 	if name != "" {
 		known, ok := encodings[plainEncoding(name)]
 		if !ok {

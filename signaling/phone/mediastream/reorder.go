@@ -16,9 +16,10 @@ const (
 	maxIrregular = 3
 )
 
-// reorderBuffer reorders sound by its message counter. It reports gaps so that silence can fill them: without the silence, the jump in the
-// signal could be taken for speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not
-// count. If the counter does not fit, counting restarts, or the counter is ignored.
+// reorderBuffer reorders sound by its message counter. It reports gaps so that silence can fill them: without the
+// silence, the jump in the signal could be taken for speech. Some providers restart the counter from 1, count all
+// tracks together, count milliseconds, or do not count. After several messages whose numbers are not in order, counting
+// restarts, or the counter is ignored.
 type reorderBuffer struct {
 	nextChunk       int // next expected number; 0 before the first message
 	pending         []message

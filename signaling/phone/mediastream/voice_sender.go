@@ -35,7 +35,7 @@ type voiceSender struct {
 	silenceEnd     time.Time            // end of the silence sent so far
 	sentMarks      int                  // number of marks sent
 	playedMark     int                  // newest mark reported as played
-	turnPlayoutEnd time.Time            // when the turn that the newest mark ends should have been played; zero if it ends none
+	turnPlayoutEnd time.Time            // when the turn before the newest mark should have been played; zero if that mark ends no turn
 	roundTripTime  time.Duration        // round-trip time to the provider
 	playbackDelay  time.Duration        // delay of playback beyond the expected time, measured at the newest mark
 	markPlayed     chan struct{}        // closed and replaced when a mark is reported
@@ -264,9 +264,9 @@ func (s *voiceSender) remainingPlayout() time.Duration {
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the report, at most until the
-// time more after the sound should have ended. It also returns when gone or written is closed.
-func (s *voiceSender) waitUntilPlayed(more time.Duration, gone, written <-chan struct{}) {
+// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the
+// report, but not longer than extra after the sound should have ended. It also returns when gone or written is closed.
+func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {
 		s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *voiceSender) waitUntilPlayed(more time.Duration, gone, written <-chan s
 	awaitedMark, remaining := s.sentMarks, time.Until(s.playoutEnd)
 	s.mu.Unlock()
 	if marked {
-		remaining = max(0, remaining) + more
+		remaining = max(0, remaining) + extra
 	}
 	timeout := time.NewTimer(remaining)
 	defer timeout.Stop()

@@ -120,7 +120,7 @@ func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
-			return // the stream shows what becomes of the call
+			return // other events need no answer: the stream shows how the call goes on
 		}
 	}
 	at := ""

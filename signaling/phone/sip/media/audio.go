@@ -79,8 +79,8 @@ type Conversation interface {
 	AttachOutput(out media.Output)
 	// HoldVoice(true) holds the model's audio back until HoldVoice(false) is called.
 	HoldVoice(on bool)
-	// RecordLoss records packet loss: of the last total packets, lost were lost. They carried the caller's audio if up
-	// is true, else the model's.
+	// RecordLoss records recent packet loss: lost of total packets. They carried the caller's audio if up is true, else
+	// the model's.
 	RecordLoss(up bool, lost, total int)
 	// Pause(true) stops listening and speaking, as during hold, until Pause(false) is called.
 	Pause(on bool) error
