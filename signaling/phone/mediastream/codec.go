@@ -261,7 +261,7 @@ func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 }
 
 // parseAttributes returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the
-// object as a string; a string that is not a JSON object becomes one attribute.
+// object as a string; a string that is not JSON becomes one attribute.
 func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
