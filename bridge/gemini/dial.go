@@ -20,8 +20,8 @@ import (
 
 // Setup configures a Live connection. Package liveconfig builds it; the zero value is api.DefaultModel with Google's defaults.
 type Setup struct {
-	// Object is the setup as a JSON object in the form of the Gemini API, with its name of the model. On Vertex AI Dial replaces the
-	// name. Dial also adds the fields below.
+	// Object is the setup as a JSON object in the form of the Gemini API, including that API's name of the model. On Vertex AI Dial
+	// replaces the name. Dial also adds the fields below.
 	Object json.RawMessage
 
 	// Alpha is set if Object has fields that only the experimental version of the Gemini API supports. Vertex AI supports them in

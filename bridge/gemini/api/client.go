@@ -73,8 +73,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. The scheme of the result is plain in place of http or ws, and secure in
-// place of https or wss.
+// endpoint returns the base URL without a trailing slash. plain and secure are schemes: in the result, plain replaces http and ws, and
+// secure replaces https and wss.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {

@@ -109,8 +109,8 @@ type limitedBody struct {
 	size     int // bytes read of the response, or of the event
 }
 
-// Read implements [io.Reader]. It misses the end of an event that is split between two reads. That does not matter, because many
-// events fit into limit.
+// Read implements [io.Reader]. It does not notice the end of an event if two reads split the line breaks there. That does not matter,
+// because many events fit into limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.size += n

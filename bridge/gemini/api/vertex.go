@@ -213,7 +213,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	if _, network := errors.AsType[*url.Error](err); network || errors.Is(err, ErrCredentials) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // an invalid key, a missing account
+	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // such as an invalid key
 }
 
 // defaultCredentials returns a function that uses Application Default Credentials: the file named by

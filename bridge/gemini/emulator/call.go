@@ -132,7 +132,7 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	}
 	if c.isGuided {
 		if status, _ := response["status"].(string); r.WillContinue && status != "" && !isQuestion(status) {
-			return nil // the app is ready before that could be said
+			return nil // the app would be ready before the comment was spoken
 		}
 		if text = comment(c.name, response, isGerman(s.userSentences()...)); text == "" {
 			return nil

@@ -12,10 +12,10 @@
 //	/close 1011 reason  closes the connection with this code and reason; the default reason is Google's
 //	/drop               drops the TCP connection
 //
-// Keys and access tokens are not checked, except that those beginning with "invalid" or "expired" are refused as by Google: on a
-// WebSocket a key with a close frame after the setup, an access token with an HTTP status. Vertex paths require an access token,
-// and those for ephemeral tokens one that begins with "auth_tokens/". On Vertex a session with transparent resumption also gets a
-// handle after every ten messages, with the index of the last of them, and resumes in the middle of speech.
+// Keys and access tokens are not checked, but those that begin with "invalid" or "expired" are refused as Google refuses them. On a
+// WebSocket, a key is refused with a close frame after the setup, and an access token with an HTTP status. Vertex paths require an access
+// token. Paths for ephemeral tokens require a token that begins with "auth_tokens/". On Vertex a session with transparent resumption also
+// gets a handle after every ten messages, with the index of the last of them, and resumes in the middle of speech.
 //
 // Without a Scenario nothing fails. A Scenario defines faults, and the lifetime of connections and handles.
 package emulator

@@ -28,8 +28,8 @@ const (
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
-// largeRequests limits how many requests above 1 MB are read at the same time, because each takes five times its length in memory.
-// Further ones wait.
+// largeRequests limits how many requests above 1 MB are read at the same time, because each takes five times its length in memory. Further
+// requests wait.
 var largeRequests = make(chan struct{}, 2)
 
 // request is the part of a request that the emulator uses.
@@ -212,8 +212,7 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 // tokens estimates the number of tokens in bytes of text: https://ai.google.dev/gemini-api/docs/tokens.
 func tokens(bytes int) int { return 1 + bytes/4 }
 
-// chunk returns a GenerateContentResponse; finish is empty except for the last. Like Google it omits an index of 0 and empty
-// ratings.
+// chunk returns a GenerateContentResponse; finish is empty except in the last chunk. Like Google it omits an index of 0 and empty ratings.
 func chunk(model string, part live.Object, finish string, asked int) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": []live.Object{part}, "role": "model"}}
 	if finish != "" {

@@ -55,7 +55,7 @@ var searchWords = map[string]string{
 
 // demo is an app that the guide can build.
 type demo struct {
-	wish         *regexp.Regexp // what leads to it
+	wish         *regexp.Regexp // the wishes that lead to this demo
 	summary      string         // the wish in English, the language of the registry
 	name, german string
 	file         string
@@ -250,8 +250,8 @@ var (
 	renames = regexp.MustCompile(`(?i)^"(?:call|nenne?) (?:it|the app|es|sie|die app) ([^<>&"]{1,40}?)[.!]?"$`)
 )
 
-// writeApp answers VOX's request for an app, with a demo, or for a change, with the changed app. The last line of the request has the
-// user's words.
+// writeApp answers a request of VOX: a request for an app with a demo, and a request for a change with the changed app. The last line of
+// the request has the user's words.
 func writeApp(text string) string {
 	text = strings.TrimSpace(text)
 	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")
@@ -292,7 +292,7 @@ const beginFile = "<<<file index.html>>>\n"
 // lastFile returns the page of the app that is to be changed.
 func lastFile(text string) (page string, ok bool) {
 	if strings.Count(text, beginFile) < 2 {
-		return "", false // the first one explains the format
+		return "", false // the first occurrence explains the format
 	}
 	page = text[strings.LastIndex(text, beginFile)+len(beginFile):]
 	page, _, ok = strings.Cut(page, "\n<<<end>>>")

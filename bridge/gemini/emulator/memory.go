@@ -22,7 +22,7 @@ const (
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace limits the wait of a resumed session for the end of its last connection. The client may have closed that just
+	// closeGrace limits the wait of a resumed session for the end of its last connection. The client may have closed that connection just
 	// before dialling, and the close may still be in flight.
 	closeGrace = 200 * time.Millisecond
 )

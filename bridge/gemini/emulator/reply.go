@@ -27,7 +27,7 @@ func (s *session) answerCommand(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
 	case "/tool", "/tools":
-		return s.callTyped(word, rest)
+		return s.makeTypedCalls(word, rest)
 	case "/cancel":
 		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
 			return err

@@ -260,7 +260,7 @@ func (s *session) endTurn() error {
 // sendTurnComplete sends the end of a turn with its usage, in one message.
 func (s *session) sendTurnComplete(spoken time.Duration) error {
 	fields := live.Object{"turnComplete": true}
-	if s.setup.SendsIdle { // this model's turns end before it is done
+	if s.setup.SendsIdle { // this model completes a turn before it becomes idle
 		fields["interactionStatus"] = "IDLE"
 		if len(s.queue) > 0 || len(s.calls) > 0 {
 			fields["interactionStatus"] = "IN_PROGRESS"

@@ -85,8 +85,8 @@ func writePlain(b *strings.Builder, v any) {
 	}
 }
 
-// callTyped makes the function calls that the user has typed.
-func (s *session) callTyped(command, text string) error {
+// makeTypedCalls makes the function calls that the user has typed.
+func (s *session) makeTypedCalls(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {
 		err = fmt.Errorf("more than %d calls would be open", maxCalls)

@@ -20,7 +20,7 @@ func (p *parser) readTools(fields map[string]any) error {
 		return nil // fit reports it
 	}
 	p.schemaParts = maxParts
-	out := p.gatewayTools()
+	out := p.declareGatewayTools()
 	for i, t := range list {
 		tool, ok := t.(map[string]any)
 		if !ok {
@@ -50,7 +50,7 @@ func (p *parser) readTools(fields map[string]any) error {
 		}
 		out = append(out, tool)
 	}
-	if canvas := p.canvasTools(); canvas != nil {
+	if canvas := p.declareCanvasTools(); canvas != nil {
 		out = append(out, canvas)
 	}
 	if out != nil {
@@ -68,9 +68,9 @@ func oneOrMore(value any) ([]any, bool) {
 	return list, ok
 }
 
-// gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name, so
+// declareGatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name, so
 // that a web page cannot replace a tool of the operator.
-func (p *parser) gatewayTools() []any {
+func (p *parser) declareGatewayTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
 		if declared := p.declareOwn(t, InGateway); declared != nil {
@@ -83,8 +83,8 @@ func (p *parser) gatewayTools() []any {
 	return []any{map[string]any{"functionDeclarations": functions}}
 }
 
-// canvasTools declares the canvas tools if the client has a canvas and has not declared them itself.
-func (p *parser) canvasTools() any {
+// declareCanvasTools declares the canvas tools if the client has a canvas and has not declared them itself.
+func (p *parser) declareCanvasTools() any {
 	if !p.Options.Canvas {
 		return nil
 	}
@@ -343,7 +343,7 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 		schema, err := anyArgs()
 		return schema, nil, err
 	}
-	if name == "response" { // it may be of any type: an object containing it is checked instead
+	if name == "response" { // a response may be of any type: an object that contains it is checked instead
 		value = map[string]any{"type": "object", "properties": map[string]any{"response": value}}
 	}
 	var schema *tools.Schema
@@ -382,17 +382,17 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 // declareSchema translates the schema of arguments, and checks the result against Google's rules. A property that violates them
 // becomes a string, described by its original schema.
 func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
-	translated := p.objectSchema(atRoot(tree), at)
+	translated := p.translateObjectSchema(mergeAlternatives(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {
 		return object, places, nil
 	}
-	scratch := &parser{} // collects warnings that p has already, and is dropped with them
-	translated = scratch.objectSchema(atRoot(tree), at)
+	scratch := &parser{} // its warnings are dropped, because p has them already
+	translated = scratch.translateObjectSchema(mergeAlternatives(tree), at)
 	properties, _ := translated["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		one := map[string]any{"type": "OBJECT", "properties": map[string]any{name: properties[name]}}
 		if _, _, bad := scratch.fitSchema(one, at); bad == nil {
-			again := scratch.objectSchema(atRoot(tree), at) // translated again, with the marks that takePlaces reads
+			again := scratch.translateObjectSchema(mergeAlternatives(tree), at) // translated again, with the marks that takePlaces reads
 			properties[name] = get(again, "properties").(map[string]any)[name]
 			continue
 		}
@@ -400,7 +400,7 @@ func (p *parser) declareSchema(tree map[string]any, at string) (object map[strin
 		p.isLossy = true
 		original, _ := get(tree, "properties").(map[string]any)
 		in, _ := original[name].(map[string]any)
-		properties[name] = p.textSchema(in, map[string]any{}, "A JSON value", at+".properties."+name)
+		properties[name] = p.declareAsText(in, map[string]any{}, "A JSON value", at+".properties."+name)
 	}
 	return p.fitSchema(translated, at)
 }

@@ -112,7 +112,8 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	return w.fitFields(fields, kind, path)
 }
 
-// fitWhole fits an integer. proto3 JSON encodes 64-bit integers as strings and accepts both.
+// fitWhole returns an integer in the form of its kind: a number for 32 bits, a string for 64 bits. proto3 JSON encodes
+// 64-bit integers as strings. It accepts both numbers and strings for integers of any size.
 func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
 	number, ok := tools.WholeNumber(value)
@@ -155,7 +156,7 @@ var numbered = []string{
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value for a number in an enumeration: "" for 0 (unspecified), an invalid one for unknown numbers.
+// wordOfNumber returns the value for a number in an enumeration: "" for 0 (unspecified), and "?" for an unknown number, which enum rejects.
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):

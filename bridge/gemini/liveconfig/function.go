@@ -10,7 +10,7 @@ import (
 type Function struct {
 	tools.Declaration
 
-	// Where tells where the function runs.
+	// Where is the place where the function runs.
 	Where Where
 
 	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
@@ -39,7 +39,7 @@ func (f Function) Check(args json.RawMessage) error {
 	return f.args.Check(args)
 }
 
-// Where tells where a function runs.
+// Where is the place where a function runs.
 type Where string
 
 // The values of Where.

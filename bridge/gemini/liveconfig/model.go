@@ -31,8 +31,8 @@ func (p *parser) chooseModel(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name belongs to a tuned model. It must be in the gateway's own project, because its credentials may also open other
-		// projects, which the client must not choose.
+		// A full name belongs to a tuned model. The model must be in the gateway's own project: the gateway's credentials may also open
+		// other projects, which the client must not choose.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}

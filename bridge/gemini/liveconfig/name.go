@@ -10,8 +10,8 @@ import (
 // maxName bounds the name of a function as a client declares it, in bytes.
 const maxName = 1024
 
-// maxWireName and wireName are the limits for function names in every version of the API: some accept 64 characters without dots
-// or colons, others accept 128 characters including them (https://ai.google.dev/api/caching#FunctionDeclaration).
+// maxWireName and wireName describe the function names that every version of the API accepts: some versions accept 64 characters without
+// dots or colons, others 128 characters including them (https://ai.google.dev/api/caching#FunctionDeclaration).
 const maxWireName = 64
 
 var (

@@ -16,8 +16,7 @@ type reader struct {
 	err error
 }
 
-// object reads an object strictly: fields that nothing has taken in the end are unknown, and warnUnknown
-// reports them.
+// object starts to read an object. When all known fields were taken, warnUnknown reports the fields that are left.
 func (r *reader) object(value any, path string) *object {
 	fields, ok := value.(map[string]any)
 	if !ok && r.err == nil {

@@ -25,7 +25,7 @@ type Options struct {
 	// does.
 	Manual bool
 
-	// Turns says how the gateway decides about turns. It is zero if it does not.
+	// Turns says how the gateway decides about turns. It is zero if the gateway does not.
 	Turns turns.Settings
 
 	// Ducking lowers the model's volume while the user speaks over it.
@@ -49,7 +49,8 @@ type Options struct {
 	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
 
-	// PreRoll is the audio before an activityStart that belongs to the speech, if Manual.
+	// PreRoll is the length of the audio that belongs to a speech although it comes before the activityStart. It
+	// applies if Manual is set.
 	PreRoll time.Duration
 }
 
@@ -270,7 +271,7 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 		path += "." + n
 		object, ok := fields[n].(map[string]any)
 		if !ok && fields[n] != nil {
-			return // fit reports it
+			return // fit reports the wrong type
 		}
 		object = camelKeys(object)
 		fields[n] = object
@@ -289,7 +290,7 @@ func (p *parser) readActivity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	silence, t := milliseconds(detection["silenceDurationMs"]), &p.Options.Turns
 	by := turns.ByGateway
-	if p.row.translates && t.By == turns.ByGateway { // it speaks while the person speaks
+	if p.row.translates && t.By == turns.ByGateway { // a translating model speaks while the person speaks, so it must detect speech itself
 		delete(detection, "disabled")
 	}
 	switch {

@@ -21,25 +21,25 @@ func emptyObject(v any) bool {
 // constraints, and its arguments are validated against the original schema. An object of unknown properties becomes a string with
 // JSON in it, because Google does not accept such an object in any form.
 func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
-	s := p.objectSchema(in, at)
+	s := p.translateObjectSchema(in, at)
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
-		return p.textSchema(in, s, "A JSON object", at)
+		return p.declareAsText(in, s, "A JSON object", at)
 	}
 	return s
 }
 
-// objectSchema is like translateSchema, but allows an object of unknown properties, such as the arguments of a function.
-func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
+// translateObjectSchema is like translateSchema, but allows an object of unknown properties, such as the arguments of a function.
+func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
 		delete(s, name) // dropped without a warning, because they do not constrain the model
 	}
 	p.merge(s, at)
 	if s["properties"] != nil {
-		s = atRoot(s)
+		s = mergeAlternatives(s)
 	}
-	p.schemaType(s, at)
-	p.schemaConst(s)
+	p.convertType(s, at)
+	p.convertConst(s)
 	if of, ok := s["oneOf"]; ok && s["anyOf"] == nil {
 		s["anyOf"] = of
 		delete(s, "oneOf")
@@ -48,8 +48,8 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 		delete(s, "format")
 		p.warnf("%s.format was dropped: the API does not know %q there.", at, format)
 	}
-	p.schemaEnum(s, at)
-	p.schemaItems(s, at)
+	p.fitEnum(s, at)
+	p.completeItems(s, at)
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -59,8 +59,8 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 		}
 		s["properties"] = out
 	}
-	p.schemaRequired(s, at)
-	p.alternatives(s, at)
+	p.fitRequired(s, at)
+	p.translateAlternatives(s, at)
 	if s["type"] == nil && s["anyOf"] == nil {
 		s = p.inferType(in, s, at)
 	}
@@ -71,8 +71,8 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	return s
 }
 
-// schemaItems completes the items of an array: Google rejects an array without them ("items: missing field.").
-func (p *parser) schemaItems(s map[string]any, at string) {
+// completeItems completes the items of an array: Google rejects an array without them ("items: missing field.").
+func (p *parser) completeItems(s map[string]any, at string) {
 	items, ok := s["items"].(map[string]any)
 	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
 		items, ok = map[string]any{"anyOf": tuple}, true
@@ -85,12 +85,12 @@ func (p *parser) schemaItems(s map[string]any, at string) {
 	case ok && (s["type"] == "ARRAY" || s["type"] == nil):
 		s["items"] = p.translateSchema(items, at+".items")
 	case s["type"] == "ARRAY":
-		s["items"] = p.textSchema(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
+		s["items"] = p.declareAsText(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
 	}
 }
 
-// schemaConst converts a constant to an enumeration, and derives a missing type from the values.
-func (p *parser) schemaConst(s map[string]any) {
+// convertConst converts a constant to an enumeration, and derives a missing type from the values.
+func (p *parser) convertConst(s map[string]any) {
 	if constant, given := s["const"]; given {
 		if delete(s, "const"); s["enum"] == nil {
 			s["enum"] = []any{constant}
@@ -134,10 +134,10 @@ const textMark = "\x00json"
 // maxSchemaText bounds a schema that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// textSchema declares a value that Google's Schema cannot express as a string. For example, Google rejects an object without
+// declareAsText declares a value that Google's Schema cannot express as a string. For example, Google rejects an object without
 // properties with "should be non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the
 // original schema, and s is its translation.
-func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]any {
+func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string]any {
 	about := what + " as text."
 	if own, ok := s["description"].(string); ok && own != "" {
 		about = own + "\n" + about
@@ -193,8 +193,8 @@ var formats = map[any][]string{
 	"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 }
 
-// alternatives translates anyOf. An alternative without constraints removes all constraints.
-func (p *parser) alternatives(s map[string]any, at string) {
+// translateAlternatives translates anyOf. An alternative without constraints removes all constraints.
+func (p *parser) translateAlternatives(s map[string]any, at string) {
 	list, ok := s["anyOf"].([]any)
 	if !ok {
 		return
@@ -293,14 +293,14 @@ func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	case s["minimum"] != nil, s["maximum"] != nil:
 		s["type"] = "NUMBER"
 	default:
-		return p.textSchema(in, s, "A text, or any other JSON value", at)
+		return p.declareAsText(in, s, "A text, or any other JSON value", at)
 	}
 	return s
 }
 
-// atRoot merges the alternatives of a function's arguments into one object with all their properties, because a declaration must
+// mergeAlternatives merges the alternatives of a function's arguments into one object with all their properties, because a declaration must
 // be one object. A property is required if all alternatives require it.
-func atRoot(tree map[string]any) map[string]any {
+func mergeAlternatives(tree map[string]any) map[string]any {
 	for _, name := range []string{"anyOf", "oneOf"} {
 		list, ok := tree[name].([]any)
 		if !ok {
@@ -366,9 +366,9 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// schemaEnum drops an enumeration whose values are not all strings, and lists the values in the description. From an enumeration
-// of strings it removes empty strings.
-func (p *parser) schemaEnum(s map[string]any, at string) {
+// fitEnum drops an enumeration whose values are not all strings, and lists the values in the description. In an enumeration of strings,
+// it drops the empty strings.
+func (p *parser) fitEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {
 		return
@@ -395,8 +395,8 @@ func (p *parser) schemaEnum(s map[string]any, at string) {
 	}
 }
 
-// schemaRequired removes names without a property from required: Google rejects the schema for them.
-func (p *parser) schemaRequired(s map[string]any, at string) {
+// fitRequired removes names without a property from required: Google rejects the schema for them.
+func (p *parser) fitRequired(s map[string]any, at string) {
 	list, ok := s["required"].([]any)
 	if !ok {
 		return
@@ -419,8 +419,8 @@ func (p *parser) schemaRequired(s map[string]any, at string) {
 	}
 }
 
-// schemaType converts a type to one word in capitals. Several types become alternatives.
-func (p *parser) schemaType(s map[string]any, at string) {
+// convertType converts a type to one word in capitals. Several types become alternatives.
+func (p *parser) convertType(s map[string]any, at string) {
 	switch t := s["type"].(type) {
 	case string:
 		s["type"] = strings.ToUpper(t)

@@ -154,8 +154,8 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns the gateway's assumption about a field. A field that it sends is assumed to be supported, and a field that
-// it removes with a warning to be refused. If it removes the field silently, unknown is true.
+// assumption returns the gateway's assumption about a field. If the gateway sends the field, Google is assumed to support it. If the
+// gateway removes it with a warning, Google is assumed to refuse it. If the gateway removes it silently, unknown is true.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
@@ -474,7 +474,7 @@ func retractEnd(t *talk) {
 	const pause = 100 * time.Millisecond
 	early := t.listen(pause, hasVoice)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-	const drain = 500 * time.Millisecond // voice on its way is no answer to the second sentence
+	const drain = 500 * time.Millisecond // voice that is still in flight does not answer the second sentence
 	t.listen(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
 	t.endActivity()
 	t.countTurns()

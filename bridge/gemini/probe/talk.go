@@ -80,7 +80,8 @@ type modelOutput struct {
 	textBefore  int
 }
 
-// open dials with the talk's setup, a handle of an earlier connection, or a history, and reports whether the server accepted it.
+// open dials with the talk's setup, and reports whether the server accepted it. The handle of an earlier connection, if not "", resumes its
+// session; otherwise the session gets the history.
 func (t *talk) open(handle string, history ...wire.Content) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
 	defer cancel()

@@ -49,7 +49,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	)
 	err := EachField(data, func(name, value []byte) error {
 		if name = camelName(name); string(name) == "serverContent" {
-			content = value // usageMetadata may follow, and is copied into it
+			content = value // decoded below, because usageMetadata may follow and is copied into it
 			return nil
 		}
 		return m.decodeField(string(name), value, &beside)
@@ -272,8 +272,8 @@ func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byt
 	return turn.end(), err
 }
 
-// decodePart extracts PCM or a function call from a part, and reports whether it did. Of any other part it records the model's
-// text.
+// decodePart extracts PCM or a function call from a part, and reports whether it did. If the part is of another kind, decodePart records
+// the model's text in it.
 func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {

@@ -118,8 +118,9 @@ func (b *Blob) PCM() ([]int16, int, error) {
 
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
-// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if written as by Google's SDKs. A
-// message of another protocol, such as OpenAI's session.update that Mastra sends, is not an error: its names are returned instead.
+// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if it is written as Google's SDKs write it.
+// If the message belongs to another protocol, such as OpenAI's session.update that Mastra sends, Parse returns no error but the names of
+// its fields.
 func Parse(data []byte) (m *Message, foreign []string, err error) {
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
@@ -153,7 +154,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	return m, nil, nil
 }
 
-// foreignNames returns the names in a message if none of them is known, else nil.
+// foreignNames returns the names of a message's fields if none of them is known, else nil.
 func foreignNames(data []byte) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {

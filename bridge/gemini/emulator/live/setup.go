@@ -280,8 +280,8 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime rejects marks of the side that does not detect activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
-// documents when each can be sent.
+// checkRealtime rejects audioStreamEnd if the client marks activities, and activityStart and activityEnd if the server detects them:
+// ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
