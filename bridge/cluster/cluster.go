@@ -57,8 +57,8 @@ const (
 // snapshotKey returns the key of a conversation's snapshot.
 func snapshotKey(id string) string { return "session/" + id }
 
-// noticesKey returns the key under which other gateways leave notices that they have taken over conversations of this
-// one.
+// noticesKey returns the key under which other gateways leave notices that they have taken over conversations of a
+// gateway.
 func noticesKey(node string) string { return "taken/" + node }
 
 // ErrUnavailable reports that the store did not answer.
@@ -78,7 +78,7 @@ func (h *SnapshotHeader) Header() *SnapshotHeader { return h }
 // it was passed on.
 type Snapshot interface{ Header() *SnapshotHeader }
 
-// QuotaExchange tells for which models the quota of the gateways' key is exhausted; see upstream.Breakers.
+// QuotaExchange knows the models for which the quota of the gateways' key is exhausted; see upstream.Breakers.
 type QuotaExchange interface {
 	RefusedModels() map[string]time.Duration
 	LearnRefusal(model string, left time.Duration)

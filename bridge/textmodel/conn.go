@@ -76,7 +76,7 @@ func (c *conn) Send(ctx context.Context, m wire.ClientMessage) error {
 // SendAudio does nothing: a text model takes no audio.
 func (c *conn) SendAudio(context.Context, []int16, int) error { return nil }
 
-// LastSentIndex returns 0, because no messages are lost in transit and need an index.
+// LastSentIndex returns 0: messages need an index only if they can be lost in transit.
 func (c *conn) LastSentIndex() int64 { return 0 }
 
 // Close aborts the current answer, and blocks until that is done.
