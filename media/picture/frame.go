@@ -109,6 +109,6 @@ func parseKeyFrameSize(data []byte) (width, height int, ok bool) {
 	if len(data) < 10 || data[0]&1 != 0 || data[3] != 0x9d || data[4] != 0x01 || data[5] != 0x2a {
 		return 0, 0, false
 	}
-	// The upper two bits of both are a hint for upscaling.
+	// The upper two bits of width and height are a hint for upscaling.
 	return int(data[7]&0x3f)<<8 | int(data[6]), int(data[9]&0x3f)<<8 | int(data[8]), true
 }

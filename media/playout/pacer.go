@@ -347,7 +347,7 @@ func (p *Pacer) recallLead() time.Duration {
 	return sound
 }
 
-// resolveMarks moves the marks to readyMarks whose sound has left the queue. Their callbacks will be called with heard.
+// resolveMarks moves the marks whose sound has left the queue to readyMarks. Their callbacks will be called with heard.
 func (p *Pacer) resolveMarks(heard bool) {
 	done := p.queuedTotal - int64(p.queue.len())
 	n := 0

@@ -17,9 +17,9 @@ func (p *Pacer) MeasureLevel(on bool) {
 	p.mu.Unlock()
 }
 
-// Playback reports what the person hears now. isSounding is true from the first frame of queued sound to its last, also while
-// a suspension stops it. level is that of the newest frame in dBov; it is -96 without one, or if levels are not measured. An
-// output with a lead gets its frames early, so the level is that of sound which is heard by the lead later.
+// Playback reports what the person hears now. isSounding is true from the first frame of queued sound to its last, also while a suspension
+// stops it. level is the level of the newest frame in dBov, or -96 before the first frame, or if levels are not measured. An output with a
+// lead gets frames early, so the person hears the sound of that level only after the lead.
 func (p *Pacer) Playback() (isSounding bool, level float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

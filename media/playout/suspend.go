@@ -18,7 +18,7 @@ type suspension struct {
 	fadesIn   bool // the first frame after the suspension fades in
 }
 
-// hasStopped reports whether no more sound is sent, so that a mark waits with the sound that will follow it.
+// hasStopped reports whether no more sound is sent. Marks then wait together with the sound that follows them.
 func (s suspension) hasStopped() bool { return s.isOn && s.stopAfter <= 0 }
 
 // Suspend stops the voice after its quietest frame within the next 200 ms, because a person may be interrupting. Later

@@ -41,17 +41,18 @@ type channel struct {
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at a position, in place of the sound that is there. It drops the part that is too late, and the whole sound if it ends
-// more than early samples ahead.
-func (c *channel) write(pcm []int16, at, start, early int64) {
-	c.end = at + int64(len(pcm))
-	if late := start - at; late > 0 {
-		pcm, at = pcm[min(late, int64(len(pcm))):], start
+// write puts sound at position, in place of the sound that is there. timelineStart is the position of the first sample that was not
+// encoded yet: the part of the sound before it is dropped. If the sound ends more than maxAhead samples after timelineStart, all of it is
+// dropped.
+func (c *channel) write(pcm []int16, position, timelineStart, maxAhead int64) {
+	c.end = position + int64(len(pcm))
+	if late := timelineStart - position; late > 0 {
+		pcm, position = pcm[min(late, int64(len(pcm))):], timelineStart
 	}
-	from := at - start
+	from := position - timelineStart
 	to := from + int64(len(pcm))
-	if to > early || len(pcm) == 0 {
-		c.end = max(min(c.end, start+early), start)
+	if to > maxAhead || len(pcm) == 0 {
+		c.end = max(min(c.end, timelineStart+maxAhead), timelineStart)
 		return
 	}
 	for int64(len(c.pcm)) < to {

@@ -185,7 +185,7 @@ func crossfade(a, b []int16) {
 	}
 }
 
-// writeSound writes pcm to the sink. It fades pcm in if that would begin with a step after silence.
+// writeSound writes pcm to the sink. If pcm would begin with a step after silence, it fades pcm in.
 func (c *clock) writeSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil

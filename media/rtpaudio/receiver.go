@@ -109,9 +109,9 @@ func (r *Receiver) Stats() ReceiverStats { return r.stats }
 // Run reads packets from src and writes their sound until src ends (it returns nil), ctx is cancelled (it returns the cause), the
 // sink fails, or src fails 50 times in a row. It uses the read deadline of src and does not reset it.
 //
-// A packet in order is decoded and written before Run reads the next one, so a clean path adds no delay. For a missing packet, Run
-// looks in the packets after it (RED), and requests it again (NACK). It waits for 60 ms, and up to 200 ms if packets are so late or
-// can be retransmitted. Then it is restored from a copy (Opus FEC) or concealed.
+// A packet in order is decoded and written before Run reads the next one, so a clean path adds no delay. For a missing packet, Run looks in
+// the packets after it (RED), and requests it again (NACK). It waits for 60 ms, and up to 200 ms if packets are so late or can be
+// retransmitted. Then the packet is restored from a copy (Opus FEC) or concealed.
 //
 // From the first packet on, the sound in the sink is the clock of the model. Sound that was not sent (DTX, mute), is lost, or is
 // later than usual (80 to 240 ms) is replaced by silence in time, in steps of 20 ms. Speech that arrives after its time was filled

@@ -6,5 +6,5 @@ import "time"
 
 var start = time.Now()
 
-// threadTime returns the time itself, which is at least the CPU time.
+// threadTime returns the elapsed time, which is at least the CPU time.
 func threadTime() time.Duration { return time.Since(start) }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// DefaultCPU is the share of a core that questions may use: at 20 ms a question the pauses of about 70 calls.
+	// DefaultCPU is the share of a core that questions may use. At 20 ms a question, it is enough for the pauses of
+	// about 70 calls.
 	DefaultCPU = 0.25
 
 	// Deadline limits the time from a question to its answer.
@@ -89,9 +90,10 @@ func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Dura
 // Ask asks whether a person has finished, without blocking. pcm is the audio at 16 kHz until about 200 ms after the last sound of the
 // voice, at best its last 4 s. It must not change until the answer.
 //
-// answer is called once, within [Deadline] or a little later, with the probability that the person has finished, made of the network's
-// and that of package prosody. With ok false there is none: the budget is used up, too many questions wait, or the network was late or
-// failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and must not block.
+// answer is called once, within [Deadline] or a little later, with the probability that the person has finished, which combines the
+// network's probability and that of package prosody. ok is false without a probability: if the budget is used up, too many questions wait,
+// or the network was late or failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and must
+// not block.
 func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	j.questions.Add(1)
 	if !j.enqueue(pcm, answer) {
@@ -214,7 +216,7 @@ func (j *Judge) Stats() (s Stats) {
 	return s
 }
 
-// budget limits CPU time: it grows with time by a share of it, up to that of budgetWindow.
+// budget limits CPU time. In each second it grows by a share of that second, up to its growth in budgetWindow.
 type budget struct {
 	share   float64
 	most    time.Duration

@@ -45,8 +45,8 @@ const (
 	loudBand = 30
 )
 
-// The noise floor of a band follows its power. In each frame it moves by a share of the difference (floorRate), but up by a factor at most
-// (floorUp).
+// The noise floor of a band follows its power. In each frame it moves by a share of the difference (floorRate), but it rises by no more
+// than a factor (floorUp).
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
