@@ -436,7 +436,7 @@ func (s *session) engineConfig() json.RawMessage {
 		inputTranscription["languageCodes"] = []string{t.Language}
 	}
 	config := object{
-		"generationConfig": generation, "realtimeInputConfig": s.realtimeInput(), "inputAudioTranscription": inputTranscription,
+		"generationConfig": generation, "realtimeInputConfig": s.realtimeInputConfig(), "inputAudioTranscription": inputTranscription,
 		"outputAudioTranscription": object{},
 	}
 	if d := s.Audio.Input.TurnDetection; s.turnMode() == engineDetectsTurns {
@@ -463,8 +463,8 @@ func (s *session) engineConfig() json.RawMessage {
 	return tools.Encode(config)
 }
 
-// realtimeInput returns the configuration of speech detection.
-func (s *session) realtimeInput() object {
+// realtimeInputConfig returns Google's configuration of speech detection.
+func (s *session) realtimeInputConfig() object {
 	detection, d := object{}, s.Audio.Input.TurnDetection
 	input := object{"automaticActivityDetection": detection}
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
