@@ -36,7 +36,7 @@ func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, f
 	<-v.ready
 	var err error
 	crash.Run(s.log, "caller", func(e error) { err = e; s.Crash(e) }, func() { err = c.Serve(ctx, s) })
-	s.voice.SetHold(true) // before Attach: queued voice is kept for the next caller
+	s.voice.SetHold(true) // first, so that AttachOutput(nil) does not discard the queued voice
 	s.voice.AttachOutput(nil)
 	close(v.served)
 	select {

@@ -36,7 +36,7 @@ type snapshot struct {
 	Handle          string `json:",omitempty"`
 	Started         time.Time
 	LastEvent       uint64      `json:"Event"`           // number of the newest event
-	VoiceGeneration uint32      `json:"Voice,omitempty"` // generation of the frames
+	VoiceGeneration uint32      `json:"Voice,omitempty"` // generation of the voice's frames
 	Received        []string    `json:",omitempty"`      // IDs of the client's messages
 	UsedTokens      wire.Tokens `json:"Tokened"`         // used so far
 	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
@@ -48,7 +48,7 @@ type snapshot struct {
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
 	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
 	OpenQuestion string                     `json:"Asked,omitempty"`    // question that the model has not answered
-	ActedOn      bool                       `json:"Acted,omitempty"`    // the handle covers a tool call that answers OpenQuestion
+	ActedOn      bool                       `json:"Acted,omitempty"`    // the handle covers a tool call made for OpenQuestion
 	Transcript   []transcript.NumberedEntry `json:"Said,omitempty"`
 	Calls        []toolcalls.CallSnapshot   `json:",omitempty"`
 }

@@ -207,7 +207,7 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.output.turn.state == turnThinking
 	s.output.interrupt(ByClient, false)
 	if s.keeper.Config().Profile.IsTextModel {
-		s.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // stops a text model
+		s.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // an empty turn stops a text model
 		thinking = true
 	}
 	if thinking {

@@ -141,7 +141,7 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 }
 
 // missedEvents returns the events after this number, which a returning caller has missed. It omits calls that have
-// ended, and outdated events. With 0 it returns the essential events.
+// ended, and outdated events. If after is 0, it returns only the essential events.
 func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {

@@ -12,7 +12,7 @@ type State string
 //	                      │                  the connection serves until nobody speaks
 //	        ┌─────────────┴────────────┐
 //	        v                          v
-//	     resuming <─────────────> reseeding  there is none: it was lost, or is replaced
+//	     resuming <─────────────> reseeding  no connection: it was lost, or is being replaced
 //	        │                          │
 //	        └──────────> live <────────┘
 //

@@ -56,8 +56,8 @@ func (c *Calls) isWaiting(id string) bool {
 }
 
 // reuseAnswer answers a call with the result of an equal call (same name and arguments), because models call twice for
-// one purpose. The equal call is open, or its answer was not yet mentioned by the model. done means that the call has
-// its answer already, and ok that it need not run.
+// one purpose. The equal call is open, or its answer was not yet mentioned by the model. ok means that the call need
+// not run, because it was answered (done) or will get the answer to the open call.
 func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
 	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false

@@ -26,7 +26,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 		if f, ok := c.Functions.ResolveFunction(w.Name); ok { // the model may use another name, or encode JSON as text
 			call.Name, call.Args = f.Name, f.Arguments(w.Args)
 		}
-		if c.isWaiting(call.ID) { // the running call answers both
+		if c.isWaiting(call.ID) { // one answer is enough for both
 			c.Logger.Warn("tool call repeated", "tool", call.Name)
 			continue
 		}
