@@ -178,8 +178,8 @@ func (a *modelOutput) hasStopped() bool {
 }
 
 // turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
-// is false if there is no deadline. That is so if the model is idle, if the keeper watches the answer and asks again,
-// or if the turn was interrupted and no answer is due.
+// is false if there is no deadline: if the model is idle, if the keeper watches the answer and asks again, if the turn
+// was interrupted and the model no longer works, or if a tool call runs.
 func (a *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &a.turn
 	switch {
