@@ -84,7 +84,7 @@ type sessionEnd struct {
 	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
 	hasOpenTurn    bool           // parts of a turn were sent without its end
 	noSpeech       noSpeechFilter // filter for the model's current turn
-	farewellPrompt string         // the end waits until the model has said goodbye on this instruction; empty means done, or not needed
+	farewellPrompt string         // instruction for a goodbye, which the end waits for; empty means that it was said, or is not needed
 	overBudget     bool           // the budget has no room for another turn
 	endReason      error          // if set, the conversation ends now, for this reason
 }

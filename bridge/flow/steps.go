@@ -59,7 +59,8 @@ type Flow struct {
 // NewFlow returns the flow of a new conversation.
 func NewFlow(plan Plan) Flow { return Flow{}.WithPlan(plan) }
 
-// ResumeFlow returns the flow of a resumed conversation. It starts over if the plan no longer has the step of at.
+// ResumeFlow returns the flow of a resumed conversation. If the plan no longer has the step that at names, the flow
+// starts over.
 func ResumeFlow(plan Plan, at State) Flow {
 	if plan.stepIndex(at.Step) < 0 {
 		return NewFlow(plan)

@@ -244,7 +244,7 @@ func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// followContext makes the end of ctx end the current and later reads, in place of the previous ctx. This stays in effect between
+// followContext makes the current and later reads end when ctx ends. The previous ctx no longer ends them. This stays in effect between
 // reads, because starting it costs four allocations.
 func (c *Conn) followContext(ctx context.Context) {
 	c.mu.Lock()

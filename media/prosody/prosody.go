@@ -151,7 +151,7 @@ func measurePitch(x []float32) (semitones, clarity float32) {
 		}
 	}
 	best := 0
-	for lag := minLag + 2; lag < maxLag-1; lag += 2 { // the first peak that is nearly the highest: not an octave below
+	for lag := minLag + 2; lag < maxLag-1; lag += 2 { // the first peak that is nearly the highest: a later one may be an octave too low
 		c := correlation[lag]
 		if c >= correlation[lag-2] && c >= correlation[lag+2] && c > clarity*1.1 {
 			best, clarity = lag, c

@@ -19,7 +19,7 @@ const (
 	// Deadline limits the time from a question to its answer.
 	Deadline = 250 * time.Millisecond
 
-	// budgetWindow is the time whose budget may be used at once.
+	// budgetWindow limits how much unused budget is saved: the budget of this time.
 	budgetWindow = 4 * time.Second
 	// maxQueue limits the questions that wait. More could not be answered in time by one worker.
 	maxQueue = 12

@@ -162,7 +162,7 @@ func (d *Decoder) Conceal(pcm []int16) error {
 	return err
 }
 
-// DecodeFEC fills pcm in place of the packet before this one, from the copy that this one may carry. The length of pcm is the
+// DecodeFEC fills pcm in place of the lost packet before packet, from the copy of it that packet may carry. The length of pcm is the
 // duration of the lost packet.
 func (d *Decoder) DecodeFEC(packet []byte, pcm []int16) error {
 	if len(packet) == 0 {
