@@ -32,7 +32,7 @@ type modelOutput struct {
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
 	unheardTurn      int  // interrupted turn of which the model must be told what was heard; 0 means none
-	wasRetracted     bool // the person still continues a question that counted as complete, so an answer on its way is dropped
+	wasRetracted     bool // the person still continues a question that counted as complete, so an answer that still comes is dropped
 
 	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0 means not measured
 	announcedThinking atomic.Bool  // the caller was informed that an answer is due

@@ -79,7 +79,8 @@ func (b *turnEstimate) startTurn(sent uint64) {
 // thousandths of a token; spoken is the number of tokens of the answer.
 func (b *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - b.sentBefore) / 1000)
-	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut // 15 s left: farewellTime of the answer follows the limit
+	// The reserve grows when a quarter of it is left, at least 15 s: after the budget is used up, the answer may continue for farewellTime.
+	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut
 	if in <= b.reservedIn && !long {
 		return false
 	}

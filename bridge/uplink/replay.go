@@ -131,9 +131,9 @@ func (b *replayBuffer) markActedOn(unfinished int) {
 
 // recordHandle records a new handle, and the index of the last message that it covers.
 func (b *replayBuffer) recordHandle(covered int64) {
-	const onTheirWay = 10 // slack: the messages of the item being sent are not counted yet
+	const slack = 10 // the messages of the item being sent are not counted yet
 	b.actedCovered = b.actedCount > 0
-	b.ignoreIndices = b.ignoreIndices || covered > b.sentIndex+onTheirWay
+	b.ignoreIndices = b.ignoreIndices || covered > b.sentIndex+slack
 	if b.coveredIndex = covered; b.ignoreIndices {
 		b.coveredIndex = 0
 	}

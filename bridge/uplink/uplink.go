@@ -503,7 +503,7 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	if u.paced && it.PCM != nil {
 		now := time.Now()
 		if u.nextAudioAt.After(now) {
-			return Item{}, u.nextAudioAt.Sub(now), false // Next is called again then, for a waiting picture, too
+			return Item{}, u.nextAudioAt.Sub(now), false // Next is called again after this wait, also for a waiting picture
 		}
 		u.nextAudioAt = now.Add(it.duration() / ReplaySpeed)
 	}
