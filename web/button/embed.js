@@ -32,6 +32,8 @@ button { display: flex; align-items: center; justify-content: center; gap: 10px;
 .small voxgate-orb { width: 32px; }
 .failed { margin: 0; padding: 16px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
+.small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
+:not([data-on]) > svg > .slash { display: none; }
 voxgate-conversation { width: min(max(22.5rem, 360px), calc(100vw - 32px)); height: min(max(36rem, 560px), calc(100dvh - 32px)); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 @media (forced-colors: active) { .talk { border: 1px solid; } }
 `;
@@ -42,7 +44,7 @@ const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 
 const PASSED = ['agent', 'voice', 'prompt', 'who', 'picture', 'greeting', 'token'];
 
 /** What it says, and how. It is loaded when the button is pressed, and before that where the label is to be in another language. */
-const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./status.js')) });
+const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./status.js')), ...(await import('./look.js')) });
 
 /**
  * @param {string} tag
@@ -71,6 +73,7 @@ export class VoxgateTalk extends HTMLElement {
   /** @type {Options['strings']} */ strings;
   /** @type {Awaited<ReturnType<typeof loadWords>>|undefined} */ #words;
   /** @type {VoxgateConversation|undefined} */ #view;
+  /** @type {typeof import('./conversation.js').iconButton|undefined} */ #iconButton;
   #begun = 0; // presses
   #label = make('span');
   #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon(), this.#label);
@@ -128,6 +131,7 @@ export class VoxgateTalk extends HTMLElement {
       this.#failed.hidden = false;
       return;
     }
+    this.#iconButton = loaded.iconButton;
     const view = (this.#view ??= this.#makeView());
     Object.assign(view, { token: this.token, strings: this.strings, options: { url: new URL('ws', import.meta.url), ...this.options } });
     await view.ready;
@@ -164,13 +168,14 @@ export class VoxgateTalk extends HTMLElement {
   /** The page is in sight, and the open microphone with what mutes and ends it. */
   #minimise() {
     const session = this.#view?.session;
-    if (!session || session.state === 'closed') return this.stop();
+    if (!session || session.state === 'closed' || !this.#iconButton) return this.stop();
     if (this.#view) this.#view.hidden = true;
     const orb = /** @type {import('./orb.js').VoxgateOrb} */ (document.createElement('voxgate-orb'));
     const back = make('button', { type: 'button', onclick: () => this.#open() }, orb);
     back.ariaLabel = back.title = this.#word('open');
-    const mute = make('button', { type: 'button', className: 'mute', onclick: () => session.mute() });
-    const end = make('button', { type: 'button', onclick: () => (this.#view?.stop(), this.#open()) }, this.#word('end'));
+    const mute = this.#iconButton('mute', () => session.mute());
+    const end = this.#iconButton('end', () => (this.#view?.stop(), this.#open()));
+    end.ariaLabel = end.title = this.#word('end');
     this.#small.replaceChildren(back, mute, end);
     orb.session = session;
     this.#small.hidden = false;
@@ -180,8 +185,11 @@ export class VoxgateTalk extends HTMLElement {
 
   #showSmall() {
     const session = this.#view?.session;
-    const mute = this.#small.querySelector('.mute');
-    if (mute && session && this.#words) mute.textContent = this.#words.muteOf(session.mic);
+    const mute = /** @type {HTMLElement|null} */ (this.#small.querySelector('.mute'));
+    if (mute && session && this.#words) {
+      mute.ariaLabel = mute.title = this.#words.muteOf(session.mic);
+      mute.toggleAttribute('data-on', !this.#words.isOpen(session.mic) && session.mic !== 'asking');
+    }
     if (session?.state === 'closed' && !this.#small.hidden) this.#open(); // which says why
   }
 

@@ -26,7 +26,7 @@ import { open } from './voxgate.js';
 /** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, end(): void}} Source */
 
 const style = `
-:host { display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden;
+:host { display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
   border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
@@ -39,12 +39,14 @@ const style = `
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
-.status { display: grid; align-content: center; height: 3em; overflow: hidden; line-height: 1.35; }
-.dock { justify-content: center; gap: 1.25em; padding: .25em 1em .75em; min-height: 5.25em; }
-.dock .orb { width: max(60px, 4rem); transition: width var(--motion); }
-:host([data-fresh]) .orb { width: max(120px, 8rem); }
+.status { flex: none; display: grid; align-content: center; min-height: 3em; line-height: 1.35; }
+.dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
+:is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
+.dock .orb { width: min(max(60px, 4rem), 24cqi); transition: width var(--motion); }
+:host([data-fresh]) .orb { width: min(max(120px, 8rem), 45cqi); }
 :host([data-fresh]) .dock { padding-bottom: 1.5em; }
-.type { padding: 0 .75em .75em; }
+.type { flex: none; align-items: center; padding: 0 min(.75em, 4cqi) .75em; }
+.type input { padding-inline: min(1em, 4cqi); text-overflow: ellipsis; }
 `;
 
 const ICONS = {
@@ -69,8 +71,8 @@ function make(tag, set = {}, ...children) {
   return /** @type {any} */ (e);
 }
 
-/** @param {keyof typeof ICONS} name @param {() => void} [onclick] @param {string} [type] */
-function iconButton(name, onclick, type = 'button') {
+/** Makes a button with a picture, for the parts of the talk button. @internal @param {keyof typeof ICONS} name @param {() => void} [onclick] @param {string} [type] */
+export function iconButton(name, onclick, type = 'button') {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   svg.setAttribute('viewBox', '0 0 24 24');
   svg.setAttribute('aria-hidden', 'true');

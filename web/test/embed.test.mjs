@@ -195,6 +195,39 @@ inShop('it says so when the library does not come, and may try again', async (pa
   page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/ERR_FAILED|Cross-Origin Request Blocked/.test(c)));
 });
 
+/** What of the talk button is cut off by the window, or by the panel. */
+const cut = (page) => page.evaluate(() => {
+  const talk = document.querySelector('voxgate-talk').shadowRoot;
+  const panel = talk.querySelector('voxgate-conversation');
+  const parts = [...talk.querySelectorAll('.small button'), ...panel.shadowRoot.querySelectorAll('button, input, .status, .status span')].filter((e) => e.checkVisibility());
+  const { left, right, top, bottom } = panel.checkVisibility() ? panel.getBoundingClientRect() : { left: 0, right: innerWidth, top: 0, bottom: innerHeight };
+  return parts.filter((e) => {
+    const r = e.getBoundingClientRect();
+    return r.left < left || r.right > right || r.top < top || r.bottom > bottom || (e.matches('button:not(.orb)') && e.scrollWidth > e.clientWidth) || (e.matches('.status') && e.scrollHeight > e.clientHeight);
+  }).map((e) => e.ariaLabel || e.textContent);
+});
+
+for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
+  inShop(`it fits on a phone of ${width} px with letters of ${px} px`, async (page) => {
+    await page.evaluate(() => (document.querySelector('voxgate-talk').lang = 'de'));
+    await button(page, 'Talk').click();
+    await says(page, 'Ich höre zu');
+    assert.deepEqual(await cut(page), [], 'before the first words');
+    await page.getByLabel('Oder tippen').fill('Hallo');
+    await page.keyboard.press('Enter');
+    await page.locator('.log .model').waitFor();
+    await page.getByRole('button', { name: 'Stummschalten' }).first().click();
+    await says(page, 'stumm');
+    assert.deepEqual(await cut(page), [], 'in a conversation');
+    await button(page, 'Verkleinern').click();
+    assert.deepEqual(await cut(page), [], 'minimised');
+    await button(page, 'Zurück zum Gespräch').click();
+    await button(page, 'Beenden').click();
+    await says(page, 'Das Gespräch ist beendet.');
+    assert.deepEqual(await cut(page), [], 'after it');
+  }, { args: [`--blink-settings=defaultFontSize=${px}`], context: { viewport: { width, height: 844 } } });
+}
+
 for (const colorScheme of variants(['light', 'dark'])) {
   inShop(`it has no barriers (${colorScheme})`, async (page) => {
     const barriers = async () => {
