@@ -247,6 +247,8 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
     const { x, y, width, height } = e.getBoundingClientRect();
     return e.contains(document.elementFromPoint(x + width / 2, y + height / 2)) && y + height <= innerHeight;
   }).map((e) => e.id).sort());
+  const middle = await page.$eval('#talk', (e) => e.getBoundingClientRect().x + e.offsetWidth / 2);
+  assert.ok(Math.abs(middle - 195) <= 1, `the orb is in the middle of the phone, not at ${middle}`);
   for (const [open, close] of [['#open', '#close'], ['#settings', '#done'], ['#name', '#shelved']]) {
     await page.click(open);
     assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk'], open);
@@ -564,6 +566,7 @@ look('says so when a microphone gives nothing', { init: shiftClock }, async (pag
   await says(page, 'Listening');
   await page.evaluate(() => void (later += 10_000));
   await says(page, 'We hear nothing from your microphone.');
+  assert.equal(await page.getAttribute('#orb', 'state'), 'listening', 'the microphone is open, only silent');
   await page.click('#soundcheck');
   await page.locator('[name=microphone]').waitFor();
   await page.click('#done');

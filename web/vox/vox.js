@@ -11,6 +11,7 @@
  */
 import { Voice } from '../audio.js';
 import { errors, states } from '../en.js';
+import { isOpen } from '../look.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
 import { OFFERS, statusOf as describe } from '../status.js';
 import { fill, speak } from '../strings.js';
@@ -570,7 +571,7 @@ export class VoxLive extends EventTarget {
     voice.onIdle = () => this.#pause();
     voice.onMicEnded = () => this.#openMic(voice);
     voice.onBlocked = () => this.#set({});
-    voice.onSilent = () => ['live', 'silent'].includes(this.#now.mic) && this.#set({ mic: voice.silent ? 'silent' : 'live' });
+    voice.onSilent = () => isOpen(this.#now.mic) && this.#set({ mic: voice.silent ? 'silent' : 'live' });
     voice.onBroken = () => {
       if (!this.#broken) this.#notice(say('unplayable'));
       this.#broken = true;
@@ -605,7 +606,7 @@ export class VoxLive extends EventTarget {
   }
 
   get #hears() {
-    return this.#phase === 'live' && ['live', 'silent'].includes(this.#now.mic) && !this.#now.isMuted && this.#now.mode === 'live';
+    return this.#phase === 'live' && isOpen(this.#now.mic) && !this.#now.isMuted && this.#now.mode === 'live';
   }
 
   /** @param {Int16Array<ArrayBuffer>} pcm at 16 kHz */
@@ -671,7 +672,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase !== 'live') return this.#phase;
     if (this.#link === 'reconnecting') return 'reconnecting';
     if (this.#now.isVoxSpeaking) return 'speaking';
-    return this.#hears && this.#now.mic === 'live' ? 'listening' : 'ready';
+    return this.#hears && isOpen(this.#now.mic) ? 'listening' : 'ready';
   }
 
   /** The sentences of the status, the same as on the other pages. */
@@ -683,7 +684,7 @@ export class VoxLive extends EventTarget {
     const activity = this.#activity();
     return describe({
       state: /** @type {import('../status.js').Situation['state']} */ (state),
-      mic: mic === 'live' && !this.#hears ? 'muted' : mic,
+      mic: isOpen(mic) && !this.#hears ? 'muted' : mic,
       push: this.#now.isPushToTalk,
       asksMic: true,
       resumable: this.#phase !== 'idle',
