@@ -20,6 +20,7 @@ func TestAPauseDoesNotEndATurn(t *testing.T) {
 	for name, client := range soundClients() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			machine := mediatest.MeasureLateness(t)
 			seen := &testkit.SeenByModel{}
 			l := startTalkativeGatewayWith(t, seen)
 			call := client.Begin(t, l, l.MintToken(gatewayTurns))
@@ -33,7 +34,9 @@ func TestAPauseDoesNotEndATurn(t *testing.T) {
 			testkit.Eventually(t, "speech at the model", func() bool { return len(seen.EventsOf(emulator.Heard)) > 0 })
 			testkit.PollUntil(time.Second, func() bool { return len(seen.EventsOf(emulator.Heard)) > 1 })
 			heard := seen.EventsOf(emulator.Heard)
-			if d := media.Duration(len(heard[0].PCM), heard[0].Rate); len(heard) > 1 || d < 2*time.Second || d > 5500*time.Millisecond {
+			d := media.Duration(len(heard[0].PCM), heard[0].Rate)
+			isWrong := len(heard) > 1 || d < 2*time.Second || d > 5500*time.Millisecond
+			if isWrong && machine.CanJudge(t, testkit.ShortestJudged) {
 				t.Errorf("the model heard %d turns, the first of %v", len(heard), d)
 			}
 		})

@@ -19,9 +19,16 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/probe"
 	"voxgate/bridge/pricing"
+	"voxgate/internal/testkit/mediatest"
 )
 
 const key = "AIza-do-not-print-this"
+
+// retractedEnd is the probe that says more within retractedPause of the end of its activity: a busy machine is late, and hears two turns.
+const (
+	retractedEnd   = "an end that the client retracts"
+	retractedPause = 100 * time.Millisecond
+)
 
 func emulate(t *testing.T, s emulator.Scenario) *httptest.Server {
 	e := emulator.New(emulator.Options{Scenario: s})
@@ -47,6 +54,7 @@ func TestEmulatorMatchesAssumptions(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
+	machine := mediatest.MeasureLateness(t)
 	url := emulate(t, emulator.Scenario{}).URL
 	results := ask(t, url)
 	if len(results) < 100 {
@@ -54,6 +62,9 @@ func TestEmulatorMatchesAssumptions(t *testing.T) {
 	}
 	vertex := askAs(t, &api.Client{Vertex: api.Emulated(), BaseURL: url}, api.DefaultModel, "gemini-3.8-flash") // the rest is alike
 	for _, r := range slices.Concat(results, vertex) {
+		if strings.HasSuffix(r.ID(), retractedEnd) && !machine.CanJudge(t, retractedPause) {
+			continue
+		}
 		if r.Verdict != probe.AsAssumed && r.Verdict != probe.Learned {
 			t.Errorf("%s: %s: found %q, assumed %q %q", r.ID(), r.Verdict, r.Found, r.Assumed, r.Notes)
 		}
