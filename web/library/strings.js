@@ -45,3 +45,14 @@ export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate'
 
 /** The page's own name for who answers. @param {string} name */
 export const callIt = (name) => void (chosen = name);
+
+/**
+ * A duration in words: seconds below a minute, minutes above.
+ * @param {number} ms
+ * @param {'long'|'short'} [unitDisplay]
+ */
+export function formatDuration(ms, unitDisplay = 'long') {
+  const seconds = Math.max(1, Math.round(ms / 1_000));
+  const [n, unit] = seconds < 60 ? [seconds, 'second'] : [Math.round(seconds / 60), 'minute'];
+  return n.toLocaleString(language(), { style: 'unit', unit, unitDisplay });
+}

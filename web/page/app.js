@@ -6,7 +6,7 @@ import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
 import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { callIt, fill, language, named, speak as read } from './strings.js';
+import { callIt, fill, formatDuration, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { forget as forgetLeft, open, resumable } from './voxgate.js';
 
@@ -238,13 +238,6 @@ function stop() {
   render();
 }
 
-/** @param {number} ms */
-function inWords(ms) {
-  const seconds = Math.max(1, Math.round(ms / 1_000));
-  const of = (/** @type {number} */ n, /** @type {string} */ unit) => n.toLocaleString(language(), { style: 'unit', unit, unitDisplay: 'long' });
-  return seconds < 60 ? of(seconds, 'second') : of(Math.round(seconds / 60), 'minute');
-}
-
 /** What goes on beside the talk: a question of Gemini's, or a tool. */
 function doing() {
   if (canvas.waiting) return canvas.title ?? fill(canvasWords['asks']);
@@ -314,10 +307,11 @@ function render() {
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
   $('after').hidden = Boolean(session) || !(lasted || left) || transcript.empty;
   $('anew').hidden = !left;
-  say('lasted', left ? fill(words['left'], { time: inWords(Date.now() - left.at) }) : fill(words['lasted'], { time: inWords(lasted) }));
+  say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : fill(words['lasted'], { time: formatDuration(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
   $('soundcheck').hidden = mic !== 'silent';
+  $('soundcheck').style.visibility = current.keys.includes('states mic silent') ? '' : 'hidden'; // it keeps its place while the status says something else
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
@@ -443,7 +437,7 @@ function showTool(call) {
   if (status !== 'running') running.delete(id);
   else if (title && !name.endsWith('_canvas_tool')) running.set(id, title);
   render();
-  transcript.tool(call);
+  transcript.tool(call, session?.state === 'closed');
 }
 
 /** Offers notifications to a person who missed a question. The browser asks only in a user gesture. */

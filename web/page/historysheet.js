@@ -3,7 +3,7 @@ import { make } from './dom.js';
 import { list, write } from './history.js';
 import { settings as words } from './settings.en.js';
 import { translated } from './settings.js';
-import { fill, language } from './strings.js';
+import { fill, formatDuration, language } from './strings.js';
 import { twice } from './twice.js';
 
 /**
@@ -42,8 +42,7 @@ export async function openHistory(goOn) {
     const entries = make('ul', 'entries');
     for (const one of kept) {
       const open = make('button', 'entry');
-      const minutes = Math.max(1, Math.round(one.ms / 60_000));
-      open.append(make('b', '', titleOf(one)), make('small', '', `${dateOf(one.at)} · ${minutes.toLocaleString(language(), { style: 'unit', unit: 'minute' })}`));
+      open.append(make('b', '', titleOf(one)), make('small', '', `${dateOf(one.at)} · ${formatDuration(one.ms, 'short')}`));
       open.addEventListener('click', () => show(one));
       entries.appendChild(make('li')).append(open);
     }

@@ -67,6 +67,7 @@ export const page = {
   done: 'fertig',
   failed: 'hat nicht geklappt',
   cancelled: 'nicht mehr nötig',
+  unanswered: 'nicht beantwortet',
   open: 'wartet auf Sie',
   answered: 'beantwortet',
   shown: 'gezeigt',

@@ -67,6 +67,7 @@ export const page = {
   done: 'done',
   failed: 'did not work',
   cancelled: 'not needed any more',
+  unanswered: 'not answered',
   open: 'waits for you',
   answered: 'answered',
   shown: 'shown',

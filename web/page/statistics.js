@@ -146,7 +146,7 @@ function rows(session, n, usage) {
           ['round trip', ms(n.roundTripMs)],
           ['lost', `${share(n.lostUp)} / ${share(n.lostDown)}`],
           ['jitter', ms(n.jitterMs)],
-          ['rate', `${kbps(n.kbpsUp)} / ${kbps(n.kbpsDown)} kb/s`],
+          ...(n.kbpsUp === undefined && n.kbpsDown === undefined ? [] : [['rate', `${kbps(n.kbpsUp)} / ${kbps(n.kbpsDown)} kb/s`]]),
           ['rebuilt', share(n.madeUp)],
         ])
       : []),
@@ -160,7 +160,7 @@ function rows(session, n, usage) {
 /** By the gateway's table of prices; the emulator costs nothing. @param {Session|undefined} session @param {Usage|undefined} usage @returns {[string, string][]} */
 function costs(session, usage) {
   if (usage?.dollars === undefined || session?.setup?.backend === 'emulator') return [];
-  return [['cost', `$ ${usage.dollars.toFixed(4)}`]];
+  return [['cost', `$${usage.dollars.toFixed(4)}`]];
 }
 
 /** What tools were asked and have answered, and what went wrong in them, the newest first. @param {object[]} details */

@@ -133,11 +133,12 @@ export class Transcript {
       markUnheard(span, turn);
     } else span.textContent = said;
     e.classList.toggle('interrupted', interrupted);
-    for (const mark of e.querySelectorAll(':scope > :is(s, small)')) mark.remove(); // the gateway may know better than a page that lost it
+    for (const mark of [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE || /** @type {Element} */ (n).matches('s, small'))) mark.remove(); // the gateway may know better than a page that lost it
     if (interrupted) {
-      const unheard = text.trimStart().slice(said.length).trimEnd();
+      const rest = text.trimStart().slice(said.length).trimEnd();
+      const unheard = rest.trimStart();
       const by = cutOf(cutBy ?? 'person');
-      span.after(...(unheard ? [make('s', '', unheard)] : []), ...(by ? [make('small', '', by)] : []));
+      span.after(...(unheard ? [rest.slice(0, -unheard.length), make('s', '', unheard)] : []), ...(by ? [make('small', '', by)] : []));
     }
     if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });
   }
@@ -160,8 +161,12 @@ export class Transcript {
     for (const e of this.#growing.querySelectorAll('.waiting')) e.remove();
   }
 
-  /** What was done, in words for people; what a tool was asked and has answered is in the statistics. @param {ToolCall} call */
-  tool(call) {
+  /**
+   * What was done, in words for people; what a tool was asked and has answered is in the statistics.
+   * @param {ToolCall} call
+   * @param {boolean} [ended] the conversation has ended: nobody took back what was asked
+   */
+  tool(call, ended = false) {
     const { id, name, title, status, response, where } = call;
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
@@ -169,7 +174,7 @@ export class Transcript {
     const declined = response?.dismissed === true || call.declined === true;
     const described = shows ? this.describeCanvas?.(call) : undefined;
     const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
-    const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : status]);
+    const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : ended && shows && status === 'cancelled' ? 'unanswered' : status]);
     const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
     const text = `${what}: ${outcome}`;
     const card = { title: what, status: declined ? 'cancelled' : status, quiet };

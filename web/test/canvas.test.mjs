@@ -645,6 +645,10 @@ describe('the page', () => {
     await page.evaluate(axe);
     const found = await page.evaluate(() => window.axe.run('main', { resultTypes: ['violations'] }));
     assert.deepEqual(found.violations.map((v) => v.id), []);
+    await create(page, 'f', ask);
+    await page.waitForSelector('.canvas:not([hidden])');
+    await page.click('#end');
+    await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not answered'));
   });
 
   play('tells cards apart without their words and colours', async (page) => {

@@ -348,7 +348,7 @@ play('what a conversation costs', async (page) => {
   await tell(page, 'TURN_LATENCY', { modelMs: 370, gatewayMs: 20, totalMs: 390 });
   await page.click('#detail');
   await page.locator('.statistics dd').first().waitFor();
-  assert.match(await page.textContent('.statistics dl'), /Cost\$ 0\.0151/);
+  assert.match(await page.textContent('.statistics dl'), /Cost\$0\.0151/);
 });
 
 for (const transport of variants(['webrtc', 'websocket'])) {
@@ -434,6 +434,7 @@ play('keeps earlier conversations in the browser, reads them, goes on with one, 
   await page.waitForFunction(() => performance.getEntriesByType('resource').some((r) => /history\.js/.test(r.name)));
   await stop(page);
   await page.locator('#after .earlier').click();
+  assert.match(await page.innerText('.entry small'), / · \d+ sec$/, 'as the page itself says it');
   await page.locator('.entry', { hasText: 'Where can I eat?' }).click();
   await page.locator('.lines .model', { hasText: 'At Osteria Nove.' }).waitFor();
   await page.evaluate(axe);

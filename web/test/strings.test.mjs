@@ -73,7 +73,7 @@ inPage('an address can ask for another language than the browser', { ...german, 
 
 inPage('the language can be chosen in the settings', {}, async (page) => {
   await page.click('#settings');
-  await page.getByRole('combobox', { name: 'Language of this page' }).selectOption('de');
+  await page.getByRole('combobox', { name: 'Page language' }).selectOption('de');
   await page.getByRole('heading', { name: 'Mit Voxgate sprechen' }).waitFor();
 });
 
