@@ -246,7 +246,8 @@ look('words to come stand in grey until they are heard', { init: { content: `win
   await page.waitForFunction(() => /^ ?rains/.test(unheard()));
   await tell('INTERRUPTED', { generation: 1, by: 'voice', heard: 'The **river** walk takes twenty minutes, and each of the seven bridges is lit until long after midnight. Go there before' });
   await page.waitForFunction(() => unheard() === '');
-  assert.equal((await page.textContent('.turn.model s')).trim().slice(0, 8), 'it rains', 'unheard words go, as they did');
+  assert.equal((await page.textContent('.turn.model s')).slice(0, 8), 'it rains', 'the line through it begins with a word');
+  assert.match(await page.textContent('.turn.model'), /before it rains/);
 
   await tell('ASSISTANT_SPEAKING', { turn: 2 });
   await sayMore('Shall I look up when the last tram leaves tonight?');
@@ -882,6 +883,25 @@ play('says at the end how long it was, and goes on with what was said', async (p
 });
 
 const glided = (page) => page.evaluate(() => Promise.all([document, document.querySelector('#orb')].flatMap((e) => e.getAnimations()).filter((a) => a.effect.getTiming().iterations < Infinity).map((a) => a.finished)));
+
+for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone', { width: 390, height: 844 }]]) {
+  play(`keeps the bar and the field where they are, and the status close under the orb (${name})`, async (page) => {
+    const places = () => page.$$eval(name === 'desk' ? '.brand, #text' : '.brand', (all) => all.map((e) => Math.round(e.getBoundingClientRect().top)));
+    const before = await places();
+    await start(page);
+    await says(page, 'Listening');
+    await glided(page);
+    assert.deepEqual(await places(), before, 'in a conversation');
+    const [gap, hole] = await page.evaluate(() => {
+      const rect = (selector) => document.querySelector(selector).getBoundingClientRect();
+      return [rect('#status b').top - rect('#orb').bottom, rect('#screen').left - rect('#camera').right];
+    });
+    assert.ok(gap > 0 && gap < 72, `${gap} px from the orb to the status`);
+    assert.ok(hole >= 0 && hole < 80, `${hole} px where the orb comes to stand`);
+    await stop(page);
+    assert.deepEqual(await places(), before, 'after it');
+  }, { context: { viewport } });
+}
 
 const sizes = { phone: [360, 740], 'small phone': [320, 568], 'phone on its side': [740, 360], 'page enlarged four times': [320, 256], desk: [1280, 800], wide: [1920, 1080] };
 for (const [name, [width, height]] of Object.entries(sizes)) {

@@ -376,6 +376,14 @@ for (const transport of variants(['webrtc', 'websocket'])) {
   });
 }
 
+play('the sheet fits with large letters in German', async (page) => {
+  await page.click('#settings');
+  await page.locator('.settings .foot').last().waitFor();
+  const wide = await page.$$eval('.settings :is(h2, button)', (all) => all.filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth).map((e) => e.textContent));
+  assert.deepEqual(wide, []);
+  assert.equal(await page.$eval('.settings meter', (e) => e.offsetHeight), 8);
+}, { chromiumOnly: 'its flag', query: '?lang=de', args: ['--blink-settings=defaultFontSize=32'], context: { viewport: { width: 390, height: 844 } } });
+
 play('sixty turns are shown, saved and measured, the newest in sight', async (page) => {
   await start(page);
   await says(page, 'Listening');
