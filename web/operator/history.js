@@ -145,18 +145,19 @@ function chart(id, hours, value, words) {
   if (figure.dataset.shown === state) return;
   figure.dataset.shown = state;
   const svg = figure.querySelector('svg');
-  const rect = (/** @type {number} */ at, /** @type {number} */ height, kind = '') => {
+  const rect = (/** @type {number} */ at, /** @type {number} */ height) => {
     const bar = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
-    for (const [name, n] of Object.entries({ class: kind, x: at * 10 + 1, y: 44 - height, width: 8, height, rx: 1 })) bar.setAttribute(name, String(n));
+    for (const [name, n] of Object.entries({ x: at * 10 + 1, y: 44 - height, width: 8, height, rx: 1 })) bar.setAttribute(name, String(n));
     return bar;
   };
-  svg.replaceChildren(...Array.from({ length: 24 }, (_, i) => rect(i, 44, 'track')), ...hours.map((h) => {
+  svg.replaceChildren(...hours.map((h) => {
     const bar = rect(23 - (now - Math.floor(Date.parse(h.at) / HOUR)), most ? Math.max(value(h) ? 2 : 0, (value(h) / most) * 44) : 0);
     const title = document.createElementNS('http://www.w3.org/2000/svg', 'title');
     title.textContent = `${hour.format(Date.parse(h.at))}: ${words(value(h))}`;
     bar.append(title);
     return bar;
   }));
+  figure.querySelector('.scale span').textContent = hour.format((now - 23) * HOUR);
   const last = hours.at(-1);
   figure.querySelector('output').textContent = last ? words(value(last)) : '–';
   svg.setAttribute('aria-label', hours.map((h) => `${hour.format(Date.parse(h.at))} ${words(value(h))}`).join(', ') || 'nothing yet');

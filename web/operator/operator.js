@@ -156,7 +156,7 @@ const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'E
 
 function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
-  const hours = up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
+  const hours = up < 1 ? 'less than a minute' : up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
   put(get('alive'), s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
   get('of-whom').hidden = !s.redis;
   put(get('now'), count(s.now));
