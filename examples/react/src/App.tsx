@@ -1,10 +1,22 @@
 import { useState, type FormEvent } from 'react';
 import { DeviceSelect, MicButton, Orb, Transcript, useVoxgate } from 'voxgate/react';
 
+const MICROPHONE = ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6 6 0 0 0 12 0M12 17v4', 'M4 4l16 16'];
+const CROSS = ['M6 6l12 12M18 6 6 18'];
+
+/** The second path is the slash through a muted microphone. */
+const Icon = ({ paths }: { paths: string[] }) => (
+  <svg viewBox="0 0 24 24" aria-hidden="true">{paths.map((d, i) => <path key={d} d={d} className={i ? 'slash' : undefined} />)}</svg>
+);
+
 export function App() {
-  const { state, turns, sentence, error, start, end, send, interrupt } = useVoxgate();
+  const { state, mic, turns, sentence, error, start, end, send, interrupt } = useVoxgate();
   const [text, setText] = useState('');
   const on = state !== 'closed';
+  const muted = mic === 'muted';
+  const muteName = muted ? 'Unmute' : 'Mute';
+  const status = error ? error.message : sentence || 'Ready. Press the orb and speak.';
+  const [first] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(status) ?? ['']; // in bold
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (text.trim()) send(text.trim());
@@ -20,14 +32,14 @@ export function App() {
         {turns.length ? <Transcript className="transcript" /> : <p>Ask when the shop in Rome is open.</p>}
       </main>
       <footer>
-        <p className="status" role="status">{error ? error.message : sentence || 'Press the orb and speak.'}</p>
         <div className="dock">
-          {on && <MicButton />}
+          {on && <MicButton className="icon" aria-label={muteName} title={muteName} data-on={muted || undefined}><Icon paths={MICROPHONE} /></MicButton>}
           <button className="orb" onClick={state === 'speaking' ? interrupt : start} aria-label={on ? 'Interrupt' : 'Start'}>
             <Orb />
           </button>
-          {on && <button className="end" onClick={end}>End</button>}
+          {on && <button className="icon end" onClick={end} aria-label="End" title="End"><Icon paths={CROSS} /></button>}
         </div>
+        <p className="status" role="status"><b>{first}</b>{status.slice(first.length)}</p>
         <form className="type" onSubmit={submit}>
           <input value={text} onChange={(event) => setText(event.target.value)} aria-label="Message" placeholder="Or type a message" />
           <button className="primary">Send</button>
