@@ -95,7 +95,6 @@ func OwnedID(host *bridge.Host, id string) string {
 }
 
 // ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
-// ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
 // false if the ID names this gateway, or a gateway that is gone.
 func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]

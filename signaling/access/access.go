@@ -185,9 +185,8 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress returns the address of a request's client: the last one in X-Forwarded-For that is not a trusted proxy,
-// because clients can forge its beginning. trusted reports whether a trusted proxy sent the
-// request.
+// clientAddress returns the address of a request's client: the last address in X-Forwarded-For that is not a trusted
+// proxy's. Clients can forge the addresses before it. trusted reports whether a trusted proxy sent the request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()

@@ -256,8 +256,8 @@ func (a *account) beginInCluster() error {
 	return nil
 }
 
-// consumeOnce consumes a single-use token, and reports whether it was unused, at this gateway and at all others of a
-// cluster.
+// consumeOnce consumes a single-use token, and reports whether it was unused until now, both at this gateway and at all
+// others of the cluster.
 func (a *account) consumeOnce() bool {
 	g := a.client.gate
 	newGeneration := rand.Uint64N(1<<53-1) + 1 // a random generation, which tells this call's entry from others

@@ -255,10 +255,11 @@ func (n Number) alternateSpelling() Number {
 	return Number(digits)
 }
 
-// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer pattern over a
-// shorter one, then the first agent by name. Not all networks send "+", so the other spelling of an international number is tried, too. An
-// exact match of the other spelling also wins over patterns with wildcards. A match of the other spelling with a wildcard counts only if
-// the number as received matches nothing.
+// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over a pattern with a
+// wildcard, and a longer pattern over a shorter one; among equals, the first agent by name wins. Not all networks send
+// "+", so an international number is also tried in its other spelling, with or without "+". In that spelling, an exact
+// match counts as much as in the received one, but a match with a wildcard counts only if the number as received
+// matches nothing.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

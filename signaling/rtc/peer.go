@@ -187,16 +187,16 @@ func (p *Peer) IsSameClient(o Offer) bool {
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
-// startsTransport reports whether an offer stops all sections of the transport, and starts others with a new one. A
-// transport ends with its last section (RFC 9143 section 7.5): a browser then restarts ICE and DTLS with the same
-// certificate.
+// startsTransport reports whether an offer stops all sections of the transport, and starts other sections with a new
+// transport. A transport ends with its last section (RFC 9143 section 7.5): a browser then restarts ICE and DTLS with
+// the same certificate.
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.RestartsICE(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.sectionByMid(mid) != nil })
 }
 
-// replacesTransport reports whether an offer stops the section that carries the transport, and moves the others to a
-// new one. Chromium and Firefox then end DTLS, and start on other ports with the same ufrag and certificate. A client
-// that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
+// replacesTransport reports whether an offer stops the section that carries the transport, and moves the other sections
+// to a new transport. Chromium and Firefox then end DTLS, and start on other ports with the same ufrag and certificate.
+// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
 func (p *Peer) replacesTransport(o Offer) bool {
 	if p.tag == "" || len(p.candidates) == 0 || p.RestartsICE(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
@@ -255,8 +255,8 @@ func (p *Peer) TransportSection() (mid string, index int) { return p.tag, p.inde
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// runGuarded runs f like containPanic, and makes Close wait for it: Pion's own Close returns while a track's handler still
-// runs.
+// runGuarded runs f like containPanic, and makes Close wait for f: Pion's own Close returns while a track's handler
+// still runs.
 func (p *Peer) runGuarded(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing

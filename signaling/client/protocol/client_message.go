@@ -48,8 +48,9 @@ func mayBeLarge(kind string) bool {
 	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
 }
 
-// ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message that is too long for
-// its type; if the type permits no images, without reading more than 1 MiB of it. It blocks as long as r does.
+// ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message
+// that is too long for its type. If the type permits no images, it reads at most 1 MiB of such a message. It blocks as
+// long as r does.
 func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio

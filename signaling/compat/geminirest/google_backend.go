@@ -44,8 +44,8 @@ func (r *backendError) Error() string {
 	return fmt.Sprintf("refused with %d: %v", r.status, failure["message"])
 }
 
-// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK. Calls of clients do not,
-// because the SDK drops fields that it does not know.
+// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK. Calls
+// of clients do not use it, because it drops fields that it does not know.
 type google struct {
 	api    *api.Client
 	client *http.Client

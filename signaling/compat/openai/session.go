@@ -16,8 +16,8 @@ const (
 	maxSession = 256 << 10
 	// maxTools limits the functions of a session.
 	maxTools = 128
-	// minSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
-	// unchanged; with Gemini it interrupts people when they take a breath.
+	// minSilence is the shortest silence that may end a turn, in milliseconds. Many clients send OpenAI's default of
+	// 200 unchanged; with Gemini, so short a silence interrupts people when they take a breath.
 	minSilence = 300
 	// defaultSilence is OpenAI's default, in milliseconds.
 	defaultSilence = 200

@@ -36,8 +36,8 @@ const (
 	amdLoud = 200
 	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the greeting of a reception would count as a machine, and
-	// the call would be hung up.
+	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the longer greeting of a
+	// receptionist would count as a machine's, and the call would be hung up.
 	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second

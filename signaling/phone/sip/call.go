@@ -205,7 +205,7 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 }
 
 // greetCaller makes the model speak first, if it is to greet. If the session was taken over from another call (took),
-// it tells the model so instead.
+// it tells the model about the new caller instead.
 func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.Log.Info("call replaced", "was", c.replaces.ID())

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// consultationTimeout bounds how long a colleague may take to decide. decisionTimeout bounds how long they may be silent after the
-	// model has asked them.
+	// consultationTimeout bounds how long a colleague may take to decide. decisionTimeout bounds how long the colleague
+	// may be silent after the model has asked for the decision.
 	consultationTimeout = time.Minute
 	decisionTimeout     = 8 * time.Second
 	// maxAbout bounds the summary of the caller for a colleague, in bytes.

@@ -91,8 +91,8 @@ func (c *call) ringIncoming() (err error) {
 	return err
 }
 
-// ringOutgoing dials, and runs the conversation once the call is answered. onRinging is called with nil when the phone rings, or with the
-// error if the call fails. It may be called more than once.
+// ringOutgoing dials, and runs the conversation once the call is answered. onRinging is called with nil when the phone
+// rings, or with the error if the call fails. onRinging may be called more than once.
 func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {

@@ -49,8 +49,8 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	return err
 }
 
-// putThrough calls a target by the call's trunk, and bridges the caller to it if the target accepts. It blocks until the target is bridged
-// or the transfer has failed. Meanwhile the caller hears music.
+// putThrough calls a target over the call's trunk, and bridges the caller to it if the target accepts. It blocks until
+// the target is bridged or the transfer has failed. Meanwhile the caller hears music.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
 	if err != nil {

@@ -234,9 +234,9 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. A codec may have different payload
-// types in offer and answer, and both are accepted: the peer should send those of the offer, but many send their own (RFC 3264, section
-// 6.1).
+// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. A codec may
+// have different payload types in offer and answer, and both are accepted: the peer should send the types in our offer,
+// but many send those in their answer (RFC 3264, section 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
 	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {

@@ -53,8 +53,8 @@ func (c *Call) ApplyAnswer() error {
 	return nil
 }
 
-// sendInvites sends the INVITE and waits for its final response. It sends the INVITE again after a challenge or a redirection, and to the
-// next server if one does not answer.
+// sendInvites sends the INVITE and waits for its final response. It sends the INVITE again after a challenge or a
+// redirection. If a server does not answer, the INVITE goes to the next server.
 func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
@@ -102,8 +102,9 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	}
 }
 
-// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The new number is that of the
-// best Contact (RFC 3261, section 8.1.3.4). For 305, the number stays, and the Contact becomes the proxy.
+// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The new
+// number is the number in the best Contact (RFC 3261, section 8.1.3.4). For 305, the number stays, and the Contact
+// becomes the proxy.
 func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false

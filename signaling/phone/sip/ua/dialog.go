@@ -457,8 +457,8 @@ func (d *dialog) inviteProof() []sip.Header {
 	return d.proof
 }
 
-// ackAgain acknowledges a repeated response: the peer repeats it because our first ACK was lost. The ACK is also sent to the source of the
-// response.
+// ackAgain acknowledges a response that the peer repeats because our first ACK was lost. The ACK is also sent to the
+// source of the response.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()

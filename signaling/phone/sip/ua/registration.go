@@ -41,8 +41,9 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is the maximum interval between requests to a registrar. They keep NAT bindings open (RFC 5626, section 4.4, has 24 to 29 s for
-// UDP). If a trunk grants a registration of less than 250 s, the interval is a tenth of its length.
+// keepAlive is the maximum interval between requests to a registrar. The requests keep NAT bindings open (RFC 5626,
+// section 4.4, has 24 to 29 s for UDP). If a trunk grants a registration of less than 250 s, the interval is a tenth of
+// its length.
 const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.

@@ -125,8 +125,9 @@ func (t *transport) Connections(protocol string) int {
 	return t.agent.TransportLayer().Pool(protocol).Size()
 }
 
-// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set. sipgo handles each
-// request in a goroutine that cannot be waited for, and opens a new socket if the request's is closed.
+// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set.
+// sipgo handles each request in a goroutine that cannot be waited for, and opens a new socket if the socket of the
+// request is closed.
 func (t *transport) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
