@@ -59,8 +59,8 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo returns the config raw with the agent's fields set. If raw is not an object, it is returned unchanged, and
-// the parser rejects it later.
+// applyTo sets the agent's fields in raw, which is a config, and returns the result. If raw is not an object, applyTo returns it
+// unchanged, and the parser rejects it later.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		setField(config, a.Model, "model")

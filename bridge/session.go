@@ -269,7 +269,8 @@ func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts the model for this cause.
+// expectTextReply starts waiting for the answer to text that is sent now. If the model is speaking, the text interrupts it, and cause is
+// reported as the reason.
 func (s *Session) expectTextReply(cause Cause) {
 	s.status.setApology(false)
 	s.output.recordQuestion(time.Now())

@@ -61,7 +61,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	return t.writeMarkdown(out, began)
 }
 
-// callByPhones starts a gateway, lets telephones send it pcm in a loop, and returns the cells of the table.
+// callByPhones starts a gateway, lets telephones send it pcm in a loop, and returns a row of the table that measurePhones prints.
 func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string, err error) {
 	folder, err := os.MkdirTemp("", "voxgate-bench")
 	if err != nil {

@@ -246,8 +246,8 @@ func correctBounds(out map[string]any) {
 	}
 }
 
-// correctRequired converts required to a list of names. It may be true or false in a property (draft 3 of JSON Schema, and many
-// handwritten schemas), a single name, or names with true or false.
+// correctRequired converts the keyword "required" to a list of names. Clients also write true or false in a property (draft 3 of JSON
+// Schema, and many handwritten schemas), a single name, or an object of names with true or false.
 func (r *resolver) correctRequired(out map[string]any) {
 	properties, _ := out["properties"].(map[string]any)
 	var names []any

@@ -44,7 +44,7 @@ const (
 	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
-	// flushTime limits how long the end of a conversation waits until its last answers were sent: about a round trip.
+	// flushTime is the longest time that the end of a conversation waits for its last answers to be sent: about one round trip.
 	flushTime = 250 * time.Millisecond
 )
 

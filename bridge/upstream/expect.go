@@ -75,8 +75,8 @@ func (k *Keeper) ExpectReply(what Trigger) {
 	k.setStallAlarm(k.AnswerTimeout())
 }
 
-// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was such a wait. The
-// person either took a breath within the sentence, or has waited for too long and asks again.
+// OnSpeechContinued must be called when a person speaks again. If the model still owes an answer to earlier speech, the
+// keeper waits for it no longer, and OnSpeechContinued returns true: the person only took a breath, or asks again.
 func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
 	if k.stall.trigger != ForSpeech {
 		k.stall.understoodEarly = false

@@ -99,7 +99,7 @@ func (a *analysis) addVoicing(f []float32, end int) {
 	f[5] = a.meanOf(a.clarity[:], end-20, end) - a.meanOf(a.clarity[:], a.first, end)
 }
 
-// addPitch adds the melody of the end, in semitones relative to the median.
+// addPitch adds features of the pitch before the pause, in semitones relative to the median pitch.
 func (a *analysis) addPitch(f []float32, end int) {
 	var voiced [maxFrames]float32
 	n := 0

@@ -12,8 +12,8 @@ const (
 	// silence would replace the concealment. The sink measures time by the sound written, so lateness does it no harm, but silence within a
 	// word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack limits the lateness that is waited for, even if packets come later. If a sender stops sending in silence, this wait delays the
-	// end of each turn.
+	// maxSlack is the longest time that the clock waits for late packets. If a sender stops sending in silence, this wait delays the end of
+	// each turn.
 	maxSlack = 240 * time.Millisecond
 	// endOfTurn is the part of a pause that always reaches the sink in real time, even if the sink is ahead of the clock. The end of a turn is
 	// detected by the silence after it, so a delay would hold up every answer.

@@ -47,7 +47,7 @@ func cutModel(model []byte) ([]byte, error) {
 	return model, nil
 }
 
-// cutter counts the changes.
+// cutter makes the changes to the model's file, and counts them.
 type cutter struct {
 	embeddings, counts, inputs int
 	isBroken                   bool // the file is not a protobuf message

@@ -35,7 +35,7 @@ var errTooManyBytes = &refusal{
 	message: "Too many request bytes are in progress: send this request again in a moment.",
 }
 
-// errSlowBody rejects a body whose reservation was given to another request.
+// errSlowBody rejects a body that arrived so slowly that the memory reserved for it was given to another request.
 var errSlowBody = &refusal{
 	rule: "slow_body", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "The request came too slowly while others were waiting: send it again in a moment.",

@@ -239,8 +239,8 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// alternateSpelling adds or removes the "+" of an international number, and returns "" for others. With "+" a number may be short, but
-// not as short as a service such as 112.
+// alternateSpelling returns an international number with its "+" added or removed, or "" if the number is not international. A number
+// with "+" may be shorter than one without, but must be longer than the number of a service such as 112.
 func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {

@@ -310,8 +310,8 @@ func (t *talk) checkWord(h modelOutput, word string) {
 	}
 }
 
-// addEnd records how a connection was closed or refused, as a fact. The text of the reason becomes only a note, since Google
-// changes its wording.
+// addEnd records how a connection was closed or refused. The status code is a fact, which is compared with the assumption. The
+// text of the reason is only a note, since Google changes its wording.
 func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
