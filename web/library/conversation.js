@@ -42,6 +42,7 @@ const style = `
 .status { flex: none; display: grid; align-content: center; min-height: 3em; line-height: 1.35; }
 .dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
 :is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
+:is(.dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
 .dock .orb { width: min(max(60px, 4rem), 24cqi); transition: width var(--motion); }
 :host([data-fresh]) .orb { width: min(max(120px, 8rem), 45cqi); }
 :host([data-fresh]) .dock { padding-bottom: 1.5em; }
