@@ -1170,7 +1170,7 @@ describe('the page says', () => {
     const turns = await page.$$eval('#log .turn', (all) => all.map((e) => e.textContent));
     assert.deepEqual(turns, ['GeminiOnce upon a timeyou interrupted', 'Youstop', 'GeminiAs you wish.']);
     assert.equal(await page.textContent('#log .interrupted span'), 'Once upon', 'what was heard');
-    assert.equal(await page.textContent('#log .interrupted s'), ' a time', 'and what was not');
+    assert.equal(await page.textContent('#log .interrupted s'), 'a time', 'and what was not');
   });
 
   play('how many tokens the conversation took', async (page) => {
