@@ -24,9 +24,7 @@ check: build-deps static ## the short loop: formatting, vet, staticcheck, the sh
 	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=12 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
-# The Go tests mostly wait for sound, so the pages are tested meanwhile, but at a lower priority, so that the sound is not late.
-test: lint build test-deps web/.venv/kubernetes-validate web/.venv/bin/helm ## what a change must pass: lint, the Go tests, and each feature of the pages in Chromium
-	@$(MAKE) --no-print-directory -j2 -Otarget WEBTEST='nice -n 5 $(WEBTEST)' go-test web-test
+test: lint go-test web-test ## what a change must pass: lint, the Go tests, and each feature of the pages in Chromium
 
 test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, floods, bad networks, Firefox, published clients, the lab
 
