@@ -50,10 +50,10 @@ type SessionRequest struct {
 	// Override, and that no other agent may answer.
 	AgentLocked, AgentNamed bool
 
-	// GreetingPrompt is the instruction with which the model begins, for endpoints where it speaks first; empty means the
-	// caller begins. PromptSuffix is appended to the system instruction, whatever its source.
+	// GreetingPrompt is an instruction for the model to speak first; empty means that the caller begins.
 	GreetingPrompt string
-	PromptSuffix   string
+	// PromptSuffix is appended to the system instruction, whatever its source.
+	PromptSuffix string
 
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool

@@ -98,17 +98,19 @@ const (
 	ErrSilence    Limit = "Silence: nothing was said for a while."
 )
 
-// limitCodes are the codes of limits, for programs.
-var limitCodes = map[Limit]Code{ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence"}
+// endCodes maps the reasons for an end that is not a failure to their codes.
+var endCodes = map[error]Code{
+	ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown", ErrMoved: "moved", ErrReplaced: "moved",
+	ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence",
+}
 
-// EndCode returns the code, for programs, of an end by a limit or a shutdown; "" for any other end.
+// EndCode returns the code of an end that is not a failure: goodbye, left, shutdown, moved, time_limit, token_limit, budget or silence.
+// For a failure it returns "".
 func EndCode(err error) Code {
-	var limit Limit
-	switch {
-	case errors.As(err, &limit):
-		return limitCodes[limit]
-	case errors.Is(err, ErrShutdown):
-		return "shutdown"
+	for reason, code := range endCodes {
+		if errors.Is(err, reason) {
+			return code
+		}
 	}
 	return ""
 }

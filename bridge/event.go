@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"voxgate/bridge/gemini/liveconfig"
@@ -125,8 +126,8 @@ type (
 	// so in words, too.
 	ToolLosses struct{ Losses []ToolLoss }
 
-	// StateChange reports the state of the conversation. Message, if any, is a sentence for the waiting person.
-	// Unanswered means that the model has not answered, and that its answer is no longer expected.
+	// StateChange reports the state of the conversation. If Message is not empty, it is a sentence for the person who waits.
+	// If Unanswered is true, the model has not answered, and its answer is no longer expected.
 	StateChange struct {
 		State      State
 		Message    string
@@ -222,3 +223,17 @@ type Latency struct {
 // Total is how long the person has waited. The question takes half a round trip to the gateway, and the answer takes
 // the other half.
 func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }
+
+// LatencyReport is a [Latency] as clients get it: in milliseconds, rounded to a tenth.
+type LatencyReport struct {
+	Model     float64 `json:"modelMs"`
+	Gateway   float64 `json:"gatewayMs"`
+	RoundTrip float64 `json:"roundTripMs,omitempty"`
+	Total     float64 `json:"totalMs"`
+}
+
+// Report returns the latency as clients get it.
+func (l Latency) Report() LatencyReport {
+	ms := func(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Millisecond)*10) / 10 }
+	return LatencyReport{Model: ms(l.Model), Gateway: ms(l.Gateway), RoundTrip: ms(l.RoundTrip), Total: ms(l.Total())}
+}

@@ -159,31 +159,13 @@ func (e SessionEnded) HasMoved() bool {
 	return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced)
 }
 
-// Code returns the reason of the end as one word: goodbye, left, shutdown, time_limit, token_limit, budget, silence,
-// moved, or the [Code] of the failure.
+// Code returns the [EndCode] of the conversation, or the [Code] of the failure.
 func (e SessionEnded) Code() string {
-	if word, ok := e.harmlessReason(); ok {
-		return word
+	if code := EndCode(e.Reason); code != "" {
+		return string(code)
 	}
 	return string(AsError(e.Reason).Code)
 }
 
 // HasFailed reports whether the conversation ended by a failure.
-func (e SessionEnded) HasFailed() bool {
-	_, ok := e.harmlessReason()
-	return !ok
-}
-
-// harmlessReason returns the reason of an end that is not a failure.
-func (e SessionEnded) harmlessReason() (word string, ok bool) {
-	for reason, word := range map[error]string{
-		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown",
-		ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence",
-		ErrMoved: "moved", ErrReplaced: "moved",
-	} {
-		if errors.Is(e.Reason, reason) {
-			return word, true
-		}
-	}
-	return "", false
-}
+func (e SessionEnded) HasFailed() bool { return EndCode(e.Reason) == "" }

@@ -46,7 +46,7 @@ func (o options) measureCalls(ctx context.Context, n int) (observed, error) {
 }
 
 // measureTurns compares the cost of calls in which the model decides about turns with those in which the gateway does, and prints a table
-// of medians. Each is measured in so many rounds.
+// of medians. In each round, both are measured once.
 func measureTurns(ctx context.Context, o options, rounds int, stdout io.Writer) error {
 	began := time.Now()
 	n := o.sessions[len(o.sessions)-1]

@@ -219,13 +219,7 @@ type (
 		Text      string `json:"text,omitempty"`
 		Withdrawn bool   `json:"withdrawn,omitempty"`
 	}
-	// latency is a bridge.Latency in milliseconds.
-	latency struct {
-		Total     float64 `json:"totalMs"`
-		Model     float64 `json:"modelMs"`
-		Gateway   float64 `json:"gatewayMs"`
-		RoundTrip float64 `json:"roundTripMs,omitempty"`
-	}
+	latency bridge.LatencyReport
 	// usage holds the tokens of the conversation so far, and their cost in US dollars, or nil if unknown.
 	usage struct {
 		Input   int      `json:"inputTokens"`

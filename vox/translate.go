@@ -3,10 +3,8 @@ package vox
 import (
 	"encoding/json"
 	"html"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"voxgate/bridge"
 	"voxgate/tools"
@@ -63,21 +61,13 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 		}
 		return []serverMessage{newErrorFrame(b.Err)}
 	case bridge.Latency:
-		return []serverMessage{latency{
-			Total: toMilliseconds(b.Total()), Model: toMilliseconds(b.Model), Gateway: toMilliseconds(b.Gateway),
-			RoundTrip: toMilliseconds(b.RoundTrip),
-		}}
+		return []serverMessage{latency(b.Report())}
 	case bridge.Usage:
 		return []serverMessage{usage{b.Total.Prompt, b.Total.Response, b.Total.Cached, b.Dollars}}
 	case bridge.Log:
 		return []serverMessage{logFrame{b.Level, b.Message, b.Details["recording"]}}
 	}
 	return nil
-}
-
-// toMilliseconds returns d in milliseconds, rounded to a tenth.
-func toMilliseconds(d time.Duration) float64 {
-	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
 
 // translateUserText handles a transcript of the user's speech. The last report of a turn is complete.

@@ -157,7 +157,7 @@ var conversations = map[string][]step{
 		},
 		{
 			bridge.Latency{Model: 640 * time.Millisecond, Gateway: 1540 * time.Microsecond, RoundTrip: 20 * time.Millisecond},
-			[]string{`{"type":"latency","totalMs":661.5,"modelMs":640,"gatewayMs":1.5,"roundTripMs":20}`},
+			[]string{`{"type":"latency","modelMs":640,"gatewayMs":1.5,"roundTripMs":20,"totalMs":661.5}`},
 		},
 		{bridge.Speaking{Turn: 1}, nil},
 		{bridge.TurnComplete{Turn: 1}, nil},

@@ -29,8 +29,8 @@ const (
 	// a notice, it keeps its connection to Gemini. Gemini then rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
-	// quotaEvery is how often the gateways tell each other whether the quota of their key is exhausted. They do so because each
-	// rejected attempt counts against the quota, too.
+	// quotaEvery is the interval at which the gateways tell each other whether the quota of their key is exhausted. A gateway that does not
+	// know that would try, and each rejected attempt counts against the quota, too.
 	quotaEvery = time.Second
 
 	// writers is the number of concurrent writes to the store. It lets a gateway renew 400 conversations in time if the store takes

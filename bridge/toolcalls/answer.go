@@ -20,7 +20,7 @@ const (
 	// first call. Such a session calls again, and a tool that sends a message must not send it twice.
 	reuseWindow = 30 * time.Second
 
-	// answerLatency is how long an answer may take to Gemini. A handle that arrives sooner may not cover it.
+	// answerLatency limits the time that an answer takes to reach Gemini. A handle that arrives sooner may not cover it.
 	answerLatency = time.Second
 )
 
@@ -102,7 +102,7 @@ func (c *Calls) sendResponse(call tools.Call, r reply) {
 	}
 }
 
-// wireName returns the name by which the model knows a function.
+// wireName returns the name of a function in the declaration that the model has.
 func (c *Calls) wireName(name string) string {
 	if f, ok := c.Functions.FindFunction(name); ok && f.WireName != "" {
 		return f.WireName

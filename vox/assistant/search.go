@@ -328,7 +328,7 @@ var needStems = sync.OnceValue(func() map[string][]string {
 	return byNeed
 })
 
-// isPhrase reports whether stems with spaces around them are several.
+// isPhrase reports whether a value of needStems has several stems.
 func isPhrase(stems string) bool { return strings.Count(stems, " ") > 2 }
 
 // maskPhrases joins the phrases of all needs in a text, so that their words are not taken for other needs: a shopping list needs no shop.

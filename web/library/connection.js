@@ -425,7 +425,7 @@ export class Connection {
     if (this.#next && (this.#quiet - suspect) % REDIAL) return;
     this.#next?.close(); // first: Chromium opens one at a time
     const next = (this.#next = new WebSocket(this.#o.url));
-    next.onerror = () => closed && this.#next === next && !this.#ended && this.#o.onDoubt(true, true); // nobody is there, neither by the old way
+    next.onerror = () => closed && this.#next === next && !this.#ended && this.#o.onDoubt(true, true); // the gateway refuses another socket, and the old one is closed
   }
 
   #closeNext() {

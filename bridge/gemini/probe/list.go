@@ -472,13 +472,13 @@ func retractEnd(t *talk) {
 	}
 	t.speakActivity()
 	const pause = 100 * time.Millisecond
-	early := t.listen(pause, hasVoice)
+	beforeRetraction := t.listen(pause, hasVoice)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 	const drain = 500 * time.Millisecond // voice that is still in flight does not answer the second sentence
 	t.listen(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
 	t.endActivity()
 	t.countTurns()
-	if early.voice > 0 {
+	if beforeRetraction.voice > 0 {
 		t.addNote("the answer to the first sentence began within %v", pause)
 	}
 }

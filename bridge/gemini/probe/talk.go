@@ -62,7 +62,7 @@ type event struct {
 	err   error
 }
 
-// modelOutput is what arrived while a probe listened.
+// modelOutput collects the messages that arrive while a probe listens.
 type modelOutput struct {
 	voice           time.Duration
 	rate            int    // Hz

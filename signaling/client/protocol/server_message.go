@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 
 	"voxgate/bridge"
 )
@@ -114,19 +113,6 @@ type interruptedPayload struct {
 	PlayedMs   int64        `json:"playedMs"`
 	Turn       int          `json:"turn,omitempty"`
 	By         bridge.Cause `json:"by"`
-}
-
-// latencyPayload is a bridge.Latency in milliseconds.
-type latencyPayload struct {
-	Model     float64 `json:"modelMs"`
-	Gateway   float64 `json:"gatewayMs"`
-	RoundTrip float64 `json:"roundTripMs,omitempty"`
-	Total     float64 `json:"totalMs"`
-}
-
-// toMilliseconds returns d in milliseconds, rounded to a tenth.
-func toMilliseconds(d time.Duration) float64 {
-	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
 
 type groundingPayload struct {
@@ -268,10 +254,7 @@ func bodyMessage(e bridge.EventBody) (ServerMessage, bool) {
 	case bridge.Interrupted:
 		return newMessage(typeInterrupted, interruptedPayload{e.Generation, e.PlayedText, e.Played.Milliseconds(), e.Turn, e.By}), true
 	case bridge.Latency:
-		return newMessage(typeLatency, latencyPayload{
-			Model: toMilliseconds(e.Model), Gateway: toMilliseconds(e.Gateway),
-			RoundTrip: toMilliseconds(e.RoundTrip), Total: toMilliseconds(e.Total()),
-		}), true
+		return newMessage(typeLatency, e.Report()), true
 	case bridge.TurnComplete:
 		return newMessage(typeTurnComplete, map[string]int{"turn": e.Turn}), true
 	case bridge.ToolCall:
