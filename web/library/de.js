@@ -38,11 +38,11 @@ export const errors = {
 
 /** @type {Record<string, string>} */
 export const states = {
-  ready: 'Bereit. Drücken Sie den Knopf und sprechen Sie.',
-  left: 'Ihr Gespräch ist noch da. Zum Fortsetzen drücken Sie den Knopf.',
-  'press anew': 'Für ein neues drücken Sie den Knopf.',
-  'press on': 'Zum Fortsetzen drücken Sie den Knopf.',
-  'press again': 'Drücken Sie den Knopf, um es noch einmal zu versuchen.',
+  ready: 'Bereit. Drücken Sie auf das Mikrofon und sprechen Sie.',
+  left: 'Ihr Gespräch ist noch da. Zum Fortsetzen drücken Sie auf das Mikrofon.',
+  'press anew': 'Für ein neues drücken Sie auf das Mikrofon.',
+  'press on': 'Zum Fortsetzen drücken Sie auf das Mikrofon.',
+  'press again': 'Drücken Sie auf das Mikrofon, um es noch einmal zu versuchen.',
   later: 'Versuchen Sie es in einer Minute noch einmal.',
   trying: 'Gerade ist alles belegt. Neuer Versuch in {seconds} s.',
   'sign in': 'Öffnen Sie diese Seite noch einmal von dort, wo Sie herkamen.',

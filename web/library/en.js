@@ -33,11 +33,11 @@ export const errors = {
 
 /** Where a conversation stands, in one or two sentences: status.js chooses them. @type {Record<string, string>} */
 export const states = {
-  ready: 'Ready. Press the button and speak.',
-  left: 'Your conversation is kept. Press the button to go on.',
-  'press anew': 'Press the button for a new one.',
-  'press on': 'Press the button to go on.',
-  'press again': 'Press the button to try again.',
+  ready: 'Ready. Press the microphone and speak.',
+  left: 'Your conversation is kept. Press the microphone to go on.',
+  'press anew': 'Press the microphone for a new one.',
+  'press on': 'Press the microphone to go on.',
+  'press again': 'Press the microphone to try again.',
   later: 'Try again in a minute.',
   trying: 'Busy just now. Trying again in {seconds} s.',
   'sign in': 'Open this page again from where you came.',

@@ -1156,7 +1156,7 @@ describe('the page says', () => {
     await page.clock.runFor(1_000);
     await says(page, TALKS);
     await page.clock.runFor(31_000);
-    await says(page, 'The connection was lost. Press the button to try again.');
+    await says(page, 'The connection was lost. Press the microphone to try again.');
   });
 
   play('turns in the order in which they were begun', async (page) => {

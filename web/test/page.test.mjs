@@ -446,7 +446,7 @@ play('goes on after a reload in the midst of an answer, which stands there once,
   await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
   await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Once upon a time' } } });
   await page.reload();
-  await says(page, 'Your conversation is kept. Press the button to go on.');
+  await says(page, 'Your conversation is kept. Press the microphone to go on.');
   assert.match(await page.innerText('#lasted'), /^You were talking \d+ seconds? ago\.$/);
   await page.evaluate(() => (setups = [{ resumed: true, received: [] }]));
   await page.click('#goon');

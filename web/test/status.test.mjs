@@ -61,13 +61,13 @@ test('what is said where it matters most', async () => {
   await speak({ states, errors }, { lang: 'en' });
   const page = (situation) => statusOf({ offers: OFFERS.page, ...situation }).text;
   const rows = [
-    [{ state: 'idle' }, 'Ready. Press the button and speak.'],
-    [{ state: 'closed', reason: 'closed' }, 'The conversation is over. Press the button for a new one.'],
-    [{ state: 'closed', reason: 'ended' }, 'The conversation was ended from the other side. Press the button for a new one.'],
-    [{ state: 'closed', reason: 'lost' }, 'The connection was lost. Press the button to try again.'],
+    [{ state: 'idle' }, 'Ready. Press the microphone and speak.'],
+    [{ state: 'closed', reason: 'closed' }, 'The conversation is over. Press the microphone for a new one.'],
+    [{ state: 'closed', reason: 'ended' }, 'The conversation was ended from the other side. Press the microphone for a new one.'],
+    [{ state: 'closed', reason: 'lost' }, 'The connection was lost. Press the microphone to try again.'],
     [{ state: 'closed', reason: 'busy', retryIn: 3 }, 'Busy just now. Trying again in 3 s.'],
     [{ state: 'closed', reason: 'api_key_missing', message: 'GEMINI_API_KEY is not set.' }, 'Gemini is not available here.'],
-    [{ state: 'closed', reason: 'ended', message: 'The shop closes now.' }, 'The shop closes now. Press the button for a new one.'],
+    [{ state: 'closed', reason: 'ended', message: 'The shop closes now.' }, 'The shop closes now. Press the microphone for a new one.'],
     [{ state: 'reconnecting', mic: 'live', resumable: true, reachable: false }, 'The gateway cannot be reached. What you type is sent when it is back.'],
     [{ state: 'listening', mic: 'silent', microphone: 'Headset' }, 'We hear nothing from “Headset”. Speak, or choose another microphone.'],
   ];

@@ -67,7 +67,7 @@ inPage('the page reads German where the browser does, without a word of English'
 });
 
 inPage('an address can ask for another language than the browser', { ...german, query: '?lang=en' }, async (page) => {
-  await says(page, 'Ready. Press the button and speak.');
+  await says(page, 'Ready. Press the microphone and speak.');
   assert.equal(await page.evaluate(() => document.documentElement.lang), 'en');
 });
 
@@ -79,7 +79,7 @@ inPage('the language can be chosen in the settings', {}, async (page) => {
 
 inPage('VOX reads German, too', { ...german, query: 'vox/' }, async (page) => {
   await page.getByRole('heading', { name: 'Was bauen Sie?' }).waitFor();
-  await says(page, 'Bereit. Drücken Sie den Knopf und sprechen Sie.');
+  await says(page, 'Bereit. Drücken Sie auf das Mikrofon und sprechen Sie.');
   await page.click('#talk');
   await says(page, 'Ich höre zu');
 });

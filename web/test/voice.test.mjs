@@ -13,7 +13,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
   describe(`over ${transport}`, () => {
     talk('says back what was spoken', { sounds: question, query }, async (page, gateway, t) => {
       const judge = clock(t);
-      assert.equal(await status(page), 'Ready. Press the button and speak.');
+      assert.equal(await status(page), 'Ready. Press the microphone and speak.');
       await start(page);
       await says(page, 'Listening');
       await goesBy(page, transport);

@@ -184,7 +184,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('.version >> text=Show');
   await page.waitForFunction((green) => document.querySelector('#preview iframe').src === green, green);
   await page.click('#end');
-  await says(page, 'Press the button to go on.');
+  await says(page, 'Press the microphone to go on.');
   const turns = await page.locator('.turn').count();
 
   const cards = await page.$$eval('#log .card', (all) => all.map((e) => e.innerText));
@@ -205,7 +205,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('#name');
   await page.click('#new');
   await page.getByRole('heading', { name: 'What are you building?' }).waitFor();
-  await says(page, 'Ready. Press the button and speak.');
+  await says(page, 'Ready. Press the microphone and speak.');
   assert.equal(await page.locator('#project').isVisible(), false);
   await page.frameLocator('#recent .shot iframe').getByText('This week').waitFor();
   assert.match(await page.innerText('#recent'), /Family list\s+\w+ \d+, \d{4}/);
@@ -330,7 +330,7 @@ const over = [silence(1), speech(), speech(), speech(), silence(1.8), tone(0.6)]
 look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) => {
   const judge = clock(t);
   await page.evaluate(() => (window.twice = true)); // more is queued than the gateway sends ahead, or silence came by itself
-  assert.equal(await status(page), 'Ready. Press the button and speak.');
+  assert.equal(await status(page), 'Ready. Press the microphone and speak.');
   await start(page);
   await says(page, 'Speaking');
   const { at } = await gets(page, 'interrupted');
@@ -396,7 +396,7 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
     MediaStreamTrack.prototype.stop = function () { tracks.push(this); stop.call(this); };
   });
   await page.click('#end');
-  await says(page, 'The conversation is over. Press the button to go on.');
+  await says(page, 'The conversation is over. Press the microphone to go on.');
   assert.deepEqual(await page.evaluate(() => tracks.map((t) => t.readyState)), ['ended'], 'nobody listens');
   await page.waitForFunction(() => sockets.at(-1).readyState === WebSocket.CLOSED);
   assert.equal(await page.evaluate(() => frames_.findLast((f) => f.way === 'up').message.type), 'end');
@@ -512,14 +512,14 @@ function refuse() {
 look('says why it was refused, and hears nobody', { init: refuse }, async (page) => {
   const error = (code, message, retryAfterMs) => [{ type: 'error', code, message, retryAfterMs }, { type: 'session_end', reason: 'error', message }];
   for (const [door, sentence] of [
-    [undefined, 'The gateway cannot be reached. Press the button to try again.'],
+    [undefined, 'The gateway cannot be reached. Press the microphone to try again.'],
     [error('unauthorized', 'no'), 'You are not signed in here, or no longer. Open this page again from where you came.'],
     [error('forbidden', 'This token does not grant the model.'), 'This token does not grant the model.'],
     [error('busy', 'full', 11_200), 'Busy just now. Try again in a minute.'],
     [error('busy', 'full'), 'Busy just now. Try again in a minute.'],
     [[{ type: 'error', code: 'bad_message', message: 'targets[0] must be a name.' }], 'targets[0] must be a name.'],
-    [[], 'The connection was lost. Press the button to try again.'],
-    [[{ type: 'ready', sessionId: 's', mode: 'live' }], 'The connection was lost. Press the button to try again.'],
+    [[], 'The connection was lost. Press the microphone to try again.'],
+    [[{ type: 'ready', sessionId: 's', mode: 'live' }], 'The connection was lost. Press the microphone to try again.'],
     [[{ type: 'ready', sessionId: 's' }, { type: 'session_end', reason: 'timeout', message: 'The hour is over.' }], 'The hour is over.'],
   ]) {
     await page.evaluate((door) => (window.door = door), door ?? null);
@@ -550,7 +550,7 @@ look('waits for a token, but not for ever', { init: refuse }, async (page) => {
   assert.deepEqual(await page.evaluate(() => [late.vox.state, lost.vox.state, asked]), ['connecting', 'reconnecting', 2]);
   await page.clock.runFor(9_000);
   assert.equal(await page.evaluate(() => late.began), 'no_token');
-  assert.deepEqual(await page.evaluate(() => [late.vox.state, late.vox.message]), ['failed', 'You could not be signed in. Press the button to try again.']);
+  assert.deepEqual(await page.evaluate(() => [late.vox.state, late.vox.message]), ['failed', 'You could not be signed in. Press the microphone to try again.']);
   assert.ok((await page.evaluate(() => asked)) > 2);
 });
 
@@ -662,7 +662,7 @@ look('can be used with keys alone', {}, async (page) => {
   await page.keyboard.press('Escape');
   await says(page, 'Press Esc again to end the conversation.');
   await page.keyboard.press('Escape');
-  await says(page, 'The conversation is over. Press the button to go on.');
+  await says(page, 'The conversation is over. Press the microphone to go on.');
   assert.equal(await page.evaluate(() => sockets.length), 1, 'one press is one start');
 });
 
@@ -893,7 +893,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
     await hears(page, { sound: 0.3 });
     assert.equal(await page.textContent('.user'), 'Hello React');
     await page.click('text=End');
-    await says(page, 'The conversation is over. Press the button to go on.');
+    await says(page, 'The conversation is over. Press the microphone to go on.');
     assert.deepEqual(page.complaints, []);
   } finally {
     await page.quit();
