@@ -75,8 +75,10 @@ func TestLoadTable(t *testing.T) {
 	}
 }
 
-// shortSpan is long enough for some 100 voiced blocks, in addition to an outage of 2 s.
-var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second}
+// shortPhases is long enough for some 100 voiced blocks, in addition to an outage of 2 s.
+var shortPhases = callPhases{
+	settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second,
+}
 
 // Speech survives bad networks: three calls in real time. What one seed shows of a network two others must show, too: a machine with other
 // work loses packets of its own, but not each time.
@@ -93,7 +95,7 @@ func TestBadNetworks(t *testing.T) {
 	}
 	defer stage.close()
 	for o := built; ; o.seed++ {
-		calls, errs := callAll(t.Context(), stage, o.seed, chosen, shortSpan)
+		calls, errs := callAll(t.Context(), stage, o.seed, chosen, shortPhases)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +247,7 @@ func TestRecovery(t *testing.T) {
 // A call in which nothing arrives after the condition must not count as one whose delay has returned to its previous value.
 func TestDelayWithoutRecovery(t *testing.T) {
 	now := time.Now()
-	c := &impaired{span: shortSpan, begin: now, end: now.Add(shortSpan.bad)}
+	c := &impaired{callPhases: shortPhases, begin: now, end: now.Add(shortPhases.bad)}
 	var all []verdict
 	for i := range 600 {
 		at := now.Add(time.Duration(i-100) * 20 * time.Millisecond)
@@ -256,15 +258,15 @@ func TestDelayWithoutRecovery(t *testing.T) {
 	}
 }
 
-// gatewayTempo is for subjects with replies within 30 ms.
-var gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
+// gatewayTiming is for subjects with replies within 30 ms.
+var gatewayTiming = trialTiming{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
 
 const trialFrames = int(500 * time.Millisecond / frame)
 
 // Beeps begin anywhere in a packet, at the returned times, and can be heard in a packet soon after.
 func TestMakeBeeps(t *testing.T) {
 	const n, parts = 40, 10
-	trials, frames := gatewayTempo.makeBeeps(n, micRate)
+	trials, frames := gatewayTiming.makeBeeps(n, micRate)
 	packets := encodeFrames(frames)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
@@ -294,12 +296,12 @@ func TestMatchReplies(t *testing.T) {
 	for i := range 3 * trialFrames {
 		sent = append(sent, start.Add(time.Duration(i+1)*frame)) // at the end of the packet
 	}
-	trials := []time.Duration{0, gatewayTempo.trial + 5*time.Millisecond, 2 * gatewayTempo.trial}
-	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTempo.trial + 47*time.Millisecond)}
-	if _, err := gatewayTempo.matchReplies(trials, sent, replies); err == nil {
+	trials := []time.Duration{0, gatewayTiming.trial + 5*time.Millisecond, 2 * gatewayTiming.trial}
+	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTiming.trial + 47*time.Millisecond)}
+	if _, err := gatewayTiming.matchReplies(trials, sent, replies); err == nil {
 		t.Error("a lost reply is not noticed")
 	}
-	l, err := gatewayTempo.matchReplies(slices.Delete(trials, 1, 2), sent, replies)
+	l, err := gatewayTiming.matchReplies(slices.Delete(trials, 1, 2), sent, replies)
 	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
 	}
@@ -314,8 +316,8 @@ func TestCompare(t *testing.T) {
 	folder := t.TempDir()
 	want := map[string]string{voxgate: "join.0 beep cancelled twice dropped.in", echoing: "join.0 beep"}
 	for id, measured := range want {
-		c := &comparison{options: built, tempo: gatewayTempo, runs: 1, cells: strings.Fields(want[voxgate])}
-		c.tempo.trial = time.Second // for a busy machine
+		c := &comparison{options: built, trialTiming: gatewayTiming, runs: 1, cells: strings.Fields(want[voxgate])}
+		c.trialTiming.trial = time.Second // for a busy machine
 		c.trials = 3
 		if err := c.measureCells(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -368,8 +370,8 @@ func TestLineLatency(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stage.close()
-	c := &comparison{options: built, stage: stage, tempo: gatewayTempo}
-	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss a beep
+	c := &comparison{options: built, stage: stage, trialTiming: gatewayTiming}
+	c.trials, c.trialTiming.trial = 2, time.Second // for a busy machine, which may miss a beep
 	stage.model.answerBeeps()
 	for kind, open := range lineOpeners[voxgate] {
 		begun := time.Now()
@@ -380,7 +382,7 @@ func TestLineLatency(t *testing.T) {
 		if kind != "sip" {
 			continue
 		}
-		patience, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a BYE it takes 30 s
+		waitCtx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a BYE it takes 30 s
 		defer cancel()
 		for _, s := range stage.model.openSessions() {
 			if !s.began.After(begun) {
@@ -388,7 +390,7 @@ func TestLineLatency(t *testing.T) {
 			}
 			select {
 			case <-s.done:
-			case <-patience.Done():
+			case <-waitCtx.Done():
 				t.Fatalf("the call goes on: %s", stage.newestLog())
 			}
 		}
@@ -401,8 +403,8 @@ func TestSlowReader(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	c := &comparison{options: built, tempo: gatewayTempo, cells: strings.Fields("slow.heard slow.beside slow.memory")}
-	c.trials, c.tempo.trial = 2, time.Second
+	c := &comparison{options: built, trialTiming: gatewayTiming, cells: strings.Fields("slow.heard slow.beside slow.memory")}
+	c.trials, c.trialTiming.trial = 2, time.Second
 	if err := c.measureCells(t.Context(), voxgate); err != nil {
 		t.Fatal(err)
 	}
@@ -468,12 +470,12 @@ func TestChromium(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	c := &comparison{options: built, tempo: gatewayTempo, cells: []string{"beep.chromium"}}
-	c.trials, c.tempo.trial = 5, time.Second
+	c := &comparison{options: built, trialTiming: gatewayTiming, cells: []string{"beep.chromium"}}
+	c.trials, c.trialTiming.trial = 5, time.Second
 	if err := c.measureCells(t.Context(), voxgate); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.Figures[0]; len(f.Values) == 0 || f.Median <= 0 || f.Median >= inMilliseconds(c.tempo.trial) {
+	if f := c.Figures[0]; len(f.Values) == 0 || f.Median <= 0 || f.Median >= inMilliseconds(c.trialTiming.trial) {
 		t.Errorf("%+v", f)
 	}
 }

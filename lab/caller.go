@@ -30,8 +30,8 @@ type callOptions struct {
 	turns       string // who decides about turns: the voxgate.turns.by of a config for Voxgate
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
-	socket      net.PacketConn // replaces the caller's own; closed by the caller
-	second      net.PacketConn // replaces the sockets of a second connection; closed by the caller
+	socket      net.PacketConn // replaces the caller's own socket; the caller closes it
+	second      net.PacketConn // the same for a second WebRTC connection, as LiveKit needs it
 	sink        media.Sink     // gets audio from a receiver like the gateway's; needs a network with linkDelay
 	delay       time.Duration  // of signalling, in each direction
 }
@@ -70,8 +70,8 @@ func (c *caller) peerOptions() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
-// joinVoxgate opens a conversation by the client protocol, with WebRTC. The offer follows CONNECT_GEMINI at once, so both take one round
-// trip. It returns when WebRTC is connected.
+// joinVoxgate opens a conversation by the client protocol, with WebRTC. It sends the offer right behind CONNECT_GEMINI, so both together
+// take one round trip. It returns when WebRTC is connected.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if c.Caller, err = rtctest.New(c.peerOptions()); err != nil {
 		return err
@@ -94,9 +94,9 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 		for event := range c.conversation.Events() {
 			switch e := event.(type) {
 			case client.Failure:
-				c.setFailure(fmt.Errorf("the gateway says: %w", e.Err))
+				c.setFailure(fmt.Errorf("the gateway reported an error: %w", e.Err))
 			case client.ConnectionLost:
-				c.setFailure(fmt.Errorf("the WebSocket has ended: %w", e.Err))
+				c.setFailure(fmt.Errorf("the caller's WebSocket was lost: %w", e.Err))
 			}
 		}
 		c.setFailure(fmt.Errorf("the conversation has ended: %w", cmp.Or(c.conversation.Err(), client.ErrEnded)))
@@ -117,7 +117,7 @@ func (p voxgatePeer) HandleAnswer(sdp string) error         { return p.c.Answer(
 func (p voxgatePeer) HandleCandidate(json.RawMessage) error { return nil } // the answer has all of them
 func (p voxgatePeer) Close() error                          { return nil }
 
-// waitFor blocks until done is closed, the call fails, or ctx is done.
+// waitFor blocks until done is closed. It returns an error if the call fails, or if ctx is done first.
 func (c *caller) waitFor(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -125,7 +125,7 @@ func (c *caller) waitFor(ctx context.Context, done <-chan struct{}) error {
 	case <-c.done:
 		return c.err()
 	case <-ctx.Done():
-		return fmt.Errorf("not connected: %w", context.Cause(ctx))
+		return fmt.Errorf("the caller did not connect to the subject: %w", context.Cause(ctx))
 	}
 }
 
@@ -135,9 +135,9 @@ func (c *caller) awaitAnswer(ctx context.Context) error {
 	case sdp := <-c.answers:
 		return c.Answer(sdp)
 	case <-c.done:
-		return fmt.Errorf("waiting for an answer: %w", c.err())
+		return fmt.Errorf("the call failed before the SDP answer: %w", c.err())
 	case <-ctx.Done():
-		return fmt.Errorf("no answer: %w", context.Cause(ctx))
+		return fmt.Errorf("the subject sent no SDP answer: %w", context.Cause(ctx))
 	}
 }
 
@@ -182,7 +182,7 @@ func (r trackReader) Read(b []byte) (int, error) {
 // sendPacket sends a packet with 20 ms of Opus.
 func (c *caller) sendPacket(opus []byte) {
 	if err := c.Speak(opus); err != nil {
-		c.setFailure(fmt.Errorf("send: %w", err))
+		c.setFailure(fmt.Errorf("sending a packet of the caller: %w", err))
 	}
 }
 

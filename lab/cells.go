@@ -17,8 +17,8 @@ import (
 	"voxgate/media"
 )
 
-// patience limits the recovery of a subject after a fault. After that, the run has no figure.
-const patience = 30 * time.Second
+// recoveryTimeout limits the recovery of a subject after a fault. After that, the run has no figure.
+const recoveryTimeout = 30 * time.Second
 
 // startTalking sends packets in a loop until stop is called.
 func (c *comparison) startTalking(ctx context.Context, to *caller, packets [][]byte) (stop func()) {
@@ -41,9 +41,9 @@ var tonePackets = sync.OnceValue(func() (packets [][]byte) {
 	return packets
 })
 
-// withTimeout calls do with a timeout.
+// withTimeout calls do with a context that ends after d.
 func withTimeout[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d))
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("it did not happen within %v", d))
 	defer cancel()
 	return do(ctx)
 }
@@ -67,7 +67,7 @@ func awaitValue[T any](ctx context.Context, from <-chan T, good func(T) bool) (T
 func (c *comparison) measureJoins(ctx context.Context) error {
 	c.model.answerBeeps()
 	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {
-		if !c.isWanted(cell) {
+		if !c.isSelectedCell(cell) {
 			continue
 		}
 		var took []time.Duration
@@ -115,12 +115,12 @@ func (c *comparison) measureJoin(ctx context.Context, delay time.Duration) (time
 
 // measureReplies measures the replies to beeps, and interruptions.
 func (c *comparison) measureReplies(ctx context.Context) error {
-	l, err := measureLatency(ctx, c.options, c.stage, c.tempo)
+	l, err := measureLatency(ctx, c.options, c.stage, c.trialTiming)
 	c.delays = append(c.delays, l.delays...)
-	if len(l.mouthToEar) > 0 && c.isWanted("beep") {
+	if len(l.mouthToEar) > 0 && c.isSelectedCell("beep") {
 		c.addFigure("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 	}
-	if len(l.cut) > 0 && c.isWanted("barge") {
+	if len(l.cut) > 0 && c.isSelectedCell("barge") {
 		c.addFigure("barge", c.interruptions(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
 	}
 	return err
@@ -168,15 +168,15 @@ func presentShare(all []verdict) float64 {
 // measureNetworks measures the speech in both directions over bad networks. A run is 3 s of speech.
 func (c *comparison) measureNetworks(ctx context.Context) error {
 	conditions := slices.DeleteFunc(slices.Clone(badNetworks), func(n condition) bool {
-		return !c.isWanted("up."+n.name) && !c.isWanted("down."+n.name)
+		return !c.isSelectedCell("up."+n.name) && !c.isSelectedCell("down."+n.name)
 	})
-	s := span{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
+	s := callPhases{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
 	calls, errs := callAll(ctx, c.stage, c.seed, conditions, s)
 	for i, call := range calls {
 		name := conditions[i].name
 		if call == nil {
 			for _, way := range []string{"up.", "down.", "stretch."} {
-				if cellIndex(way+name) >= 0 && c.isWanted(way+name) {
+				if cellIndex(way+name) >= 0 && c.isSelectedCell(way+name) {
 					c.addMissing(way+name, errs[i])
 				}
 			}
@@ -200,7 +200,7 @@ func (c *comparison) measureNetworks(ctx context.Context) error {
 				delays = append(delays, v.delay)
 			}
 		}
-		if cell := "stretch." + name; cellIndex(cell) >= 0 && len(delays) > 0 && c.isWanted(cell) {
+		if cell := "stretch." + name; cellIndex(cell) >= 0 && len(delays) > 0 && c.isSelectedCell(cell) {
 			c.addFigure(cell, 1, "", inMilliseconds(quantile(delays, 0.95)-quantile(delays, 0.5)))
 		}
 	}
@@ -209,7 +209,7 @@ func (c *comparison) measureNetworks(ctx context.Context) error {
 
 // addRecovery adds the recovery time after a network outage.
 func (c *comparison) addRecovery(cell string, m measured) {
-	if c.isWanted(cell) && m.recovery < patience {
+	if c.isSelectedCell(cell) && m.recovery < recoveryTimeout {
 		c.addFigure(cell, 1, "", inMilliseconds(m.recovery))
 	}
 }
@@ -219,10 +219,10 @@ func (c *impaired) duringCondition(all []verdict) []verdict {
 	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spokenAt.Before(c.begin) || !v.spokenAt.Before(c.end) })
 }
 
-// addShares adds the share of speech that arrived, for every 3 s.
+// addShares adds the share of speech that arrived, with one value for every 3 s of the condition.
 func (c *comparison) addShares(cell string, call *impaired, all []verdict) {
 	const pass = 3 * time.Second
-	if !c.isWanted(cell) {
+	if !c.isSelectedCell(cell) {
 		return
 	}
 	parts := make([][]verdict, call.bad/pass)
@@ -243,7 +243,7 @@ type hearing struct {
 	at time.Time
 }
 
-// measureDrops ends connections to the model, and measures the time until a new one transports the person's voice.
+// measureDrops ends connections to the model, and measures the time until the person's voice arrives over a new connection.
 func (c *comparison) measureDrops(ctx context.Context) error {
 	for cell, fault := range map[string]func(context.Context, *session) (time.Time, error){
 		"dropped.before": func(_ context.Context, s *session) (time.Time, error) { return time.Now(), s.conn.Close() },
@@ -260,13 +260,13 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 		"goaway": func(ctx context.Context, s *session) (time.Time, error) {
 			go s.sendTurn(ctx, slices.Concat(speech().voice, speech().voice))
 			sleep(ctx, 1500*time.Millisecond)
-			err := s.sendMessages(`{"goAway":{"timeLeft":"2s"}}`)
+			err := s.sendToSubject(`{"goAway":{"timeLeft":"2s"}}`)
 			sleep(ctx, 2*time.Second)
 			s.conn.Close() // the client may have left already
 			return time.Now(), err
 		},
 	} {
-		if !c.isWanted(cell) {
+		if !c.isSelectedCell(cell) {
 			continue
 		}
 		if err := c.addRuns(ctx, cell, func() (time.Duration, error) { return c.measureDrop(ctx, fault) }); err != nil {
@@ -276,8 +276,8 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 	return nil
 }
 
-// addRuns measures a time as often as the comparison has runs, and adds it as a figure. Runs that fail are counted as missing, with the
-// last error as the reason; only the end of ctx is an error, if no run has succeeded.
+// addRuns measures a time once per run of the comparison, and adds the times as a figure. Runs that fail are counted as missing, with the
+// last error as the reason. addRuns returns an error only if ctx has ended and no run has succeeded.
 func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
 	var took []float64
 	var last error
@@ -314,17 +314,17 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	defer caller.close()
 	defer c.startTalking(ctx, caller, tonePackets())()
 	wait := func(good func(hearing) bool) (hearing, error) {
-		return withTimeout(ctx, patience, func(ctx context.Context) (hearing, error) { return awaitValue(ctx, hearings, good) })
+		return withTimeout(ctx, recoveryTimeout, func(ctx context.Context) (hearing, error) { return awaitValue(ctx, hearings, good) })
 	}
 	if _, err := wait(func(hearing) bool { return true }); err != nil {
-		return 0, fmt.Errorf("nothing was heard at first: %w", err)
+		return 0, fmt.Errorf("the model did not hear the caller before the fault: %w", err)
 	}
 	sleep(ctx, time.Second) // some clients replace their first connection
 	s, err := c.awaitSession(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
-	before := map[*session]bool{} // sessions of other calls, and replaced ones
+	before := map[*session]bool{} // sessions that existed before the fault
 	for _, other := range c.model.openSessions() {
 		before[other] = true
 	}
@@ -334,7 +334,7 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	}
 	again, err := wait(func(h hearing) bool { return !before[h.session] })
 	if err != nil {
-		return 0, fmt.Errorf("nothing is heard again: %w", err)
+		return 0, fmt.Errorf("the model does not hear the caller after the fault: %w", err)
 	}
 	return max(0, again.at.Sub(at)), nil
 }
@@ -371,11 +371,11 @@ func (m *model) answerSentences() {
 		case s.lastLoud.IsZero() || now.Sub(s.lastLoud) < pause:
 		case s.silent.Load():
 			s.lastLoud = time.Time{}
-			s.sendMessages(understood)
+			s.sendToSubject(transcriptMessage)
 			s.ignored <- now
 		default:
 			s.lastLoud = time.Time{}
-			s.sendMessages(understood, reply, generated, turnOver)
+			s.sendToSubject(transcriptMessage, reply, generationCompleteMessage, turnCompleteMessage)
 		}
 	})
 }
@@ -391,27 +391,27 @@ func (c *comparison) measureSilentModel(ctx context.Context, packets [][]byte) (
 	defer caller.close()
 	defer c.startTalking(ctx, caller, packets)()
 	wait := func(after time.Time) (time.Time, error) {
-		return withTimeout(ctx, patience, func(ctx context.Context) (time.Time, error) {
+		return withTimeout(ctx, recoveryTimeout, func(ctx context.Context) (time.Time, error) {
 			return awaitValue(ctx, voice.started, func(at time.Time) bool { return at.After(after) })
 		})
 	}
 	if _, err := wait(time.Time{}); err != nil {
-		return 0, fmt.Errorf("no reply at first: %w", err)
+		return 0, fmt.Errorf("no reply before the model fell silent: %w", err)
 	}
 	s, err := c.awaitSession(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
 	s.silent.Store(true)
-	from, err := withTimeout(ctx, patience, func(ctx context.Context) (time.Time, error) {
+	from, err := withTimeout(ctx, recoveryTimeout, func(ctx context.Context) (time.Time, error) {
 		return awaitValue(ctx, s.ignored, func(time.Time) bool { return true })
 	})
 	if err != nil {
-		return 0, fmt.Errorf("nothing is heard: %w", err)
+		return 0, fmt.Errorf("the silent model does not hear the caller: %w", err)
 	}
 	at, err := wait(from)
 	if err != nil {
-		return 0, fmt.Errorf("no reply: %w", err)
+		return 0, fmt.Errorf("no reply after the model fell silent: %w", err)
 	}
 	return at.Sub(from), nil
 }
@@ -457,10 +457,10 @@ func (c *comparison) measureToolCalls(ctx context.Context) error {
 	if len(times) == 0 {
 		return last
 	}
-	if c.isWanted("cancelled") {
+	if c.isSelectedCell("cancelled") {
 		c.addFigure("cancelled", c.runs, "it runs to its end", took...)
 	}
-	if c.isWanted("twice") {
+	if c.isSelectedCell("twice") {
 		c.addFigure("twice", c.runs, fmt.Sprint(last), times...)
 	}
 	return nil
@@ -491,12 +491,12 @@ func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Dura
 		return fmt.Sprintf(`{"toolCall":{"functionCalls":[{"id":%q,"name":"lookup","args":{}}]}}`, id)
 	}
 	id := fmt.Sprintf("cancelled-%d", i)
-	s.sendMessages(tool(id))
+	s.sendToSubject(tool(id))
 	if _, err := next(isStart); err != nil {
 		return 0, 0, fmt.Errorf("the tool does not run: %w", err)
 	}
 	at := time.Now()
-	s.sendMessages(fmt.Sprintf(`{"toolCallCancellation":{"ids":[%q]}}`, id))
+	s.sendToSubject(fmt.Sprintf(`{"toolCallCancellation":{"ids":[%q]}}`, id))
 	run, err := next(isEnd)
 	if err != nil {
 		return 0, 0, err
@@ -505,11 +505,11 @@ func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Dura
 		took = run.end.Sub(at)
 	}
 	id = fmt.Sprintf("twice-%d", i)
-	s.sendMessages(tool(id))
+	s.sendToSubject(tool(id))
 	if _, err := next(isStart); err != nil {
 		return took, 0, fmt.Errorf("the tool does not run: %w", err)
 	}
-	s.sendMessages(tool(id))
+	s.sendToSubject(tool(id))
 	times = 1
 	for open := 1; open > 0; {
 		run, err := next(func(toolRun) bool { return true })
@@ -525,11 +525,11 @@ func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Dura
 	return took, times, nil
 }
 
-// measureLoads measures CPU time and memory. Each number of calls gets a new server.
+// measureLoads measures CPU time and memory with 1, 10 and 100 calls, each time with a newly started server.
 func (c *comparison) measureLoads(ctx context.Context) error {
 	for _, n := range []int{1, 10, 100} {
 		cpu, memory := fmt.Sprint("cpu.", n), fmt.Sprint("memory.", n)
-		if !c.isWanted(cpu) && !c.isWanted(memory) {
+		if !c.isSelectedCell(cpu) && !c.isSelectedCell(memory) {
 			continue
 		}
 		stage, err := c.options.startStage(ctx, c.id, silence, echoVoice)

@@ -20,7 +20,7 @@ const compareCommand = "compare"
 // cell describes a figure. Each subject has a value for it, or a reason for its absence.
 type cell struct {
 	id, title, unit string
-	most            bool // more is better
+	moreIsBetter    bool
 }
 
 // cells lists all figures in the order of the page.
@@ -34,21 +34,21 @@ var cells = []cell{
 	{id: "join.0", title: "From the call to the first reply that is heard", unit: "ms"},
 	{id: "join.100", title: "The same with a round trip of 100 ms", unit: "ms"},
 	{id: "join.300", title: "The same with a round trip of 300 ms", unit: "ms"},
-	{id: "first", title: "The first word's share that reaches Gemini, spoken once the call is connected", unit: "%", most: true},
-	{id: "up.0", title: "Speech that reaches Gemini, without loss", unit: "%", most: true},
-	{id: "up.5", title: "Speech that reaches Gemini, 5 % of the packets lost", unit: "%", most: true},
-	{id: "up.10", title: "Speech that reaches Gemini, 10 % lost", unit: "%", most: true},
-	{id: "up.20", title: "Speech that reaches Gemini, 20 % lost", unit: "%", most: true},
-	{id: "up.30", title: "Speech that reaches Gemini, 30 % lost", unit: "%", most: true},
-	{id: "down.0", title: "Replies that reach the person, without loss", unit: "%", most: true},
-	{id: "down.5", title: "Replies that reach the person, 5 % lost", unit: "%", most: true},
-	{id: "down.10", title: "Replies that reach the person, 10 % lost", unit: "%", most: true},
-	{id: "down.20", title: "Replies that reach the person, 20 % lost", unit: "%", most: true},
-	{id: "down.30", title: "Replies that reach the person, 30 % lost", unit: "%", most: true},
-	{id: "up.burst", title: "Speech that reaches Gemini, 7 % lost in bursts of 4", unit: "%", most: true},
-	{id: "down.burst", title: "Replies that reach the person, 7 % lost in bursts of 4", unit: "%", most: true},
-	{id: "up.jitter", title: "Speech that reaches Gemini, packets late by up to 100 ms and out of order", unit: "%", most: true},
-	{id: "down.jitter", title: "Replies that reach the person, packets late by up to 100 ms and out of order", unit: "%", most: true},
+	{id: "first", title: "The first word's share that reaches Gemini, spoken once the call is connected", unit: "%", moreIsBetter: true},
+	{id: "up.0", title: "Speech that reaches Gemini, without loss", unit: "%", moreIsBetter: true},
+	{id: "up.5", title: "Speech that reaches Gemini, 5 % of the packets lost", unit: "%", moreIsBetter: true},
+	{id: "up.10", title: "Speech that reaches Gemini, 10 % lost", unit: "%", moreIsBetter: true},
+	{id: "up.20", title: "Speech that reaches Gemini, 20 % lost", unit: "%", moreIsBetter: true},
+	{id: "up.30", title: "Speech that reaches Gemini, 30 % lost", unit: "%", moreIsBetter: true},
+	{id: "down.0", title: "Replies that reach the person, without loss", unit: "%", moreIsBetter: true},
+	{id: "down.5", title: "Replies that reach the person, 5 % lost", unit: "%", moreIsBetter: true},
+	{id: "down.10", title: "Replies that reach the person, 10 % lost", unit: "%", moreIsBetter: true},
+	{id: "down.20", title: "Replies that reach the person, 20 % lost", unit: "%", moreIsBetter: true},
+	{id: "down.30", title: "Replies that reach the person, 30 % lost", unit: "%", moreIsBetter: true},
+	{id: "up.burst", title: "Speech that reaches Gemini, 7 % lost in bursts of 4", unit: "%", moreIsBetter: true},
+	{id: "down.burst", title: "Replies that reach the person, 7 % lost in bursts of 4", unit: "%", moreIsBetter: true},
+	{id: "up.jitter", title: "Speech that reaches Gemini, packets late by up to 100 ms and out of order", unit: "%", moreIsBetter: true},
+	{id: "down.jitter", title: "Replies that reach the person, packets late by up to 100 ms and out of order", unit: "%", moreIsBetter: true},
 	{id: "up.dark", title: "After 2 s without a network: until Gemini hears the person again", unit: "ms"},
 	{id: "down.dark", title: "After 2 s without a network: until the person hears the model again", unit: "ms"},
 	{id: "stretch.0", title: "Replies stretched: delay that 5 % of a reply gain over its median, without loss", unit: "ms"},
@@ -62,7 +62,7 @@ var cells = []cell{
 	{id: "silent", title: "Gemini falls silent: until a sentence has a reply again", unit: "ms"},
 	{id: "cancelled", title: "Gemini takes the call of a tool back: until the tool's request ends", unit: "ms"},
 	{id: "twice", title: "The same call twice: how often the tool runs", unit: "times"},
-	{id: "slow.heard", title: "A reply of 15 s by WebSocket, at first over 64 kbit/s: share that is heard", unit: "%", most: true},
+	{id: "slow.heard", title: "A reply of 15 s by WebSocket, at first over 64 kbit/s: share that is heard", unit: "%", moreIsBetter: true},
 	{id: "slow.beside", title: "From a beep to the reply for a caller beside it", unit: "ms"},
 	{id: "slow.memory", title: "Memory that both take", unit: "MB"},
 	{id: "cpu.1", title: "CPU of a call, with 1 call", unit: "% of a core"},
@@ -77,7 +77,7 @@ var cells = []cell{
 type figure struct {
 	Cell    string    `json:"cell"`
 	Values  []float64 `json:"values,omitempty"`  // one for each run, in the cell's unit
-	Median  float64   `json:"median,omitempty"`  // of Values
+	Median  float64   `json:"median,omitempty"`  // median of Values
 	P95     float64   `json:"p95,omitempty"`     // 95th percentile of Values, or the 5th if more is better
 	Runs    int       `json:"runs,omitempty"`    // number of runs, including those without a value
 	Missing string    `json:"missing,omitempty"` // reason for the missing value, or what happened in the runs without one
@@ -101,16 +101,16 @@ type comparison struct {
 	options
 	*stage
 	report
-	tempo  tempo
-	runs   int // number of repetitions of each fault
-	delays []time.Duration
-	cells  []string // to measure; empty means all
+	trialTiming trialTiming
+	runs        int // number of repetitions of each fault
+	delays      []time.Duration
+	cells       []string // to measure; empty means all
 }
 
-// mostTime limits the time for the measurements of a subject. Cells that are not measured by then are missing.
-const mostTime = 15 * time.Minute
+// subjectTimeout limits the time for the measurements of a subject. Cells that are not measured by then are missing.
+const subjectTimeout = 15 * time.Minute
 
-var errOver = fmt.Errorf("%v were over", mostTime)
+var errSubjectTimeout = fmt.Errorf("the subject's %v were over", subjectTimeout)
 
 // runComparison implements the command compare.
 func runComparison(ctx context.Context, o options, runs int, only, out string, args []string) error {
@@ -126,7 +126,7 @@ func runComparison(ctx context.Context, o options, runs int, only, out string, a
 			failed = errors.Join(failed, writePage(out))
 			continue
 		}
-		c := &comparison{options: o, tempo: anyTempo, runs: runs}
+		c := &comparison{options: o, trialTiming: slowTrialTiming, runs: runs}
 		if only != "" {
 			c.cells = strings.Split(only, ",")
 		}
@@ -154,8 +154,8 @@ func (c *comparison) writeReport(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measureCells measures all cells. For a cell that fails, the report holds the reason instead of a value. If the subject
-// does not start, that holds for all cells.
+// measureCells measures all selected cells of a subject. For a cell that fails, the report holds the reason instead of a value. If the
+// subject does not start, all cells have this reason.
 func (c *comparison) measureCells(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *comparison) measureCells(ctx context.Context, id string) error {
 	}
 	defer started.close()
 	c.stage, c.Version = started, started.version
-	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errOver)
+	ctx, cancel := context.WithTimeoutCause(ctx, subjectTimeout, errSubjectTimeout)
 	defer cancel()
 	for _, part := range []struct {
 		cells   string
@@ -196,9 +196,9 @@ func (c *comparison) measureCells(ctx context.Context, id string) error {
 		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.measureLoads},
 		{"silent", c.measureSilence}, // takes 4 minutes with a subject that does not detect the silence
 	} {
-		wanted, err := strings.Fields(part.cells), error(nil)
+		cellIDs, err := strings.Fields(part.cells), error(nil)
 		switch {
-		case !slices.ContainsFunc(wanted, c.isWanted):
+		case !slices.ContainsFunc(cellIDs, c.isSelectedCell):
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
 		default:
@@ -207,13 +207,13 @@ func (c *comparison) measureCells(ctx context.Context, id string) error {
 				logProgress("%v\n%s", err, c.newestLog())
 			}
 		}
-		for _, cell := range wanted {
+		for _, cell := range cellIDs {
 			if !slices.ContainsFunc(c.Figures, func(f figure) bool { return f.Cell == cell }) {
 				c.addMissing(cell, err)
 			}
 		}
 	}
-	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errOver) {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errSubjectTimeout) {
 		return context.Cause(ctx)
 	}
 	c.Seconds = time.Since(c.Began).Seconds()
@@ -226,8 +226,8 @@ func cellIndex(id string) int {
 	return slices.IndexFunc(cells, func(c cell) bool { return c.id == id })
 }
 
-// isWanted reports whether a cell is to be measured.
-func (c *comparison) isWanted(cell string) bool {
+// isSelectedCell reports whether a cell is to be measured: the subject supports it, and the flag -only does not exclude it.
+func (c *comparison) isSelectedCell(cell string) bool {
 	return c.cannot[cell] == "" && (len(c.cells) == 0 || slices.Contains(c.cells, cell))
 }
 
@@ -248,14 +248,14 @@ func (c *comparison) addMissing(cell string, err error) {
 	c.Figures = append(c.Figures, f)
 }
 
-// addFigure adds a figure. The text otherwise describes what happened in the runs without a value.
+// addFigure adds a figure to the report. otherwise describes what happened in the runs without a value.
 func (c *comparison) addFigure(cell string, runs int, otherwise string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {
 		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, otherwise)
 	}
 	worse := 0.95
-	if cells[cellIndex(cell)].most {
+	if cells[cellIndex(cell)].moreIsBetter {
 		worse = 0.05
 	}
 	f.Median, f.P95 = quantile(values, 0.5), quantile(values, worse)

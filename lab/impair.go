@@ -39,13 +39,13 @@ const (
 	callsAtOnce = 6
 )
 
-// span holds the durations of the phases of a call.
-type span struct{ settle, clean, bad, after time.Duration }
+// callPhases holds the durations of the phases of a call.
+type callPhases struct{ settle, clean, bad, after time.Duration }
 
-func (s span) total() time.Duration { return s.settle + s.clean + s.bad + s.after }
+func (s callPhases) total() time.Duration { return s.settle + s.clean + s.bad + s.after }
 
 // callAll makes the calls of all conditions, a few at a time. A failed call is nil and has an error.
-func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, []error) {
+func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s callPhases) ([]*impaired, []error) {
 	stage.model.setListener(func(s *session, pcm []int16) { s.WritePCM(pcm) })
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
 	limit := callsAtOnce
@@ -54,7 +54,7 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 	}
 	runConcurrently(limit, len(conditions), func(i int) {
 		logProgress("%s: %v", conditions[i].name, s.total())
-		c := &impaired{condition: conditions[i], span: s}
+		c := &impaired{condition: conditions[i], callPhases: s}
 		if err := c.run(ctx, stage, seed); err != nil {
 			errs[i] = fmt.Errorf("%s: %w", c.name, err)
 			return
@@ -67,7 +67,7 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 // impaired is a call over a bad network, in which person and model talk all the time.
 type impaired struct {
 	condition
-	span
+	callPhases
 	speech   *reference
 	network  [2]*mediatest.Socket // the second one for a second connection
 	caller   *caller
@@ -177,7 +177,7 @@ func (c *impaired) applyCondition(ctx context.Context) error {
 type measured struct {
 	share          float64 // of the voiced blocks that arrived
 	blocks         int
-	remainingDelay time.Duration // delay added, still there backTime after the end: 10th percentile, to exclude hiccups of the machine
+	remainingDelay time.Duration // added delay that is left backTime after the condition: 10th percentile, to exclude delays of the machine
 	recovery       time.Duration // from the end of an outage to the first word
 }
 
@@ -220,8 +220,7 @@ func (c *impaired) evaluateDirection(all []verdict) measured {
 	return m
 }
 
-// recoveryTime returns the time from a moment to the first word that arrives. Time in which no word was spoken does not
-// count.
+// recoveryTime returns the time from a moment to the first word that arrives, without the time in which no word was spoken.
 func recoveryTime(all []verdict, from time.Time) time.Duration {
 	const never = time.Hour
 	firstArrival, firstSpoken := from.Add(never), from.Add(never)

@@ -102,7 +102,7 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	}
 	c.onClose = append(c.onClose, func() { l.ws.Close() })
 	joined := make(chan struct{})
-	c.reading.Go(func() { c.setFailure(fmt.Errorf("LiveKit: %w", l.readSignals(joined))) })
+	c.reading.Go(func() { c.setFailure(fmt.Errorf("LiveKit's signalling ended: %w", l.readSignals(joined))) })
 	if err := c.waitFor(ctx, joined); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (l *liveKit) createPeers() (err error) {
 		go rtctest.DiscardRTCP(receiver)
 		l.readTrack(track)
 	})
-	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // the callback is repeated when the connection recovers
+	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // once, because a recovered connection reports its state again
 	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
 			subscribing()
@@ -263,8 +263,8 @@ func varintField(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// parseFields returns the fields of a Protocol Buffers message by number; if a field is repeated, the last one. It stops at the first
-// error. Values of numbers are returned as encoded varints.
+// parseFields returns the fields of a Protocol Buffers message by number. Of a repeated field it returns the last value, and of a number
+// the encoded varint. It stops at the first error.
 func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {

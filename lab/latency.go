@@ -27,20 +27,20 @@ const (
 	minAnswered = 0.99
 )
 
-// tempo holds the durations of the phases of a trial.
-type tempo struct {
+// trialTiming holds the durations of the phases of a trial.
+type trialTiming struct {
 	// trial is the duration of a trial. It is silent until its last 100 ms, and the beep begins somewhere in the next packet. The reply (150
 	// ms, and some silence) ends before the next beep.
 	trial time.Duration
 	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added. silenceAfter is the silence
-	// after that.
+	// after the interruption.
 	voiceBefore, silenceAfter time.Duration
 }
 
-// anyTempo is for subjects with replies within a second.
-var anyTempo = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
+// slowTrialTiming is for subjects with replies within a second.
+var slowTrialTiming = trialTiming{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
-func (t tempo) silenceBefore() time.Duration { return t.trial - 100*time.Millisecond }
+func (t trialTiming) silenceBefore() time.Duration { return t.trial - 100*time.Millisecond }
 
 // latency holds the measured times from beeps to replies, and those of interruptions.
 type latency struct {
@@ -57,7 +57,7 @@ func beepOffset(trial int) time.Duration {
 
 // makeBeeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end
 // of its frame.
-func (p tempo) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
+func (p trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	each := int(p.trial / frame)
 	for i := range n {
 		t := time.Duration(i)*p.trial + p.silenceBefore() + beepOffset(i)
@@ -92,7 +92,7 @@ func (m *model) answerBeeps() {
 	m.setListener(func(s *session, pcm []int16) {
 		if now := time.Now(); isLoud(pcm) {
 			if now.Sub(s.lastLoud) > replyGap {
-				s.sendMessages(reply, generated, turnOver)
+				s.sendToSubject(reply, generationCompleteMessage, turnCompleteMessage)
 			}
 			s.lastLoud = now
 		}
@@ -101,7 +101,7 @@ func (m *model) answerBeeps() {
 
 // measureLatency sends beeps and waits for the replies of the model. Then the model interrupts its own answers, unless the subject has no
 // model.
-func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (latency, error) {
+func measureLatency(ctx context.Context, o options, stage *stage, p trialTiming) (latency, error) {
 	stage.model.answerBeeps()
 	voice := &loudness{listener: newListener(voiceRate)}
 	c, err := stage.placeCall(ctx, callOptions{hear: voice.hearPacket})
@@ -136,7 +136,7 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 func (o options) interruptions() int { return max(2, o.trials/5) }
 
 // matchReplies finds the reply of each trial: the first that begins between its beep and the next one.
-func (p tempo) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
+func (p trialTiming) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
 		in := int(t / frame)
@@ -152,18 +152,20 @@ func (p tempo) matchReplies(trials []time.Duration, sent, replies []time.Time) (
 	return l, nil
 }
 
-// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after that. An answer that does
-// not arrive, or does not end, has no figure. failed describes the last such answer.
-func (p tempo) measureInterruptions(ctx context.Context, s *session, voice *loudness, trials int) (took []time.Duration, failed error) {
+// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after each interruption. An
+// answer that does not arrive, or does not end, has no figure. failed describes the last such answer.
+func (p trialTiming) measureInterruptions(
+	ctx context.Context, s *session, voice *loudness, trials int,
+) (took []time.Duration, failed error) {
 	answer := voiceMessage(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far longer than the part that is played
 	for i := range trials + warmUp {
 		start := time.Now()
-		if err := s.sendMessages(answer); err != nil {
+		if err := s.sendToSubject(answer); err != nil {
 			return took, err
 		}
 		sleep(ctx, time.Until(start.Add(p.voiceBefore+beepOffset(i))))
 		at := time.Now()
-		if err := s.sendMessages(interrupted, turnOver); err != nil {
+		if err := s.sendToSubject(interruptedMessage, turnCompleteMessage); err != nil {
 			return took, err
 		}
 		if err := sleep(ctx, p.silenceAfter); err != nil {
@@ -171,9 +173,9 @@ func (p tempo) measureInterruptions(ctx context.Context, s *session, voice *loud
 		}
 		switch last := voice.newestTime(); {
 		case last.Before(start):
-			failed = fmt.Errorf("answer %d was not heard", i)
+			failed = fmt.Errorf("the caller did not hear answer %d", i)
 		case time.Since(last) < p.silenceAfter/4:
-			failed = fmt.Errorf("the voice of answer %d goes on", i)
+			failed = fmt.Errorf("the voice of answer %d continues after its interruption", i)
 		case i >= warmUp:
 			took = append(took, max(0, last.Sub(at)))
 		}

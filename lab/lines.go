@@ -43,7 +43,7 @@ type line struct {
 }
 
 // lineOpeners maps a subject's caller and the kind of line to the function that opens it.
-var lineOpeners = map[string]map[string]opener{
+var lineOpeners = map[string]map[string]lineOpener{
 	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": openSippLine},
 	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
 }
@@ -53,7 +53,7 @@ func (c *comparison) measureLines(ctx context.Context) error {
 	c.model.answerBeeps()
 	for kind, open := range lineOpeners[c.caller] {
 		cell := "beep." + kind
-		if !c.isWanted(cell) {
+		if !c.isSelectedCell(cell) {
 			continue
 		}
 		l, err := c.measureBeeps(ctx, open, c.trials)
@@ -69,7 +69,7 @@ func (c *comparison) measureLines(ctx context.Context) error {
 // measureChromium measures a call of a browser whose microphone plays the beeps in a loop (compare/browser.mjs).
 func (c *comparison) measureChromium(ctx context.Context) error {
 	c.model.answerBeeps()
-	_, frames := c.tempo.makeBeeps(c.trials, micRate)
+	_, frames := c.trialTiming.makeBeeps(c.trials, micRate)
 	pcm := media.AppendBytes(nil, slices.Concat(frames...))
 	header := must(binary.Append([]byte("RIFF"), binary.LittleEndian, uint32(36+len(pcm))))
 	header = append(header, "WAVEfmt "...)
@@ -84,7 +84,7 @@ func (c *comparison) measureChromium(ctx context.Context) error {
 	if err := os.WriteFile(file, append(header, pcm...), 0o600); err != nil {
 		return err
 	}
-	lasts := time.Duration(c.trials) * c.tempo.trial
+	lasts := time.Duration(c.trials) * c.trialTiming.trial
 	ctx, cancel := context.WithTimeoutCause(ctx, lasts+time.Minute, errors.New("the browser does not end"))
 	defer cancel()
 	at, err := url.Parse(c.url)
@@ -122,11 +122,11 @@ func (c *comparison) measureChromium(ctx context.Context) error {
 	return nil
 }
 
-// opener opens a line to a subject. heard is called with received audio, at any sample rate, by one goroutine.
-type opener func(ctx context.Context, s *stage, heard func([]int16)) (*line, error)
+// lineOpener opens a line to a subject. heard is called with received audio, at any sample rate, by one goroutine.
+type lineOpener func(ctx context.Context, s *stage, heard func([]int16)) (*line, error)
 
 // measureBeeps measures the replies to n beeps over a line.
-func (c *comparison) measureBeeps(ctx context.Context, open opener, n int) (latency, error) {
+func (c *comparison) measureBeeps(ctx context.Context, open lineOpener, n int) (latency, error) {
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	voice := &loudness{}
@@ -139,7 +139,7 @@ func (c *comparison) measureBeeps(ctx context.Context, open opener, n int) (late
 		return latency{}, fmt.Errorf("%w\n%s", err, c.newestLog())
 	}
 	defer l.end()
-	trials, frames := c.tempo.makeBeeps(n+warmUp, l.rate)
+	trials, frames := c.trialTiming.makeBeeps(n+warmUp, l.rate)
 	var sent []time.Time
 	var failed error
 	c.delays = append(c.delays, paceFrames(ctx, frame, 1, len(frames), func(_, i int) {
@@ -151,11 +151,11 @@ func (c *comparison) measureBeeps(ctx context.Context, open opener, n int) (late
 	if err := sleep(ctx, replyLength); err != nil || failed != nil {
 		return latency{}, errors.Join(err, failed)
 	}
-	return c.tempo.matchReplies(trials[warmUp:], sent, voice.startTimes())
+	return c.trialTiming.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
 // socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. say becomes
-// sendFrame. read is called with each received message, in a goroutine for which end waits.
+// [line.sendFrame]. A goroutine calls read with each received message; [line.end] waits for it.
 func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), first ...any) (*line, error) {
 	for _, message := range first {
 		if err := conn.WriteJSON(message); err != nil {

@@ -37,7 +37,7 @@ type load struct {
 type observed struct {
 	cpu      time.Duration // per minute of a call
 	memory   int64         // maximum of all resident memory, in bytes
-	lateness time.Duration // how much later packets arrive than their timestamps say, since the previous one: 95th percentile
+	lateness time.Duration // how late a packet arrives after the previous one, compared with their timestamps: 95th percentile
 	cores    float64       // used by the server
 	idle     float64       // idle share of the machine
 }
@@ -93,7 +93,8 @@ func (l *load) startCalls(ctx context.Context, o options, n int) error {
 	return sleep(ctx, o.settle)
 }
 
-// awaitSessions waits until each of n calls has its session with the model, if the subject has a model: an agent may join after its caller.
+// awaitSessions waits until each of n calls has its session with the model, because some subjects open it after the call is connected. For
+// a subject without a model it returns at once.
 func (l *load) awaitSessions(ctx context.Context, n int) error {
 	if l.cannot["barge"] != "" {
 		return nil
@@ -142,8 +143,8 @@ func (l *load) measureWindow(ctx context.Context, o options) (observed, error) {
 			return w, fmt.Errorf("call %d failed: %w\n%s", i, c.err(), l.newestLog())
 		}
 		came := l.arrivals[i].takeDelays()
-		if share := float64(len(came)) * float64(frame) / float64(took); share < o.least {
-			return w, fmt.Errorf("a caller got only %s of its packets", formatPercent(share))
+		if share := float64(len(came)) * float64(frame) / float64(took); share < o.minPacketShare {
+			return w, fmt.Errorf("a caller received only %s of its packets", formatPercent(share))
 		}
 		delays = append(delays, came...)
 	}
@@ -206,7 +207,7 @@ func encodeInRoom(pcm []int16) (packets [][]byte) {
 	return packets
 }
 
-// measureLoad observes a server with n calls. memory in its result is per call.
+// measureLoad observes a server with n calls. In its result, memory is the memory per call.
 func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observed, err error) {
 	l := &load{stage: stage, stopTalking: func() {}, packets: roomNoise()}
 	if o.turns != "" {

@@ -36,14 +36,14 @@ const turnRounds = 3
 
 // options configure the measurements.
 type options struct {
-	gateway  string        // the binary
-	trials   int           // beeps
-	sessions []int         // numbers of concurrent calls
-	window   time.Duration // in which calls are observed
-	settle   time.Duration // from the last connection to the window
-	least    float64       // minimum share of its packets that each caller must receive for a valid figure
-	seed     uint64        // of the random packet loss
-	turns    string        // who decides about turns in a load; "" for callers who say nothing
+	gateway        string        // the binary
+	trials         int           // beeps
+	sessions       []int         // numbers of concurrent calls
+	window         time.Duration // in which calls are observed
+	settle         time.Duration // from the last connection to the window
+	minPacketShare float64       // minimum share of its packets that each caller must receive for a valid figure
+	seed           uint64        // of the random packet loss
+	turns          string        // who decides about turns in a load; "" for callers who say nothing
 }
 
 func main() {
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	runs := f.Int("runs", 3, "how often compare lets each fault happen")
 	only := f.String("only", "", "measure these `cells` alone, with commas between")
 	o := options{
-		sessions: []int{100, 200}, window: 50 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
+		sessions: []int{100, 200}, window: 50 * time.Second, settle: 5 * time.Second, minPacketShare: 0.95, seed: 1,
 	}
 	f.StringVar(&o.gateway, "gateway", "", "`binary` to measure; none: the source tree's is built")
 	if err := f.Parse(args); err != nil {

@@ -90,7 +90,7 @@ func judgeWithin(s *reference, utterances []utterance, received []piece, latest 
 
 // judgeUtterance returns the verdicts on one utterance.
 func (m *matcher) judgeUtterance(r utterance) (all []verdict) {
-	var origins []int // position of frame 0 in received, as each group gives it; far below 0 if not found
+	var origins []int // for each group: the position of frame 0 in received, or far below 0 if the group was not found
 	for i := r.from; i < r.to; i += groupFrames {
 		origins = append(origins, m.findOrigin(r, max(r.from, i-groupFrames/2)))
 	}

@@ -29,7 +29,7 @@ import (
 	"voxgate/media"
 )
 
-// model is a server of the Live API: it passes received audio to the benchmark, and sends what the benchmark tells it to.
+// model is a server of the Live API. It passes received audio to a listener, and sends only what a measurement tells it to send.
 type model struct {
 	url, secure string // base URLs: http, and https for clients that require it
 	servers     [2]*http.Server
@@ -44,13 +44,13 @@ type model struct {
 
 // session is the connection of one call to the model.
 type session struct {
-	recording // stores the session's audio if the model's listener is set to do so
+	recording // of the session's audio, if the model's listener writes to it
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
 	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and answerSentences
 	silent    atomic.Bool   // the session does not reply any more
-	resumes   bool          // the client has requested resumption handles
+	resumes   bool          // the subject has requested resumption handles
 	done      chan struct{} // closed at the end
 	ignored   chan time.Time
 }
@@ -134,7 +134,7 @@ func (m *model) awaitSession(ctx context.Context, name string, after time.Time) 
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no connection to the model: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("the subject opened no connection to the model: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -180,10 +180,10 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, raw, err := conn.ReadMessage()
-	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.sendMessages(`{"setupComplete":{}}`) != nil {
+	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.sendToSubject(`{"setupComplete":{}}`) != nil {
 		return
 	}
-	if s.resumes = first.Setup.SessionResumption != nil; s.resumes && s.sendMessages(resumable) != nil {
+	if s.resumes = first.Setup.SessionResumption != nil; s.resumes && s.sendToSubject(resumptionMessage) != nil {
 		return
 	}
 	var name strings.Builder
@@ -247,12 +247,12 @@ func (m *model) handleMessage(s *session, raw []byte) {
 	}
 }
 
-// sendMessages sends messages. After the end of a turn it adds a resumption handle if the client has requested that.
-func (s *session) sendMessages(messages ...string) error {
+// sendToSubject sends messages to the subject. After the end of a turn it adds a resumption handle if the subject has requested handles.
+func (s *session) sendToSubject(messages ...string) error {
 	s.write.Lock()
 	defer s.write.Unlock()
-	if s.resumes && slices.Contains(messages, turnOver) {
-		messages = append(messages, resumable)
+	if s.resumes && slices.Contains(messages, turnCompleteMessage) {
+		messages = append(messages, resumptionMessage)
 	}
 	for _, m := range messages {
 		if err := s.conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
@@ -274,11 +274,11 @@ func voiceMessage(pcm []int16, words string) string {
 
 // Other messages of the model about a turn.
 const (
-	understood  = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
-	interrupted = `{"serverContent":{"interrupted":true}}`
-	generated   = `{"serverContent":{"generationComplete":true}}`
-	resumable   = `{"sessionResumptionUpdate":{"newHandle":"lab","resumable":true}}`
-	turnOver    = `{"serverContent":{"turnComplete":true},"usageMetadata":{` +
+	transcriptMessage         = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
+	interruptedMessage        = `{"serverContent":{"interrupted":true}}`
+	generationCompleteMessage = `{"serverContent":{"generationComplete":true}}`
+	resumptionMessage         = `{"sessionResumptionUpdate":{"newHandle":"lab","resumable":true}}`
+	turnCompleteMessage       = `{"serverContent":{"turnComplete":true},"usageMetadata":{` +
 		`"promptTokenCount":100,"responseTokenCount":45,"totalTokenCount":145,` +
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`
 )
@@ -293,13 +293,13 @@ const (
 func (s *session) sendTurn(ctx context.Context, voice []int16) error {
 	for ahead := voiceLead; len(voice) > 0 && ctx.Err() == nil; ahead = voicePiece {
 		n := min(len(voice), media.Samples(ahead, voiceRate))
-		if err := s.sendMessages(voiceMessage(voice[:n], "")); err != nil {
+		if err := s.sendToSubject(voiceMessage(voice[:n], "")); err != nil {
 			return err
 		}
 		voice = voice[n:]
 		sleep(ctx, voicePiece)
 	}
-	return s.sendMessages(generated, turnOver)
+	return s.sendToSubject(generationCompleteMessage, turnCompleteMessage)
 }
 
 // chatterLength is the length of a turn of chatter.
@@ -307,19 +307,21 @@ const chatterLength = 1800 * time.Millisecond
 
 // chatterTurn returns the messages of a turn: pieces of the voice with transcripts, in lengths like Google's, four times faster than real
 // time, as from the emulator. They are built only once, to save CPU time on the callers' machine.
-var chatterTurn = sync.OnceValue(func() (messages []timed) {
+var chatterTurn = sync.OnceValue(func() (messages []timedMessage) {
 	lengths := []int{2, 6, 12, 4, 10} // frames: 40 to 240 ms
 	const frames = int(chatterLength / frame)
 	for i, from := 0, 0; from < frames; i++ {
 		to := min(frames, from+lengths[i%len(lengths)])
-		messages = append(messages, timed{time.Duration(from) * frame / 4, voiceMessage(speech().voiceFrames(from, to), "telecommunication ")})
+		voice := voiceMessage(speech().voiceFrames(from, to), "telecommunication ")
+		messages = append(messages, timedMessage{time.Duration(from) * frame / 4, voice})
 		from = to
 	}
-	return append(messages, timed{chatterLength / 4, generated}, timed{chatterLength - voicePiece, turnOver})
+	generated := timedMessage{chatterLength / 4, generationCompleteMessage}
+	return append(messages, generated, timedMessage{chatterLength - voicePiece, turnCompleteMessage})
 })
 
-// timed is a message with its time after the start of its turn.
-type timed struct {
+// timedMessage is a message with its time after the start of its turn.
+type timedMessage struct {
 	at   time.Duration
 	text string
 }
@@ -332,7 +334,7 @@ func (s *session) sendChatter(ctx context.Context, after time.Duration) error {
 			if sleep(ctx, time.Until(begin.Add(m.at))) != nil {
 				return nil
 			}
-			if err := s.sendMessages(m.text); err != nil {
+			if err := s.sendToSubject(m.text); err != nil {
 				return err
 			}
 		}

@@ -41,7 +41,7 @@ type bar struct {
 func newCharts(reports []report) charts {
 	all := charts{Reports: reports}
 	for _, cell := range cells {
-		c := chart{ID: cell.id, Title: cell.title, Unit: cell.unit, Most: cell.most}
+		c := chart{ID: cell.id, Title: cell.title, Unit: cell.unit, Most: cell.moreIsBetter}
 		top := 0.0
 		for _, r := range reports {
 			b := bar{Name: r.Name, Subject: r.Subject, figure: figure{Missing: "not measured"}, unit: cell.unit}

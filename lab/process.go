@@ -76,9 +76,9 @@ func startProcess(ctx context.Context, env []string, binary string, args ...stri
 	case p.url = <-urls:
 		return p, nil
 	case <-p.done:
-		err = errors.New("has ended")
+		err = errors.New("the server ended before it was ready")
 	case <-time.After(startTimeout):
-		err = fmt.Errorf("not ready within %v", startTimeout)
+		err = fmt.Errorf("the server was not ready within %v", startTimeout)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

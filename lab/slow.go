@@ -66,7 +66,7 @@ func (c *comparison) measureSlowReader(ctx context.Context) error {
 		return err
 	}
 	trials := min(c.trials, slowTrials)
-	reply := mediatest.Tone(time.Duration(trials+warmUp)*c.tempo.trial, voiceRate, 440, 12000)
+	reply := mediatest.Tone(time.Duration(trials+warmUp)*c.trialTiming.trial, voiceRate, 440, 12000)
 	telling, quiet := context.WithCancel(ctx)
 	defer quiet()
 	go s.sendTurn(telling, reply)
