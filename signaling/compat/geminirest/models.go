@@ -11,7 +11,7 @@ import (
 )
 
 // serveModels sends the description of one model, or the list of all.
-func (c *call) serveModels(ctx context.Context, r *http.Request) error {
+func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 	if c.model != "" {
 		about, err := c.server.backendFor(c.model).describeModel(ctx, c.model)
 		if err != nil {

@@ -19,7 +19,7 @@ const initialBuffer, bufferGrowth = 64 << 10, 8
 func readBody(from io.Reader, length int64) ([]byte, error) {
 	room := func(n int64) int64 {
 		if length >= 0 && n > length {
-			return length + 1 // one byte more, to detect the end
+			return length + 1 // one byte more than announced, to detect the end
 		}
 		return n
 	}
@@ -40,18 +40,18 @@ func readBody(from io.Reader, length int64) ([]byte, error) {
 }
 
 // writeBodyError sends the error for a body that could not be read.
-func (c *call) writeBodyError(r *http.Request, err error) {
+func (c *restCall) writeBodyError(r *http.Request, err error) {
 	var long *http.MaxBytesError
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &long):
 		message := fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit)
-		signaling.WriteGoogleError(c.w, http.StatusRequestEntityTooLarge, message, 0)
+		signaling.WriteGoogleError(c.responseWriter, http.StatusRequestEntityTooLarge, message, 0)
 	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxRequest))
-		signaling.WriteGoogleErrorFor(c.w, err)
+		signaling.WriteGoogleErrorFor(c.responseWriter, err)
 	default:
-		signaling.WriteGoogleError(c.w, http.StatusRequestTimeout, "The request did not come in time.", 0)
+		signaling.WriteGoogleError(c.responseWriter, http.StatusRequestTimeout, "The request did not come in time.", 0)
 	}
 }
 

@@ -119,22 +119,22 @@ func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.logCLIHint(r)
-	c := &call{server: d, w: w, model: model, method: method, open: open}
+	c := &restCall{server: d, responseWriter: w, model: model, method: method, open: open}
 	c.serveRequest(r)
 }
 
 // serveRequest reads the request, answers it, and ends the call.
-func (c *call) serveRequest(r *http.Request) {
+func (c *restCall) serveRequest(r *http.Request) {
 	defer c.open.Account.End()
 	ctx, leave, err := c.server.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
 	if err != nil {
-		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
+		signaling.WriteGoogleError(c.responseWriter, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return
 	}
 	defer leave()
-	c.control = http.NewResponseController(c.w)
+	c.control = http.NewResponseController(c.responseWriter)
 	_ = c.control.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := readBody(http.MaxBytesReader(c.w, r.Body, maxRequest), r.ContentLength)
+	body, err := readBody(http.MaxBytesReader(c.responseWriter, r.Body, maxRequest), r.ContentLength)
 	if err != nil {
 		c.writeBodyError(r, err)
 		return
@@ -185,21 +185,21 @@ func isModelGranted(o bridge.SessionRequest, model string) bool {
 	return o.Grant.AllowsModel(model) && (fixed == "" || fixed == model)
 }
 
-// call is the state of one request.
-type call struct {
-	server       *Server
-	w            http.ResponseWriter
-	control      *http.ResponseController
-	model        string
-	method       string
-	open         bridge.SessionRequest
-	silenceTimer *time.Timer
-	bill         *bill
-	lastEvent    object // in a stream, the newest event sent to the client
+// restCall is the state of one request.
+type restCall struct {
+	server         *Server
+	responseWriter http.ResponseWriter
+	control        *http.ResponseController
+	model          string
+	method         string
+	open           bridge.SessionRequest
+	silenceTimer   *time.Timer
+	bill           *bill
+	lastEvent      object // in a stream, the newest event sent to the client
 }
 
 // forwardCall forwards the call and sends the response.
-func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
+func (c *restCall) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
 	if c.method == "" { // a request for the models costs nothing
 		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.writeFailure(ctx, err)
@@ -249,34 +249,34 @@ func (c *call) forwardCall(ctx context.Context, r *http.Request, body []byte) er
 	return c.writeResponse(text)
 }
 
-func (c *call) writeResponse(text []byte) error {
-	c.w.Header().Set("Content-Type", jsonContentType)
+func (c *restCall) writeResponse(text []byte) error {
+	c.responseWriter.Header().Set("Content-Type", jsonContentType)
 	_ = c.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := c.w.Write(text)
+	_, err := c.responseWriter.Write(text)
 	return err
 }
 
 // writeFailure sends the response for a call that failed before its answer began.
-func (c *call) writeFailure(ctx context.Context, err error) error {
+func (c *restCall) writeFailure(ctx context.Context, err error) error {
 	var r *backendError
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &r):
 		if r.retryAfter != "" {
-			c.w.Header().Set("Retry-After", r.retryAfter)
+			c.responseWriter.Header().Set("Retry-After", r.retryAfter)
 		}
-		writeErrorBody(c.w, r.status, r.body)
+		writeErrorBody(c.responseWriter, r.status, r.body)
 		return nil // the backend's own error was sent to the client
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
-		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
+		signaling.WriteGoogleError(c.responseWriter, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return nil
 	case errors.Is(context.Cause(ctx), errBackendSilent):
-		signaling.WriteGoogleError(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
+		signaling.WriteGoogleError(c.responseWriter, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errBackendSilent
 	case errors.As(err, &own):
-		signaling.WriteGoogleErrorFor(c.w, err)
+		signaling.WriteGoogleErrorFor(c.responseWriter, err)
 		return nil
 	}
-	signaling.WriteGoogleError(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
+	signaling.WriteGoogleError(c.responseWriter, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err
 }

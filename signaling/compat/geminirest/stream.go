@@ -18,12 +18,12 @@ import (
 
 // streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the last
 // event has a finishReason. An event with a finishReason is held until the next event or the end of the stream.
-func (c *call) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
+func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
-	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
-	c.w.Header().Set("Content-Type", jsonContentType)
+	c.responseWriter.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
+	c.responseWriter.Header().Set("Content-Type", jsonContentType)
 	if out.sse {
-		c.w.Header().Set("Content-Type", "text/event-stream")
+		c.responseWriter.Header().Set("Content-Type", "text/event-stream")
 	}
 	var held object // the newest event, if not sent yet
 	var reason string
@@ -136,7 +136,7 @@ func readAnswer(from io.Reader, most int64) ([]byte, error) {
 
 // eventWriter writes the events of a response.
 type eventWriter struct {
-	call    *call
+	call    *restCall
 	sse     bool
 	written int
 }
@@ -172,7 +172,7 @@ func (p *eventWriter) writeEvent(event object) error {
 	}
 	p.written++
 	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := p.call.w.Write(text); err != nil {
+	if _, err := p.call.responseWriter.Write(text); err != nil {
 		return err
 	}
 	return p.call.control.Flush()
@@ -188,6 +188,6 @@ func (p *eventWriter) closeArray() error {
 		text = "[]"
 	}
 	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := io.WriteString(p.call.w, text)
+	_, err := io.WriteString(p.call.responseWriter, text)
 	return err
 }

@@ -58,13 +58,14 @@ func readRealtime(t testing.TB, raw []byte) testkit.Message {
 // Dial opens a WebSocket of the Realtime API. query is its query, or another path of the API.
 func Dial(t testing.TB, g *testkit.Gateway, query string, header http.Header) *Client {
 	t.Helper()
-	c := &Client{g: g}
+	realtimeClient := &Client{g: g}
 	if !strings.HasPrefix(query, "/") {
 		query = "/v1/realtime" + query
 	}
-	c.Client = testkit.DialProtocol(t, g.URL+query, header, func(_ int, raw []byte) testkit.Message { return readRealtime(t, raw) })
-	c.Send = func(event string) { c.SendFrame(websocket.TextMessage, []byte(event)) }
-	return c
+	read := func(_ int, raw []byte) testkit.Message { return readRealtime(t, raw) }
+	realtimeClient.Client = testkit.DialProtocol(t, g.URL+query, header, read)
+	realtimeClient.Send = func(event string) { realtimeClient.SendFrame(websocket.TextMessage, []byte(event)) }
+	return realtimeClient
 }
 
 // ConfigureSession waits for the session, and updates it.
@@ -135,19 +136,19 @@ func DialCall(
 	g *testkit.Gateway,
 	token string,
 	request func(sdp string) (contentType string, body io.Reader),
-) (c *Client, p *testkit.Phone, id string) {
+) (realtimeClient *Client, p *testkit.Phone, id string) {
 	t.Helper()
-	c = &Client{Client: &testkit.Client{Inbox: testkit.NewInbox(t)}, g: g}
-	p = testkit.NewPhone(t, c.Client, testkit.PhoneOptions{})
+	realtimeClient = &Client{Client: &testkit.Client{Inbox: testkit.NewInbox(t)}, g: g}
+	p = testkit.NewPhone(t, realtimeClient.Client, testkit.PhoneOptions{})
 	channel, err := p.PC.CreateDataChannel("oai-events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	channel.OnMessage(func(m webrtc.DataChannelMessage) {
-		c.WaitWhileStalled()
-		c.AddMessage(readRealtime(t, m.Data))
+		realtimeClient.WaitWhileStalled()
+		realtimeClient.AddMessage(readRealtime(t, m.Data))
 	})
-	c.Send = func(event string) {
+	realtimeClient.Send = func(event string) {
 		if err := channel.SendText(event); err != nil {
 			t.Error(err)
 		}
@@ -175,7 +176,7 @@ func DialCall(
 		t.Fatal(err)
 	}
 	p.AwaitConnected()
-	return c, p, id
+	return realtimeClient, p, id
 }
 
 // FormRequest returns a function that builds the form with which a call is started: it has this session and the function's SDP offer.

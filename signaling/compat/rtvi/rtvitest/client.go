@@ -105,9 +105,9 @@ func (c *Client) PostOffer(g *testkit.Gateway, path, token, more string) (status
 func New(t *testing.T) *Client { return newRTVI(t, testkit.PhoneOptions{}) }
 
 func newRTVI(t *testing.T, o testkit.PhoneOptions) *Client {
-	c := &Client{Client: &testkit.Client{Inbox: testkit.NewInbox(t)}}
-	c.Phone = testkit.NewPhone(t, c.Client, o)
-	return c
+	rtviClient := &Client{Client: &testkit.Client{Inbox: testkit.NewInbox(t)}}
+	rtviClient.Phone = testkit.NewPhone(t, rtviClient.Client, o)
+	return rtviClient
 }
 
 // Dial begins a conversation, as Pipecat's clients do. data holds the client's settings for it, or "".
@@ -119,14 +119,14 @@ func Dial(t *testing.T, g *testkit.Gateway, token, data string) *Client {
 // DialWith does the same as Dial, with other options for the peer.
 func DialWith(t *testing.T, g *testkit.Gateway, token, data string, o testkit.PhoneOptions) *Client {
 	t.Helper()
-	c := newRTVI(t, o)
-	status, text := c.PostOffer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
+	rtviClient := newRTVI(t, o)
+	status, text := rtviClient.PostOffer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
-	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{"version":"2.1.0"}}`)
-	c.AwaitEvent("bot-ready")
-	return c
+	rtviClient.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{"version":"2.1.0"}}`)
+	rtviClient.AwaitEvent("bot-ready")
+	return rtviClient
 }
 
 // SendText sends a text.

@@ -62,13 +62,13 @@ func DialAs(t *testing.T, g *testkit.Gateway, agent, token string) *Call {
 // DialPath posts an offer to a path of WHIP or WHEP, and checks the direction of the answer's audio.
 func DialPath(t *testing.T, g *testkit.Gateway, path, token string, o testkit.PhoneOptions, direction string) *Call {
 	t.Helper()
-	c := &Call{Phone: testkit.NewPhone(t, &testkit.Client{Inbox: testkit.NewInbox(t)}, o)}
-	offer, err := c.PC.CreateOffer(nil)
+	whipCall := &Call{Phone: testkit.NewPhone(t, &testkit.Client{Inbox: testkit.NewInbox(t)}, o)}
+	offer, err := whipCall.PC.CreateOffer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gathered := webrtc.GatheringCompletePromise(c.PC)
-	if err := c.PC.SetLocalDescription(offer); err != nil {
+	gathered := webrtc.GatheringCompletePromise(whipCall.PC)
+	if err := whipCall.PC.SetLocalDescription(offer); err != nil {
 		t.Fatal(err)
 	}
 	resp, sdp := testkit.SendHTTP(
@@ -83,12 +83,12 @@ func DialPath(t *testing.T, g *testkit.Gateway, path, token string, o testkit.Ph
 	if !strings.Contains(sdp, "a="+direction+"\r\n") || !strings.Contains(sdp, "a=candidate:") {
 		t.Errorf("answered %s", sdp)
 	}
-	c.Session, c.Etag = g.HTTP+h.Get("Location"), h.Get("ETag")
-	if err := c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
+	whipCall.Session, whipCall.Etag = g.HTTP+h.Get("Location"), h.Get("ETag")
+	if err := whipCall.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
 		t.Fatal(err)
 	}
 	<-gathered
-	return c
+	return whipCall
 }
 
 // PatchCandidates sends the client's candidates.
