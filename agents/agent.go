@@ -266,7 +266,7 @@ func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 }
 
 // ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
-// with a name replaces the agent that answered. An agent without a name overrides only the fields that it sets.
+// with a name replaces the agent that was selected before. An agent without a name overrides only the fields that it sets.
 func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 	if a.Name != "" {
 		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name

@@ -249,8 +249,8 @@ func checkNumbers(value any) error {
 	return nil
 }
 
-// patternSize estimates the cost of compiling a pattern. It returns -1 if Go cannot compile the pattern, or should not, because nested
-// repetitions need a program of a million steps.
+// patternSize estimates the cost of compiling a pattern, in steps of the compiled program. It returns -1 for a pattern that Go cannot
+// compile, or that is too expensive: nested repetitions can take a million steps.
 func patternSize(pattern string) int {
 	if len(pattern) > maxPattern {
 		return -1
@@ -381,7 +381,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 	return out, r.resolveSubschemas(out, depth+1, open)
 }
 
-// stepsPerNode converts the steps of a pattern to nodes of a schema: so many steps cost as much as one node.
+// stepsPerNode is the number of steps of a pattern that cost as much as one node of a schema.
 const stepsPerNode = 20
 
 // spendOn subtracts the cost of a pattern from the budget. It returns false if the budget does not allow the pattern.

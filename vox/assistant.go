@@ -111,8 +111,8 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// generateApp lets the model for apps answer a prompt. The cost is charged to the account, in addition to that of the
-// conversation.
+// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The account pays for it, in addition to the
+// cost of the conversation.
 func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
 	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

@@ -35,7 +35,7 @@ type caller struct {
 	*clientConn
 	voice *voiceOutput
 
-	// The following fields are used by Serve.
+	// Only Serve uses the following fields.
 	isMuted      bool
 	isTalking    bool    // between the marks of push-to-talk
 	pcm          []int16 // buffer for the newest frame
@@ -124,7 +124,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 			c.sampleReader.Reset()
 			mic.Flush() // otherwise the last 20 ms would be heard at the start of the next utterance
 			if s.EndpointState().(*assistant).pushToTalk {
-				return nil // the end of the speech is marked by typeTalk
+				return nil // a message of typeTalk marks the end of the speech
 			}
 			return s.Do(bridge.AudioStreamEnd)
 		}

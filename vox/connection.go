@@ -181,7 +181,8 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 	}
 	open.Dial = textmodel.NewDialer(
 		func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
-			cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation itself pays, with the returned tokens
+			// The account is unlimited here, because the session counts the returned tokens against the client's account.
+			cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece)
 			return cost.Tokens, err
 		}).Dial
 	a := v.server.newAssistant(v, theme, start, open)
@@ -189,7 +190,7 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 	return v.runSession(ctx, open, a)
 }
 
-// reportEnd reports the end of a conversation to the client. over reports whether the socket must be closed, too.
+// reportEnd reports the end of a conversation to the client. over is true if the socket must be closed, too.
 func (v *clientConn) reportEnd(err error) (over bool) {
 	var limit bridge.Limit
 	switch {

@@ -266,7 +266,8 @@ func encodeMessage(m serverMessage) []byte {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(m); err != nil {
-		return encodeMessage(errorFrame{Message: "A message to you could not be written.", Code: bridge.CodeUnknown}) // invalid JSON of a tool
+		// A tool has returned invalid JSON.
+		return encodeMessage(errorFrame{Message: "A message to the client could not be encoded.", Code: bridge.CodeUnknown})
 	}
 	fields := bytes.TrimSuffix(bytes.TrimSpace(b.Bytes()), []byte("}"))[1:]
 	text := fmt.Appendf(nil, `{"type":%q`, m.kind())

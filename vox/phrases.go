@@ -7,8 +7,7 @@ import (
 )
 
 const (
-	// minClause is the minimum length, in bytes, of a phrase that ends at a comma. A phrase as long as the constant longest
-	// ends at any space.
+	// A phrase of at least minClause bytes may end at a comma, and a phrase of at least maxPhrase bytes ends at the next space.
 	minClause = 40
 	maxPhrase = 200
 )

@@ -23,7 +23,7 @@ import (
 // protocolName identifies this endpoint in grants and tools.
 var protocolName = bridge.RegisterProtocol("vox", bridge.InGrants)
 
-// Generate requests an answer of a text model.
+// Generate requests an answer of a text model: see [Server.Generate].
 type Generate func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error)
@@ -37,7 +37,7 @@ type Server struct {
 	// requests.
 	Generate Generate
 
-	// CheckModel returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
+	// CheckModel returns an error if the text model does not exist. It may be nil; then Generate reports an unknown model.
 	CheckModel func(ctx context.Context, model string) error
 
 	AppModel  string          // model that writes apps; empty to disable them

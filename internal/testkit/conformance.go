@@ -49,7 +49,7 @@ type Conformance struct {
 
 	// StartPaths are paths of endpoints at which a POST request starts something. They must reject unauthenticated requests before they parse
 	// the body.
-	StartPaths map[string]string // with the content type
+	StartPaths map[string]string // content type of the request, by path
 }
 
 // Talker is a client that begins a conversation with a token.
@@ -70,8 +70,8 @@ type Speaker struct {
 	Ask      func()         // sends a request that the gateway answers by Conn
 }
 
-// NewSocketSpeaker returns a speaker that sends these messages for more. The protocol reports the end by the message last, unless that is
-// "", and by a close code.
+// NewSocketSpeaker returns a speaker with a socket, whose More sends the messages more. At the end of the conversation, the gateway sends
+// the message last (if it is not "") and closes the socket with a code.
 func NewSocketSpeaker(c *Client, last string, more ...string) Speaker {
 	say := func() {
 		for _, m := range more {
@@ -108,7 +108,7 @@ type SoundClient struct {
 	Begin func(t *testing.T, l *LockedGateway, token string) SoundCall
 
 	NoRelease   bool // the protocol has no message for the end of speech
-	ManualTurns bool // the model hears nothing before that message for the end of speech
+	ManualTurns bool // the model hears the speech only after the message that ends it
 	ByWebRTC    bool // the speech cannot be cut into pieces
 }
 

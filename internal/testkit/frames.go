@@ -7,7 +7,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// EncodeFrame returns a client's frame (RFC 6455 section 5.2), masked with zeros, which leave it as it is.
+// EncodeFrame returns a client's frame (RFC 6455 section 5.2). Its masking key is zero, so that the payload stays readable.
 func EncodeFrame(kind int, payload string) []byte {
 	const final, masked = 0x80, 0x80
 	b := []byte{final | byte(kind), masked | 127}
@@ -19,7 +19,7 @@ func EncodeFrame(kind int, payload string) []byte {
 	return append(append(b, 0, 0, 0, 0), payload...)
 }
 
-// MoreThanAnyQueue is more than any queue of an endpoint holds, in messages.
+// MoreThanAnyQueue is a number of messages that is larger than the capacity of every queue of an endpoint.
 const MoreThanAnyQueue = 400
 
 // SendBurst sends a frame and [MoreThanAnyQueue] others with one write.

@@ -111,7 +111,7 @@ func (c *Chips) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Cross-Origin-Resource-Policy", "cross-origin") // for the same reason as the missing frame-ancestors
+	header.Set("Cross-Origin-Resource-Policy", "cross-origin") // pages of unknown origins show it: see chipsPolicy
 	// An error means that the client has disconnected.
 	_, _ = io.WriteString(w, strings.Replace(chipsPage, "NONCE", nonce, 1)+html)
 }

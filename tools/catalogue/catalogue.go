@@ -130,8 +130,8 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	return errors.Join(failures...)
 }
 
-// Tools returns the current tools, in the file's order: an MCP server may have changed its list. A conversation keeps the tools that were
-// current at its start. Of two tools with one name, which only such a change can cause, the first wins.
+// Tools returns the current tools, in the file's order. An MCP server may change its list at any time; a conversation keeps the tools that
+// were current at its start. If such a change gives two tools the same name, Tools returns only the first of them.
 func (c *Catalogue) Tools() []tools.Tool {
 	all, twice := c.listTools()
 	if twice != nil {

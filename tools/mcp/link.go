@@ -273,7 +273,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	case <-ctx.Done():
 		r.err = context.Cause(ctx)
 	}
-	if r.err != nil && ctx.Err() != nil { // the SDK may have noticed first, and does not know the cause
+	if r.err != nil && ctx.Err() != nil { // the SDK may notice the end of ctx first, but its error lacks the cause
 		r.err = context.Cause(ctx)
 	}
 	cancel(nil)

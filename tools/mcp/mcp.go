@@ -82,7 +82,7 @@ type Server struct {
 	// These are set when the link has ended or a start has failed.
 	retryDelay time.Duration // delay of the next restart
 	retryAt    time.Time     // time of the next start at the earliest
-	endErr     error         // why the link is missing
+	endErr     error         // the reason why the link is missing
 }
 
 // Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer
@@ -108,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	if err := s.startFirst(ctx); err != nil {
 		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
-		if s.current() == nil { // a server that runs only lacks a configured tool
+		if s.current() == nil { // otherwise the server runs, and the error is about a configured tool that it lacks
 			s.recordEnd(err, 0)
 			s.work.Go(s.keepStarting)
 		}
@@ -241,7 +241,7 @@ func (s *Server) restart() (any, error) {
 	s.mu.Unlock()
 	defer s.work.Done()
 	if old != nil {
-		if old.isAlive() { // another caller was faster
+		if old.isAlive() { // another call has restarted the server already
 			return old, nil
 		}
 		<-old.closed

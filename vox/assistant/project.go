@@ -200,8 +200,8 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 	return shown, err
 }
 
-// begin marks the project as busy with an app. It fails if it is busy already: apps are prepared one after the other. The caller must call
-// end, once or more.
+// begin marks the project as busy with an app. It fails if the project is busy already, because apps are prepared one after the other. The
+// caller must call end, once or more.
 func (p *Project) begin() (end func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -106,12 +106,12 @@ func unique(terms []string) []string {
 	return slices.Compact(terms)
 }
 
-// minRelevance is the minimum score of a search result, as a share of the best score: less means that only a side aspect matches, such as
-// files for a query about uploads.
+// minRelevance is the minimum score of a search result, as a share of the best score. An entry below it matches only a side aspect of the
+// query.
 const minRelevance = 0.65
 
-// Search returns the entries that match a query best, best first, and then the tools of the needs that it names, at most limit. domain is
-// one of Domains, or "" for all. Without a match it returns nil.
+// Search returns at most the given number (most) of entries: first those that match the query best, and then the tools of the needs that
+// the query names. domain is one of [Domains], or "" for all. Without a match it returns nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
 	isNamed := func(e Entry) bool {
@@ -120,7 +120,7 @@ func Search(query, domain string, most int) []Entry {
 	inDomain := func(e Entry) bool { return domain == "" || e.Domain == domain }
 	best := 0.0
 	for i, e := range registry {
-		if inDomain(e) && !strings.EqualFold(name, domain) { // the domain's own name lists all of it
+		if inDomain(e) && !strings.EqualFold(name, domain) { // a query for the domain's own name lists all its entries
 			best = max(best, registryIndex().score(i, terms))
 		}
 	}
@@ -244,11 +244,11 @@ var commonWords = map[string]bool{
 	"expo": true, "gin": true,
 }
 
-// impliedWeight is the weight of a need that a kind of project has, in indications of a need that the user names.
+// impliedWeight is the weight of a need that only a kind of project implies. A word of the user that names a need weighs 1.
 const impliedWeight = 0.8
 
-// needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier. A kind of project, such
-// as a quiz, indicates the needs that it has.
+// needsIn returns the needs that terms indicate. Those with more indications come first; among equals, those mentioned earlier. A kind of
+// project, such as a quiz, implies needs of its own.
 func needsIn(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
 	type indicated struct {
@@ -276,10 +276,10 @@ func needsIn(terms []string) (list []need) {
 			indicate(n, float64(words), at)
 		}
 		if hasFirst {
-			continue // such as a bot: the kind of project is known
+			continue // a need such as a bot has already decided the kind of project
 		}
 		for i, name := range n.Needs {
-			implied := needs[slices.IndexFunc(needs, func(n need) bool { return n.Need == name })] // TestNeeds: it exists
+			implied := needs[slices.IndexFunc(needs, func(n need) bool { return n.Need == name })] // it exists: see TestNeeds
 			indicate(implied, impliedWeight-float64(i)/100, at)
 		}
 	}
@@ -294,8 +294,8 @@ func needsIn(terms []string) (list []need) {
 	return list
 }
 
-// commonNeeds returns the needs that every project has, such as a page, if a project has any needs. Bots and programs in another language
-// have no page.
+// commonNeeds returns the needs that every project has, such as a page. It returns nil if a project has no needs, or if it is a bot or a
+// program in another language, which has no page.
 func commonNeeds(found []need) []need {
 	if len(found) == 0 || found[0].First {
 		return nil
@@ -343,8 +343,8 @@ func maskPhrases(stems string) string {
 	return stems
 }
 
-// indications counts the different words of a need that a text has, and returns the position of the first. The text is given as stems with
-// spaces around them; single words are looked up in the one with masked phrases, which has the same length.
+// indications returns how many different words of a need a text contains, and the position of the first one. stems is the text as stems
+// with spaces around them, and single is the same text from [maskPhrases], in which single words are looked up.
 func (n *need) indications(stems, single string) (words, first int) {
 	first = len(stems)
 	for _, word := range needStems()[n.Need] {

@@ -28,7 +28,7 @@ import (
 // Rate is the sample rate of the VOX protocol, in Hz.
 const Rate = 16000
 
-// Serve adds the endpoint of the VOX assistant, with a workspace.
+// Serve returns an option that adds the endpoint of the VOX assistant, with a workspace.
 func Serve(t *testing.T, seen *testkit.SeenByModel, change func(*vox.Server), routes ...geminirest.Route) testkit.Option {
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice}

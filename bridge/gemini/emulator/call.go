@@ -17,7 +17,7 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	isGuided bool // the guide has made this call and comments on its result
+	isGuided bool // the guide (guide.go) has made this call, and comments on its result
 }
 
 // isBlocked reports whether the model waits for a result and says nothing before.

@@ -190,9 +190,8 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// buildCall returns the part of an answer that calls a function, or a text that it is not declared. Gemini 3 signs its thoughts
-// and requires the signature in the next
-// request: https://ai.google.dev/gemini-api/docs/thought-signatures.
+// buildCall returns the part of an answer that calls a function. If the function is not declared, the part is a text that says so. Gemini
+// 3 signs its thoughts and requires the signature in the next request: https://ai.google.dev/gemini-api/docs/thought-signatures.
 func (q *request) buildCall(name, args string) live.Object {
 	for _, t := range q.Tools {
 		for _, f := range t.FunctionDeclarations {

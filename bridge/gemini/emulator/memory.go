@@ -90,7 +90,7 @@ func (m *memory) save(s savedSession, isLong bool) string {
 	m.order = append(m.order, handle)
 	if c := s.conversation; c != nil {
 		if c.handles = append(c.handles, handle); len(c.handles) > maxOfConversation {
-			delete(m.handles, c.handles[0]) // the name stays in order, where it takes little memory
+			delete(m.handles, c.handles[0]) // m.order still has the handle, which takes little memory
 			c.handles = c.handles[1:]
 		}
 	}

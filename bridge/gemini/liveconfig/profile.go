@@ -177,9 +177,9 @@ func imageBlob(data map[string]any) *wire.Blob {
 	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
-// InPlace returns the message that changes an open session of c into one of next. It returns false if that requires a new
-// connection, and nil and true if no message is needed. In either case the caller continues with next, since settings that are not
-// sent to Google, such as Options.MaxDuration, may differ.
+// InPlace returns the message that changes an open session with the config c to the config next. It returns false if the change requires
+// a new connection, and nil and true if no message is needed. In all three cases the caller must continue with next, because settings that
+// are not sent to Google, such as Options.MaxDuration, may differ.
 //
 // A system instruction can be replaced but not removed: a contextUpdate changes only the fields it has
 // (https://ai.google.dev/api/live, LiveClientContextUpdate).

@@ -91,7 +91,7 @@ type probe struct {
 	raw   map[string]any
 	alpha bool
 
-	// maxVoice is the most voice, in seconds, that the model should produce; it limits the cost.
+	// maxVoice is the most voice, in seconds, that the model should produce. The maximum cost of the probe is computed from it.
 	maxVoice float64
 
 	do      func(*talk)

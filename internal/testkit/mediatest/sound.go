@@ -112,7 +112,7 @@ func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 	if energy == 0 {
 		return 0
 	}
-	power := s1*s1 + s2*s2 - c*s1*s2 // of the bin; (amplitude*n/2)^2 for a pure tone
+	power := s1*s1 + s2*s2 - c*s1*s2 // (amplitude*n/2)^2 for a pure tone
 	return min(1, 2*power/(energy*float64(len(pcm))))
 }
 

@@ -1,4 +1,4 @@
-// Package rtctest provides a WebRTC caller for tests and for bench: a Pion peer with an Opus microphone and, optionally, a data
+// Package rtctest provides a WebRTC caller for tests and for the lab: a Pion peer with an Opus microphone and, optionally, a data
 // channel. The code that uses the package must transport offers and answers.
 package rtctest
 
