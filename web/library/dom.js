@@ -14,6 +14,20 @@ export function make(tag, className = '', text = '') {
 }
 
 /**
+ * Changes where a picture stands, and lets it glide there. What moves by a transform moves nothing else.
+ * @param {HTMLElement} picture
+ * @param {() => void} change
+ */
+export function glide(picture, change) {
+  const from = picture.getBoundingClientRect();
+  change();
+  const to = picture.getBoundingClientRect();
+  const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
+  if (!to.width || Math.abs(x) + Math.abs(y) < 1 || matchMedia('(prefers-reduced-motion: reduce)').matches) return;
+  picture.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 200, easing: 'ease-out' });
+}
+
+/**
  * Numbers as a line, from left to right, the largest at the top.
  * @param {number[]} values
  * @param {number} width of the picture, as the next

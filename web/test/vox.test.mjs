@@ -223,6 +223,40 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(await page.locator('#kept li').count(), 1);
 });
 
+look('the orb is large until there are words, and the project stands beside them once there is an app', {}, async (page) => {
+  await page.click('#dismiss');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'talk');
+  await page.reload();
+  await page.getByRole('heading', { name: 'What are you building?' }).waitFor();
+  assert.equal(await page.isVisible('#notice'), false, 'what was put away stays away');
+  assert.equal(await page.innerText('#status b'), 'Ready.');
+  await start(page);
+  await says(page, 'Listening');
+  const orb = () => page.$eval('#orb', (e) => e.getBoundingClientRect().width);
+  assert.ok(await orb() > 180, `${await orb()} px`);
+  await page.evaluate(() => {
+    window.shifts = [];
+    new PerformanceObserver((list) => shifts.push(...list.getEntries().filter((e) => !e.hadRecentInput).map((e) => e.value))).observe({ type: 'layout-shift' });
+  });
+  await call(page, 'add_tool', { tool_id: 'stripe' });
+  assert.ok(await orb() < 100, 'it goes into the dock');
+  assert.equal(await page.isVisible('#project'), false, 'one tool is no reason for half of the window');
+  const shift = await page.evaluate(() => shifts.reduce((a, b) => a + b, 0));
+  assert.ok(shift <= 0.02, `layout shift ${shift}`);
+  await page.click('#open');
+  await page.locator('#added .tool').waitFor();
+  await page.locator('#added .place', { hasText: 'The app appears here.' }).waitFor();
+  await page.click('#close');
+  await page.locator('#project').waitFor({ state: 'hidden' });
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'open');
+  await type(page, `/tool generate_app ${JSON.stringify({ prompt: 'an HTML page with a counter' })}`);
+  await page.click('.question >> text=Build it');
+  await page.locator('#preview iframe').waitFor();
+  await page.click('#name');
+  const [button, sheet] = await page.$$eval('#name, #shelf', (all) => all.map((e) => e.getBoundingClientRect().toJSON()));
+  assert.ok(Math.abs(sheet.left - button.left) < 100 && sheet.top >= button.bottom - 12, 'the projects open below their button');
+});
+
 const apps = [['A map of restaurants', 'Restaurants', 'Osteria Nove'], ['A drum machine', 'Drum machine', 'Hi-hat'], ['Ein Drumcomputer', 'Drumcomputer', 'Klatschen', 'Da ist sie.']];
 for (const [wish, name, part, words = 'Here it is.'] of apps) {
   const german = words !== 'Here it is.';
@@ -277,8 +311,8 @@ look('an app is written when the person agrees, and cannot leave its frame', {},
   await says(page, TALKS);
   const make = { prompt: 'an HTML page with a counter' };
   await type(page, `/tool generate_app ${JSON.stringify(make)}`);
-  await page.getByText('Build this app?').waitFor();
-  await says(page, 'VOX has a question.');
+  await page.locator('.question', { hasText: 'New app' }).waitFor();
+  await says(page, 'Waiting for your answer');
   await page.click('.question >> text=Not now');
   await page.locator('.card', { hasText: 'Not built' }).waitFor();
   await page.locator('.turn.user >> text=Not now').waitFor();

@@ -215,7 +215,8 @@ export class Cards {
       const asking = actions.findLast((a) => this.#isAsking(a) && text.includes(String(a.args['prompt']).slice(0, 100)));
       const wish = asking && String(asking.args['prompt']);
       const words = make('p', '', wish ? '' : text);
-      if (wish) words.append(make('b', '', word('build?')), ` ${wish}`, ...(asking.data?.['costs'] ? [make('small', '', word('costs'))] : []));
+      // VOX asks it aloud; here is what it is about, and what answers it.
+      if (wish) words.append(make('small', '', word('new app')), make('b', '', wish), ...(asking.data?.['costs'] ? [make('small', '', word('costs'))] : []));
       words.id = `q-${id}`;
       words.tabIndex = 0; // a long one scrolls
       card.setAttribute('aria-labelledby', words.id);

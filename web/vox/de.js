@@ -2,7 +2,7 @@
 
 /** @type {Record<string, string>} */
 export const vox = {
-  question: 'VOX hat eine Frage. Sagen Sie ja oder nein, oder tippen Sie darauf.',
+  question: 'Wartet auf Ihre Antwort · sagen oder tippen Sie sie',
   typing: 'Tippen Sie an VOX.',
   writing: 'VOX schreibt …',
   thinking: 'VOX denkt nach …',
@@ -44,7 +44,7 @@ export const vox = {
   'the app': 'Die App {name}',
   open: 'Öffnen',
   'more of it': 'Mehr',
-  'build?': 'Diese App bauen?',
+  'new app': 'Neue App',
   costs: 'Das dauert ein paar Minuten und kostet Geld.',
   build: 'Baue es',
   'not now': 'Nicht jetzt',
@@ -93,8 +93,9 @@ export const vox = {
   'wish 1': 'Eine Liste für meine Familie',
   'wish 2': 'Eine Karte mit Restaurants',
   'wish 3': 'Ein Drumcomputer',
+  dismiss: 'Nicht mehr zeigen',
   'no key': 'Es ist kein Gemini-Schlüssel eingerichtet',
-  notice: 'Es ist kein Gemini-Schlüssel eingerichtet, darum ist dies ein geführtes Beispiel, und das Gateway antwortet selbst: Tippen Sie auf einen Wunsch, fügen Sie ein Werkzeug hinzu, und sagen Sie „Baue es“.',
+  notice: 'Ein geführtes Beispiel ohne Gemini-Schlüssel. Tippen Sie auf einen Wunsch.',
   live: '{who} · gesprochen',
   'live about': 'Es hört Sie und antwortet sofort.',
   typed: '{name} · getippt',
@@ -131,6 +132,6 @@ export const vox = {
   'is shown': 'wird gezeigt',
   'show it': 'Zeigen',
   'file gone': 'Die Datei lässt sich nicht mehr lesen.',
-  'no app': 'Es gibt noch keine App. Sagen Sie „Baue es“; VOX fragt, bevor es beginnt.',
+  'no app': 'Hier erscheint die App. Sagen Sie „Baue es“, wenn Sie so weit sind.',
   'no files': 'Es gibt noch keine App.',
 };

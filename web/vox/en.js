@@ -2,7 +2,7 @@
 
 /** VOX, its client and its page. @type {Record<string, string>} */
 export const vox = {
-  question: 'VOX has a question. Say yes or no, or tap.',
+  question: 'Waiting for your answer · say it or tap',
   typing: 'Type to VOX.',
   writing: 'VOX is writing…',
   thinking: 'VOX is thinking…',
@@ -44,7 +44,7 @@ export const vox = {
   'the app': 'The app {name}',
   open: 'Open',
   'more of it': 'More',
-  'build?': 'Build this app?',
+  'new app': 'New app',
   costs: 'It takes a few minutes and costs money.',
   build: 'Build it',
   'not now': 'Not now',
@@ -93,8 +93,9 @@ export const vox = {
   'wish 1': 'A list for my family',
   'wish 2': 'A map of restaurants',
   'wish 3': 'A drum machine',
+  dismiss: 'Do not show this again',
   'no key': 'No Gemini key is set',
-  notice: 'No Gemini key is set, so this is a guided example, and the gateway answers itself: tap a wish, add a tool, and say “Build it”.',
+  notice: 'A guided example, as no Gemini key is set. Tap a wish.',
   live: '{who} · live voice',
   'live about': 'It hears you and answers at once.',
   typed: '{name} · typed',
@@ -131,6 +132,6 @@ export const vox = {
   'is shown': 'is shown',
   'show it': 'Show',
   'file gone': 'The file cannot be read any more.',
-  'no app': 'There is no app yet. Say “Build it”; VOX asks before it begins.',
+  'no app': 'The app appears here. Say “Build it” when you are ready.',
   'no files': 'There is no app yet.',
 };

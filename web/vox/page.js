@@ -1,8 +1,8 @@
 /** The page of VOX: the conversation with its dock. What VOX does is in vox.js; cards.js shows the conversation, project.js what is made in it. */
-import { label as translate, make } from '../dom.js';
+import { glide, label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
-import { asOptions, load } from '../preferences.js';
+import { asOptions, load, save } from '../preferences.js';
 import { absenceOf, muteOf, splitStatus } from '../status.js';
 import { callIt, fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
@@ -179,13 +179,14 @@ function escape(from) {
   render(vox.getSnapshot());
 }
 
-/** On a phone the project is a sheet over the conversation. @param {boolean} on */
+/** The project stands beside the conversation; on a phone it is a sheet over it. @param {boolean} on */
 function show(on) {
-  body.classList.toggle('showing', on);
-  body.classList.toggle('wide', on ? isNarrow() || isWide : isWide);
+  const had = $('project').contains(document.activeElement);
+  if (isNarrow()) body.classList.toggle('wide', body.classList.toggle('showing', on) || isWide);
+  else if (!body.classList.toggle('beside', on)) widen(false);
   $('open').ariaExpanded = String(on);
   if (on) $('project-title').focus();
-  else if (document.activeElement === body) $('open').focus();
+  else if (had || document.activeElement === body) $('open').focus();
 }
 $('open').addEventListener('click', () => show(true));
 $('close').addEventListener('click', () => show(false));
@@ -211,9 +212,10 @@ function choose(id) {
   shown = undefined;
   project.clear();
   projects.choose(id);
-  vox.restore(projects.open ?? {});
   show(false);
+  body.classList.remove('beside');
   widen(false);
+  vox.restore(projects.open ?? {});
 }
 
 function listProjects() {
@@ -255,8 +257,9 @@ $('shelved').addEventListener('click', () => shelf.close());
 /** Where VOX leads, in the words of the design. @param {string} place */
 function go(place) {
   if (place === 'settings') return void openSettings();
-  if (['studio', 'files', 'preview'].includes(place)) project.show(place);
-  show(['studio', 'files', 'preview'].includes(place) && !$('project').hidden);
+  const isPart = ['studio', 'files', 'preview'].includes(place);
+  if (isPart) project.show(place);
+  if (isPart || isNarrow()) show(isPart && !$('project').hidden);
 }
 
 // --- settings
@@ -397,11 +400,12 @@ function showProject(now, before) {
   project.update(now, before);
   $('project').hidden = !tools.length && !apps.length;
   $('wide').hidden = $('project').hidden;
+  if (apps.length && !before?.project.apps.length) body.classList.add('beside'); // tools alone are in the thread, and behind the chip
   $('open').textContent = [
     tools.length && word(tools.length === 1 ? 'one tool' : 'some tools', { count: tools.length }),
     apps.length && word(apps.length === 1 ? 'one app' : 'some apps', { count: apps.length }),
   ].filter(Boolean).join(' · ');
-  if ($('project').hidden) show(false);
+  if ($('project').hidden && body.matches('.showing, .beside')) show(false);
 }
 
 /** Nothing typed gets lost. @param {string[]} unsent */
@@ -427,12 +431,24 @@ function renderAway() {
 }
 $('retry').addEventListener('click', vox.retry);
 
+let isDrawn = false; // before that nothing glides
+
 /** @param {Snapshot} now */
 function render(now) {
   const { state, message, mic, isMuted, isPushToTalk, mode, transcript, project: made, questions } = now;
   const idle = over();
-  const begun = !idle || transcript.length > 0 || made.tools.length > 0 || made.apps.length > 0;
-  if (body.classList.toggle('home', !begun) && $('recent').hidden !== false) listProjects();
+  const wordless = !transcript.length && !now.actions.length && !made.tools.length && !made.apps.length;
+  const begun = !idle || !wordless;
+  if (body.classList.contains('home') === begun || body.classList.contains('wordless') !== (begun && wordless)) {
+    const change = () => {
+      body.classList.toggle('home', !begun);
+      body.classList.toggle('wordless', begun && wordless); // the orb is the conversation until there are words
+    };
+    if (isDrawn) glide(orb, change);
+    else change();
+  }
+  isDrawn = true;
+  if (!begun && $('recent').hidden !== false) listProjects();
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
   const name = nameOf(now) || word(begun ? 'new project' : 'projects');
   if ($('name').textContent !== name) $('name').textContent = name;
@@ -499,13 +515,16 @@ function draw() {
   });
 }
 
+$('dismiss').addEventListener('click', () => {
+  preferences.hint = false;
+  save(preferences);
+  $('notice').hidden = true;
+  $('talk').focus();
+});
+$('notice').hidden = !preferences.hint;
+
 vox.restore(projects.open ?? {});
 shown = vox.getSnapshot();
 listProjects();
 render(shown);
 listModels();
-
-fetch('../status')
-  .then((r) => r.json())
-  .then(({ backend }) => ($('notice').hidden = backend !== 'emulator'))
-  .catch(() => {}); // the talk button reports a gateway that does not answer

@@ -92,7 +92,8 @@ export class ProjectView {
   update({ project: { tools, apps }, actions, isConnected }, before) {
     const { word } = this.#page;
     for (const a of actions) for (const t of [a.data?.['added'], ...(a.data?.['tools'] ?? [])]) if (t?.description) this.#known.set(t.id, t);
-    this.#find('#added').replaceChildren(...(tools.length ? tools.map((t) => this.#tool(t)) : [make('li', 'none', word('no tools'))]));
+    this.#find('#added').replaceChildren(...(tools.length ? tools.map((t) => this.#tool(t)) : [make('li', 'none', word('no tools'))]),
+      ...(apps.length ? [] : [make('li', 'none place', word('no app'))]));
     const changed = apps.find((a) => before?.project.apps.find((b) => b.name === a.name)?.url !== a.url);
     if (!this.#apps.length && !apps.length) this.show('studio');
     if (apps.length > this.#apps.length) this.show('preview');
@@ -133,7 +134,7 @@ export class ProjectView {
     const place = this.#find('#preview');
     if (!app?.url) {
       this.#shown = '';
-      return place.replaceChildren(make('p', 'none', this.#page.word('no app')));
+      return place.replaceChildren(make('p', 'none place', this.#page.word('no app')));
     }
     if (this.#shown === app.url) return;
     this.#shown = app.url;
