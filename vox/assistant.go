@@ -36,7 +36,7 @@ func (d *Server) newAssistant(v *clientConn, theme string, start clientMessage, 
 	if d.Workspace != nil {
 		known := false
 		if project, known = d.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
-			v.sendWarning("The project is not kept here any more; this is a new one.")
+			v.sendWarning("The project is no longer stored here; this is a new one.")
 		}
 	}
 	a.desk = &desk.Desk{

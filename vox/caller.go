@@ -132,13 +132,13 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		return c.markSpeech(s, mic, *m.Talking)
 	case typeText:
 		if c.isTextModel.Load() && !c.textLimiter.Allow() {
-			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
+			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Texts arrive too fast; this text was dropped."}
 		}
 		s.EndpointState().(*assistant).countText()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerJSON(*m.Yes)}) != nil {
-			return badMessage("No question with the id %.40q waits for an answer.", m.ID)
+			return badMessage("No question with the id %.40q is open.", m.ID)
 		}
 	case typeInterrupt:
 		err := s.Do(bridge.Interrupt{})
@@ -149,7 +149,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 	case typeVersion:
 		return s.EndpointState().(*assistant).selectVersion(m)
 	case typeStart:
-		return &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
+		return &bridge.Error{Code: codeAlreadyStarted, Message: "A conversation is running already: send end before another start."}
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 func (c *caller) markSpeech(s *bridge.Session, mic *bridge.Microphone, talking bool) error {
 	switch {
 	case !s.EndpointState().(*assistant).pushToTalk:
-		return badMessage("talk needs a conversation with pushToTalk.")
+		return badMessage("talk is allowed only in a conversation with pushToTalk.")
 	case c.isTextModel.Load() || talking == c.isTalking:
 		return nil
 	}

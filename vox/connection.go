@@ -65,7 +65,7 @@ func readFrame(from io.Reader, text bool) ([]byte, error) {
 	}
 	data, err := signaling.ReadLimited(from, maxText)
 	if errors.Is(err, signaling.ErrTooLong) {
-		err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", maxText)}
+		err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have at most %d bytes.", maxText)}
 	}
 	return data, err
 }
@@ -82,7 +82,7 @@ func (v *clientConn) parseFrame(m signaling.Message) (f frame) {
 	case m.Err != nil:
 		f.err = &bridge.Error{
 			Code:    bridge.CodeInvalidAudioFormat,
-			Message: fmt.Sprintf("A binary frame is sound of 16 bits: %d bytes at most.", maxSound),
+			Message: fmt.Sprintf("A binary frame must hold 16-bit samples, in at most %d bytes.", maxSound),
 		}
 	default:
 		f.sound = m.Data
@@ -140,10 +140,10 @@ func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage,
 			case f.err != nil:
 				v.sendError(f.err)
 			case f.sound == nil:
-				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation: a start must be first."})
+				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running: send start first."})
 			case !v.soundErrorSent:
 				v.soundErrorSent = true
-				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation for the sound: a start must be first."})
+				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running for this sound: send start first."})
 			}
 		case <-late:
 			return clientMessage{}, signaling.ErrNoFirstMessage
@@ -168,7 +168,7 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 	}
 	theme := cmp.Or(start.Theme, defaultTheme)
 	if themeVoices[theme] == "" {
-		v.sendWarning("There is no theme %.40q; it is %s.", theme, defaultTheme)
+		v.sendWarning("The theme %.40q is unknown; %s is used instead.", theme, defaultTheme)
 		theme = defaultTheme
 	}
 	open.Agent = open.FixedAgent().MergeOver(bridge.Agent{
@@ -205,7 +205,7 @@ func (v *clientConn) reportEnd(err error) (over bool) {
 	case errors.As(err, &limit):
 		v.sendMessage(sessionEnd{endError, limit.Error()})
 	case errors.Is(err, bridge.ErrReplaced):
-		v.sendMessage(sessionEnd{endError, "Another connection goes on with this conversation."})
+		v.sendMessage(sessionEnd{endError, "Another connection has taken over this conversation."})
 	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		v.sendMessage(sessionEnd{endError, "The gateway is shutting down."})
 	default:

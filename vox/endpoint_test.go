@@ -194,7 +194,7 @@ func TestVOXKeepsItsProject(t *testing.T) {
 		c.AwaitEvent("session_end", nil)
 	}
 	c.Send(`{"type":"start","project":"` + strings.Repeat("A", 26) + `"}`)
-	c.AwaitEvent("log", func(f voxtest.Fields) bool { return strings.Contains(f.Message, "not kept here") })
+	c.AwaitEvent("log", func(f voxtest.Fields) bool { return strings.Contains(f.Message, "no longer stored here") })
 	c.AwaitEvent("ready", nil)
 }
 

@@ -119,15 +119,15 @@ func parseMessage(raw []byte) (m clientMessage, err error) {
 		}
 	case typeAnswer:
 		if m.ID == "" || m.Yes == nil {
-			return m, badMessage("An answer needs id, a text, and yes, which is true or false.")
+			return m, badMessage("An answer needs the fields id, a string, and yes, which is true or false.")
 		}
 	case typeVersion:
 		if m.Version < 0 {
-			return m, badMessage("version must be the number of a version, or 0 for the one before.")
+			return m, badMessage("version must be the number of a version, or 0 for the previous version.")
 		}
 	case typeEnd, typeInterrupt:
 	default:
-		return m, badMessage("There is no message of the type %q.", tools.Truncate(m.Type, 40))
+		return m, badMessage("Messages of the type %q are not supported.", tools.Truncate(m.Type, 40))
 	}
 	return m, nil
 }
@@ -142,18 +142,18 @@ func (m *clientMessage) checkStart() error {
 	if context := m.ProjectContext; string(context) == "null" {
 		m.ProjectContext = nil
 	} else if len(context) > maxContext {
-		return badMessage("projectContext has %d bytes; %d are taken at most.", len(context), maxContext)
+		return badMessage("projectContext has %d bytes; at most %d are allowed.", len(context), maxContext)
 	} else if len(context) > 0 && context[0] != '{' {
 		return badMessage("projectContext must be an object, or null.")
 	}
 	if m.Language != "" && !languageTag.MatchString(m.Language) {
-		return badMessage("language is not a language tag, such as de-DE.")
+		return badMessage("language must be a language tag such as de-DE.")
 	}
 	if m.Model != "" && !modelName.MatchString(m.Model) {
-		return badMessage("model is not the name of a model.")
+		return badMessage("model must be the name of a model.")
 	}
 	if len(m.Targets) > maxTargets {
-		return badMessage("There are %d targets; %d are taken at most.", len(m.Targets), maxTargets)
+		return badMessage("targets has %d entries; at most %d are allowed.", len(m.Targets), maxTargets)
 	}
 	for i, name := range m.Targets {
 		if n := utf8.RuneCountInString(name); n == 0 || n > maxTarget || slices.ContainsFunc([]rune(name), unicode.IsControl) {

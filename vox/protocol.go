@@ -38,7 +38,7 @@ func Protocol() signaling.Protocol {
 				return nil, nil, fmt.Errorf("workspace: %w", err)
 			}
 			s.Workspace = workspace
-			e.Logger.Info("VOX keeps projects and apps", "in", folder)
+			e.Logger.Info("VOX stores projects and apps", "in", folder)
 			return s.Endpoints(), func() { workspace.Close() }, nil
 		},
 	}

@@ -129,7 +129,7 @@ func (c *webClient) onAudio(pcm []int16, rate int) error {
 			return nil
 		case ok:
 			c.losePeer(p, "")
-			c.sendWarning("Audio comes by socket and none by WebRTC: WebRTC is given up.")
+			c.sendWarning("Audio comes by the socket and none by WebRTC: the WebRTC connection is closed.")
 		}
 	}
 	if !c.audioBySocket {

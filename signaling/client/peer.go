@@ -69,7 +69,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{
 			Code: bridge.CodeBadOffer, Field: "type",
-			Message: fmt.Sprintf("Too many offers: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
+			Message: fmt.Sprintf("Too many offers: the limit is %d at once and %v per second.", rtc.OfferBurst, rtc.OfferRate),
 		}
 	}
 	o, err := rtc.ParseOffer(sdp)
@@ -90,7 +90,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 		if c.socket == nil {
 			return &bridge.Error{
 				Code: bridge.CodeBadOffer, Field: "payload.sdp",
-				Message: "payload.sdp restarts ICE, which cuts the data channel until the answer is there: send it by WebSocket.",
+				Message: "payload.sdp restarts ICE, which interrupts the data channel until the answer arrives: send it by WebSocket.",
 			}
 		}
 		w = routeSocket
@@ -174,7 +174,7 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 func (c *webClient) addCandidate(p *peer, line string) error {
 	err := p.AddCandidate(line)
 	if errors.Is(err, rtc.ErrTooManyCandidates) {
-		c.warnOnce("candidates", fmt.Sprintf("The first %d candidates of an offer are tried, and the rest is ignored.", rtc.MaxCandidates))
+		c.warnOnce("candidates", fmt.Sprintf("Only the first %d candidates of an offer are tried; the others are ignored.", rtc.MaxCandidates))
 		return nil
 	}
 	return offerError("payload.candidate", err)
@@ -218,9 +218,9 @@ func (c *webClient) losePeer(p *peer, message string) {
 		c.log.Info("peer lost", "why", message, "was_connected", p.isConnected)
 		where := "over the WebSocket"
 		if c.peer != nil && c.peer.isConnected {
-			where = "over the WebRTC connection that there was"
+			where = "over the previous WebRTC connection"
 		}
-		c.sendError(routeEvents, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice goes on " + where + "."})
+		c.sendError(routeEvents, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice continues " + where + "."})
 	}
 	c.routeVoice()
 }

@@ -162,7 +162,7 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 		c.SendAudio(testkit.MakeSilence(20*time.Millisecond, 16000), 16000)
 		return slices.ContainsFunc(c.Messages(), func(m testkit.Message) bool {
 			return m.Connection == "socket" &&
-				(m.Type == "GEMINI_ERROR" || m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "WebRTC is given up"))
+				(m.Type == "GEMINI_ERROR" || m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "WebRTC connection is closed"))
 		})
 	})
 	if c.CountMessages("GEMINI_ERROR") > 0 {

@@ -66,7 +66,7 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 		h.Set("Cache-Control", "no-cache")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			h.Set("Allow", "GET, HEAD")
-			http.Error(w, "Only GET is served here.", http.StatusMethodNotAllowed)
+			http.Error(w, "Only GET is supported.", http.StatusMethodNotAllowed)
 			return
 		}
 		if r.URL.Path == "/status" {

@@ -117,7 +117,7 @@ func TestPage(t *testing.T) {
 		{"GET", "/vox", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found\n"},
 		{"GET", "/../a.js", 200, script},
-		{"POST", "/", 405, "Only GET is served here.\n"},
+		{"POST", "/", 405, "Only GET is supported.\n"},
 		{"GET", "/status", 200, `{"backend":"emulator","models":["gemini-x"]}` + "\n"},
 	} {
 		res, body := ask(c.method, c.path)

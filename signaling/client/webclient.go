@@ -109,7 +109,7 @@ func (c *webClient) limiterFor(w route) *signaling.RateLimiter {
 
 // warnThrottled warns the client's developer that the client sends too much.
 func (c *webClient) warnThrottled() {
-	c.log.Info("client held back")
+	c.log.Info("client is read more slowly, because it sends too much")
 	c.warnOnce("pace", signaling.RateLimitMessage)
 }
 
@@ -199,11 +199,11 @@ func (c *webClient) awaitConnect(ctx context.Context, s *signaling.Socket) (brid
 // errTooLong is the error for a long message before CONNECT_GEMINI.
 var errTooLong = protocol.BadField(
 	"payload",
-	fmt.Sprintf("is too long: before the conversation begins a message may have %d bytes", protocol.MaxControl),
+	fmt.Sprintf("is too long: before the conversation begins, a message may have at most %d bytes", protocol.MaxControl),
 )
 
 // errNotText is the error for a binary message.
-var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
+var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are supported."}
 
 // protocolName identifies this protocol to tools.
 var protocolName = bridge.RegisterProtocol("web", bridge.InAgents|bridge.InGrants)

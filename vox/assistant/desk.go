@@ -342,7 +342,7 @@ func (d *Desk) navigate(_ context.Context, a struct{ Target string }) (json.RawM
 
 func (d *Desk) answerQuestion(_ context.Context, a struct{ Yes bool }) (json.RawMessage, error) {
 	if d.InputCount == nil {
-		return nil, errors.New("the person can answer on the screen alone")
+		return nil, errors.New("the person can answer only on the screen")
 	}
 	if err := d.Project.answerQuestion(a.Yes, d.InputCount()); err != nil {
 		return nil, err

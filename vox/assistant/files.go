@@ -43,7 +43,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 	}
 	files = mergeFiles(files, old)
 	if len(files) > maxFiles {
-		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
+		return nil, fmt.Errorf("the app has %d files; at most %d are allowed", len(files), maxFiles)
 	}
 	size := 0
 	var paths []string
@@ -66,7 +66,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 	return files, nil
 }
 
-var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
+var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the maximum", maxApp>>20)
 
 // mergeFiles returns the new files, and the old ones whose paths no new file has.
 func mergeFiles(files, old []file) []file {

@@ -86,7 +86,7 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	defer end()
 	s := d.Project.Status()
 	if len(s.Apps) >= maxApps {
-		return nil, fmt.Errorf("the project has %d apps, which is the most there may be; change_app changes one of them", maxApps)
+		return nil, fmt.Errorf("the project has %d apps, which is the maximum; change_app changes one of them", maxApps)
 	}
 	if err := d.askConsent(ctx, "Generate this app?", a.Prompt); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (j
 		return nil, err
 	}
 	if len(app.Versions) >= maxVersions {
-		return nil, fmt.Errorf("%s has %d versions, which is the most there may be", app.Name, maxVersions)
+		return nil, fmt.Errorf("%s has %d versions, which is the maximum", app.Name, maxVersions)
 	}
 	if d.InputCount != nil && !d.Project.hasNewInput(d.InputCount()) {
 		return nil, errors.New("the person has said nothing since the last version; ask them what to change")
@@ -147,7 +147,7 @@ func (d *Desk) canWrite() error {
 	case d.Workspace == nil:
 		return errors.New("apps cannot be generated here: the operator has set no workspace for them")
 	case d.Generate == nil:
-		return errors.New("apps cannot be generated here: there is no model that writes them")
+		return errors.New("apps cannot be generated here: no model for apps is configured")
 	}
 	return nil
 }

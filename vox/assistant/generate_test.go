@@ -312,7 +312,7 @@ func TestOneGenerationAtATime(t *testing.T) {
 		t.Errorf("%v", status)
 	}
 	_, failure := call(t, ctx, d, "generate_app", args{"prompt": "y"})
-	has(t, failure, "another app is under way")
+	has(t, failure, "another app is being written")
 	close(end)
 	if failure := <-first; failure != "" {
 		t.Error(failure)
@@ -481,7 +481,7 @@ func TestChangeApp(t *testing.T) {
 		t.Error(undone, failure)
 	}
 	_, failure = call(t, ctx, d, "undo_change", args{})
-	has(t, failure, "first version")
+	has(t, failure, "no earlier version")
 	_, failure = call(t, ctx, d, "undo_change", args{"app": "Chess"})
 	has(t, failure, "no app", "Tetris")
 	said++

@@ -190,7 +190,7 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 		}
 		if version == 0 {
 			if version = a.Versions[a.Version-1].From; version == 0 {
-				return fmt.Errorf("nothing of %s can be taken back: this is its first version", a.Name)
+				return fmt.Errorf("%s has no earlier version to return to", a.Name)
 			}
 		}
 		err = a.show(version)
@@ -207,9 +207,9 @@ func (p *Project) begin() (end func(), err error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.busy:
-		return nil, errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
+		return nil, errors.New("another app is being written; wait until it is ready, or the person has declined it")
 	case p.writtenCount >= maxWritten:
-		return nil, fmt.Errorf("this conversation has written %d versions of apps, which is the most there may be", maxWritten)
+		return nil, fmt.Errorf("this conversation has written %d versions of apps, which is the maximum", maxWritten)
 	}
 	p.busy = true
 	return sync.OnceFunc(p.end), nil

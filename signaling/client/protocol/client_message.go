@@ -76,7 +76,7 @@ func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 func checkLong(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":
-		return BadField("type", fmt.Sprintf("is not in the first %d bytes of a message of more than %d", maxHead, MaxControl))
+		return BadField("type", fmt.Sprintf("must be in the first %d bytes of a message of more than %d bytes", maxHead, MaxControl))
 	case !mayBeLarge(kind):
 		return tooLong(kind, MaxControl)
 	}
@@ -104,7 +104,7 @@ func ParseMessage(raw []byte) (ClientMessage, error) {
 		return m, BadField("type", "is missing")
 	}
 	if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
-		return m, BadField("id", fmt.Sprintf("has %d bytes; 1 to %d are served", len(*m.ID), maxID))
+		return m, BadField("id", fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(*m.ID), maxID))
 	}
 	switch {
 	case !mayBeLarge(m.Type):
@@ -128,7 +128,7 @@ func tooLong(kind string, limit int) error {
 	if mayBeLarge(kind) && limit < maxLarge {
 		without = " without its pictures"
 	}
-	return BadField("payload", fmt.Sprintf("is too long: %s may have %d bytes%s", ClipText(kind), limit, without))
+	return BadField("payload", fmt.Sprintf("is too long: %s may have at most %d bytes%s", ClipText(kind), limit, without))
 }
 
 // DecodePayload parses the payload into v.
@@ -200,7 +200,7 @@ func badJSON(path string, err error) *bridge.Error {
 	case errors.As(err, &wrongType):
 		field := strings.Trim(path+"."+wrongType.Field, ".")
 		if field == "" {
-			return &bridge.Error{Code: bridge.CodeBadMessage, Message: "The message is no object but of type " + wrongType.Value + "."}
+			return &bridge.Error{Code: bridge.CodeBadMessage, Message: "The message must be an object, but it is of type " + wrongType.Value + "."}
 		}
 		return BadField(field, "has the wrong type: "+wrongType.Value)
 	case errors.As(err, &syntax):
@@ -269,7 +269,7 @@ func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err err
 	turn.Parts = tools.Encode(parts)
 	if len(dropped) > 0 {
 		names := strings.Join(dropped[:min(len(dropped), maxNamedFields)], ", ")
-		warning = fmt.Sprintf("Dropped from a typed turn, which has text and inlineData alone: %s.", names)
+		warning = fmt.Sprintf("Dropped from a typed turn, which may have only text and inlineData: %s.", names)
 	}
 	return turn, warning, m.checkLength(media)
 }
@@ -358,7 +358,7 @@ func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 }
 
 func tooManyAnswers(at string, n int) error {
-	return BadField(at, fmt.Sprintf("has %d answers; a message may have %d", n, maxAnswers))
+	return BadField(at, fmt.Sprintf("has %d answers; at most %d are allowed in a message", n, maxAnswers))
 }
 
 // maxNesting limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.

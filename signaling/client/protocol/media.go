@@ -70,7 +70,7 @@ func (b blob) checkTyped(field string) error {
 	}
 	_, rate, err := b.decodePCM(field, &media.SampleReader{})
 	if err == nil && rate != defaultRate {
-		err = BadField(field+".mimeType", fmt.Sprintf("has a rate of %d; audio in a typed turn has %d", rate, defaultRate))
+		err = BadField(field+".mimeType", fmt.Sprintf("has a rate of %d; audio in a typed turn must have %d", rate, defaultRate))
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (b blob) decodePCM(field string, stream *media.SampleReader) (pcm []int16, 
 	_, params, _ := mime.ParseMediaType(b.MIMEType) // cannot fail: decodeData has parsed it
 	if r, ok := params["rate"]; ok {
 		if rate, err = strconv.Atoi(r); err != nil || rate < 8000 || rate > 48000 {
-			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", ClipText(r)))
+			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; it must be 8000 to 48000", ClipText(r)))
 		}
 	}
 	return stream.Append(nil, data), rate, nil

@@ -76,14 +76,14 @@ func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
 	case piece.ID == "":
 		return nil, BadField("payload.id", "is missing")
 	case piece.Count < 1 || piece.Count > maxPieces:
-		return nil, BadField("payload.count", fmt.Sprintf("is %d; 1 to %d is served", piece.Count, maxPieces))
+		return nil, BadField("payload.count", fmt.Sprintf("is %d; it must be 1 to %d", piece.Count, maxPieces))
 	}
 	z := j.started[piece.ID]
 	if z == nil {
 		if len(j.started) >= maxIncomplete {
 			return nil, &bridge.Error{
 				Code: bridge.CodeStreamLimitExceeded, Field: "payload.id",
-				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxIncomplete),
+				Message: fmt.Sprintf("payload.id begins one message too many: %d messages in pieces are incomplete", maxIncomplete),
 			}
 		}
 		z = &partialMessage{}
@@ -109,7 +109,7 @@ func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
 	case j.size > maxLarge:
 		err = &bridge.Error{
 			Code: bridge.CodeStreamLimitExceeded, Field: "payload.data",
-			Message: fmt.Sprintf("payload.data is too much: the messages in pieces have %d bytes together; this one is dropped", maxLarge),
+			Message: fmt.Sprintf("payload.data is too long: all messages in pieces may have %d bytes together; this one is dropped", maxLarge),
 		}
 	}
 	if err == nil && z.next < piece.Count {

@@ -168,7 +168,7 @@ func (c *call) awaitSetup(ctx context.Context) (*setupOptions, error) {
 }
 
 func tooLongError(limit int) error {
-	return badMessage("", fmt.Sprintf("The message is too long: it may have %d bytes.", limit))
+	return badMessage("", fmt.Sprintf("The message is too long: at most %d bytes are allowed.", limit))
 }
 
 // Serve implements bridge.Caller.
@@ -233,7 +233,7 @@ func (c *call) handleMessage(s *bridge.Session, m signaling.Message) error {
 	}
 	if q.dropWarning != "" && !c.dropLogged {
 		c.dropLogged = true
-		c.log.Info("not passed on", "call", s.ID(), "what", q.dropWarning)
+		c.log.Info("content of a client message dropped", "call", s.ID(), "what", q.dropWarning)
 	}
 	if q.input != nil {
 		return c.handleRealtimeInput(s, *q.input)
@@ -279,7 +279,8 @@ func (c *call) handleRealtimeInput(s *bridge.Session, in protocol.RealtimeInput)
 	for _, command := range in.Commands {
 		err := s.Do(command)
 		if _, mark := command.(bridge.Activity); mark && err != nil && bridge.AsError(err).Code == bridge.CodeInvalidState {
-			return badMessage(nameRealtime, "activityStart and activityEnd go with automaticActivityDetection.disabled, audioStreamEnd without.")
+			return badMessage(nameRealtime,
+				"activityStart and activityEnd require automaticActivityDetection.disabled; audioStreamEnd is not allowed with it.")
 		}
 		if err != nil {
 			return err
@@ -321,7 +322,7 @@ func (c *call) Notify(e bridge.Event) {
 		}
 	case bridge.Log:
 		if b.Level == "warn" {
-			c.log.Info("for the client's developer", "message", tools.Truncate(setupFieldNames.Replace(b.Message), maxLogged))
+			c.log.Info("warning for the client's developer", "message", tools.Truncate(setupFieldNames.Replace(b.Message), maxLogged))
 		}
 	}
 	for _, m := range c.translator.translateEvent(e.Body) {

@@ -484,7 +484,7 @@ func TestLiveRejectsBadMessages(t *testing.T) {
 		},
 		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":""}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
 		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
-		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},
+		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: at most 1048576 bytes are allowed"},
 		{[]string{`nonsense`}, "Invalid JSON payload received"},
 		{[]string{`{"setup":{}}`, `{"setup":{}}`}, "Setup message must be the first and only the first message."},
 		{[]string{`{"setup":{}}`, `{"nonsense":{}}`}, `Unknown name "nonsense"`},

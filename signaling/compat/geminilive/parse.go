@@ -284,7 +284,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		at := fmt.Sprintf("clientContent.turns[%d]", i)
 		typedParts, droppedField := keepTypedParts(t.Parts)
 		if droppedField != "" {
-			q.dropWarning = cmp.Or(q.dropWarning, fmt.Sprintf("Dropped from %s, which has text and inlineData alone: %s.", at, droppedField))
+			q.dropWarning = cmp.Or(q.dropWarning, fmt.Sprintf("Dropped from %s, which may have only text and inlineData: %s.", at, droppedField))
 			if typedParts == nil {
 				continue
 			}
@@ -365,7 +365,7 @@ func readObject(raw []byte, at string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {
 		if at == "" {
-			return nil, badMessage("", "Invalid JSON payload received: an object is wanted.")
+			return nil, badMessage("", "Invalid JSON payload received: it must be an object.")
 		}
 		return nil, badMessage(at, "must be an object.")
 	}

@@ -102,7 +102,7 @@ func (d *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) error
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxToken))
 	if err != nil {
-		return badMessage("", fmt.Sprintf("The request cannot be read: it may have %d bytes.", maxToken))
+		return badMessage("", fmt.Sprintf("The request cannot be read, or has more than %d bytes.", maxToken))
 	}
 	now := time.Now()
 	data, err := parseTokenRequest(body, now)
@@ -146,7 +146,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	}
 	data.MaxUses = 1
 	if value := fields["uses"]; value != nil && (tools.ReadJSON(value, &data.MaxUses) != nil || data.MaxUses < 0) {
-		return data, badMessage("uses", "must be a number, not below 0.")
+		return data, badMessage("uses", "must be a number that is not negative.")
 	}
 	if data.ExpiresAt, err = parseTime(fields, "expireTime", now, tokenLifetime); err != nil {
 		return data, err
@@ -165,7 +165,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	}
 	var mask string
 	if value := fields["fieldMask"]; value != nil && json.Unmarshal(value, &mask) != nil {
-		return data, badMessage("fieldMask", `must be names with commas between them: "model,generationConfig.temperature".`)
+		return data, badMessage("fieldMask", `must be names separated by commas: "model,generationConfig.temperature".`)
 	}
 	for path := range strings.SplitSeq(mask, ",") {
 		if path = tools.ToCamelCase(strings.TrimSpace(path)); path != "" {
@@ -214,7 +214,7 @@ func (d *Server) authorizeSession(
 	}
 	isNew := open.ResumeToken == ""
 	if isNew && time.Now().After(bound.StartDeadline) {
-		return releaseUse, unauthorizedError("This ephemeral token is too old to begin a conversation with.")
+		return releaseUse, unauthorizedError("This ephemeral token can no longer begin a conversation: its newSessionExpireTime has passed.")
 	}
 	if err := access.From(ctx).Authorize(open, bound.Token); err != nil {
 		return releaseUse, err

@@ -45,7 +45,7 @@ func (c *restCall) writeBodyError(r *http.Request, err error) {
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &long):
-		message := fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit)
+		message := fmt.Sprintf("The request is too large: at most %d bytes are allowed.", long.Limit)
 		signaling.WriteGoogleError(c.responseWriter, http.StatusRequestEntityTooLarge, message, 0)
 	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxRequest))

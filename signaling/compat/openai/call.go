@@ -102,11 +102,11 @@ func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.Log:
 		if b.Level == "warn" {
-			c.log.Info("for the client's developer", "message", clipLong(b.Message))
+			c.log.Info("warning for the client's developer", "message", clipLong(b.Message))
 		}
 		return
 	case bridge.ErrorEvent: // some clients take any error for the end of the session
-		c.log.Info("for the client's developer", "message", clipLong(b.Err.Message))
+		c.log.Info("error for the client's developer", "message", clipLong(b.Err.Message))
 		return
 	}
 	c.updateDialogue(nil, func(d *dialogue) {
@@ -171,7 +171,7 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 	var err error
 	switch {
 	case m.Err != nil:
-		err = newError("invalid_event", "", "The event is too long: it may have %d bytes.", maxEvent)
+		err = newError("invalid_event", "", "The event is too long: at most %d bytes are allowed.", maxEvent)
 	case !m.Text:
 		err = newError("invalid_event", "", "Expected a text WebSocket message; binary frames are not supported.")
 	default:
@@ -193,7 +193,7 @@ func (c *call) isBeforeClientTurns() bool {
 // handleEvent handles a client event, or reports err if the event is invalid.
 func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	if err == nil && e.Type == "input_audio_buffer.append" {
-		if err = newError("invalid_value", "type", "The sound of a call comes by its track."); c.appendAudio != nil {
+		if err = newError("invalid_value", "type", "A WebRTC call accepts audio only by its track."); c.appendAudio != nil {
 			err = c.appendAudio(e.Audio)
 		}
 		if err == nil {
@@ -247,7 +247,7 @@ func (c *call) executeCommands(from *listener, event string, commands []bridge.C
 	for _, command := range commands {
 		err := c.engine.Do(command)
 		if _, mark := command.(bridge.Activity); err != nil && !mark {
-			c.log.Info("not carried out", "call", c.engine.ID(), "event", clip(event), "err", clipLong(err.Error()))
+			c.log.Info("client event failed", "call", c.engine.ID(), "event", clip(event), "err", clipLong(err.Error()))
 		}
 		c.updateDialogue(from, func(d *dialogue) { d.onCommandDone(event, command, err) })
 	}

@@ -142,14 +142,14 @@ func readEvent(raw []byte) (e clientEvent, err error) {
 		var base base64.CorruptInputError
 		switch {
 		case errors.As(err, &base):
-			return e, newError("invalid_value", "audio", "audio is no base64.")
+			return e, newError("invalid_value", "audio", "audio is not base64.")
 		case !json.Valid(raw):
 			return e, newError("invalid_json", "", "We could not parse the JSON of your event.")
 		}
 		return e, wrongType(err, "")
 	}
 	if len(e.EventID) > 512 {
-		return clientEvent{}, newError("invalid_value", "event_id", "event_id is too long: it may have 512 characters.")
+		return clientEvent{}, newError("invalid_value", "event_id", "event_id is too long: at most 512 characters are allowed.")
 	}
 	if e.Type == "" {
 		return e, missingField("type")

@@ -55,7 +55,7 @@ func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) erro
 	_ = json.Unmarshal(raw, &fields)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "expires_after" && name != "session" {
-			return newError("unknown_parameter", clip(name), "Unknown parameter: '%s'. The fields of a session stand in session.", clip(name))
+			return newError("unknown_parameter", clip(name), "Unknown parameter: '%s'. Put the fields of a session into session.", clip(name))
 		}
 	}
 	value, expires, made, err := d.bindSecret(r, minter, asked.ExpiresAfter, asked.Session)

@@ -231,7 +231,7 @@ func (d *dialogue) reportToolLosses() {
 		return
 	}
 	for _, l := range d.toolLosses {
-		code, format := "tool_changed", "The function %q is declared to the model in part: %s"
+		code, format := "tool_changed", "The function %q is declared to the model only in part: %s"
 		if l.LeftOut {
 			code, format = "tool_not_declared", "The function %q is not declared to the model: %s."
 		}
@@ -280,7 +280,7 @@ func (d *dialogue) handleClientEvent(e clientEvent) ([]bridge.Command, error) {
 	if e.Type == "transcription_session.update" {
 		return nil, betaError("%s is not part of the GA API: send session.update.", e.Type)
 	}
-	return nil, newError("invalid_value", "type", "%q is no event that is served here.", clip(e.Type))
+	return nil, newError("invalid_value", "type", "Events of the type %q are not supported.", clip(e.Type))
 }
 
 // maxUpdates limits the session updates that wait for the engine's confirmation.
@@ -303,13 +303,13 @@ func (d *dialogue) updateSession(e clientEvent) ([]bridge.Command, error) {
 		}
 	}
 	if d.pendingUpdates >= maxUpdates {
-		return nil, newError("rate_limit_exceeded", "session", "Too many changes of the session wait for the model.")
+		return nil, newError("rate_limit_exceeded", "session", "Too many session updates are waiting for the model.")
 	}
 	old := d.session
 	next.Model = old.Model // cannot be changed, as at OpenAI
 	for _, t := range next.Tools {
 		if t.Type != function {
-			d.emitError(e.EventID, newError("unsupported_tool", "session.tools", "Tools of type %q are not served; functions are.", clip(t.Type)))
+			d.emitError(e.EventID, newError("unsupported_tool", "session.tools", "Tools of type %q are not supported; functions are.", clip(t.Type)))
 		}
 	}
 	d.session = next
@@ -366,7 +366,7 @@ func (d *dialogue) createItem(e clientEvent) error {
 	if i.ID == "" {
 		i.ID = d.newID("item")
 	} else if d.findItem(i.ID) != nil {
-		return newError("item_create_duplicate_item_id", "item.id", "There is an item %q already.", clip(i.ID))
+		return newError("item_create_duplicate_item_id", "item.id", "An item with the id %q exists already.", clip(i.ID))
 	}
 	waiting := 0
 	for _, p := range append([]*item{i}, d.pendingItems...) {
@@ -374,7 +374,7 @@ func (d *dialogue) createItem(e clientEvent) error {
 		waiting += text + pictures
 	}
 	if len(d.pendingItems)+len(d.pendingResults) >= maxPending || waiting > maxPendingBytes {
-		return newError("rate_limit_exceeded", "item", "Too many items wait for the model: ask for a response.")
+		return newError("rate_limit_exceeded", "item", "Too many items are waiting for the model: send response.create.")
 	}
 	if i.Type == typeOutput && d.openCalls[i.CallID] {
 		delete(d.openCalls, i.CallID)
@@ -448,9 +448,9 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 	}
 	switch {
 	case asked.Conversation != "" && asked.Conversation != "auto":
-		return nil, newError("unsupported", "response.conversation", "Responses outside of the conversation are not served.")
+		return nil, newError("unsupported", "response.conversation", "Responses outside of the conversation are not supported.")
 	case len(asked.Input) > 0:
-		return nil, newError("unsupported", "response.input", "A response with an input of its own is not served: create items.")
+		return nil, newError("unsupported", "response.input", "A response with its own input is not supported: create items.")
 	case len(asked.Metadata) > 64<<10:
 		return nil, invalidValue("response.metadata", "is too long.")
 	}
@@ -459,7 +459,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 			return nil, err
 		}
 		if modalities[0] == modalityAudio && d.session.isText() {
-			return nil, newError("unsupported", "response.output_modalities", "A session of text has no voice: change the session.")
+			return nil, newError("unsupported", "response.output_modalities", "This session has only text: request audio by session.update.")
 		}
 	}
 	if d.answer.prepareNext(); d.answer.isInProgress() {

@@ -178,7 +178,7 @@ func readItem(raw json.RawMessage) (*item, error) {
 		size -= len(p.ImageURL)
 	}
 	if size > maxItem {
-		return nil, newError("invalid_value", "item", "The item is too long: without its pictures it may have %d bytes.", maxItem)
+		return nil, newError("invalid_value", "item", "The item is too long: at most %d bytes are allowed in addition to its pictures.", maxItem)
 	}
 	i := newItem(input.ID, input.Type, completed)
 	switch input.Type {
@@ -198,7 +198,7 @@ func readItem(raw json.RawMessage) (*item, error) {
 		return i, nil
 	case typeMessage:
 	default:
-		return nil, invalidValue("item.type", "%q is not served; message, function_call and function_call_output are.", clip(input.Type))
+		return nil, invalidValue("item.type", "%q is not supported; message, function_call and function_call_output are.", clip(input.Type))
 	}
 	if i.Role = input.Role; i.Role != roleUser && i.Role != roleAssistant && i.Role != roleSystem {
 		return nil, invalidValue("item.role", "must be user, assistant or system.")
@@ -221,18 +221,18 @@ func (p *part) validatePart(role, param string) error {
 		p.Type = map[bool]string{true: outputText, false: inputText}[role == roleAssistant]
 	case inputImage:
 		if _, _, ok := parseDataURL(p.ImageURL); !ok {
-			return invalidValue(param+".image_url", "must be a data URL of a JPEG, PNG or WebP in base64, of 8 MiB at most.")
+			return invalidValue(param+".image_url", "must be a base64 data URL of a JPEG, PNG or WebP picture of at most 8 MiB.")
 		}
 		*p = part{Type: p.Type, ImageURL: p.ImageURL}
 		return nil
 	case inputAudio, outputAudio:
 		if p.Transcript == nil {
-			return invalidValue(param+".transcript", "is missing: sound is taken by input_audio_buffer.append alone.")
+			return invalidValue(param+".transcript", "is missing: audio is accepted only by input_audio_buffer.append.")
 		}
 		*p = part{Type: p.Type, Transcript: p.Transcript}
 		return nil
 	default:
-		return invalidValue(param+".type", "%q is not served.", clip(p.Type))
+		return invalidValue(param+".type", "%q is not supported.", clip(p.Type))
 	}
 	*p = part{Type: p.Type, Text: p.Text}
 	return nil

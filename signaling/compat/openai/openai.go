@@ -81,9 +81,9 @@ func (d *Server) Endpoints() (list []signaling.Endpoint) {
 // rejectUnknownPath rejects a request to an unsupported path of OpenAI's API.
 func rejectUnknownPath(_ http.ResponseWriter, r *http.Request) error {
 	if strings.HasSuffix(r.URL.Path, "/transcription_sessions") {
-		return newError("not_found", "", "Sessions that only transcribe are not served.")
+		return newError("not_found", "", "Transcription sessions are not supported.")
 	}
-	return newError("not_found", "", "%s %s is not served.", r.Method, clip(r.URL.Path))
+	return newError("not_found", "", "%s %s is not supported.", r.Method, clip(r.URL.Path))
 }
 
 // modelOf returns the model that a request names; Azure's clients call it the deployment.
@@ -308,7 +308,7 @@ func bodyError(err error) error {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &long):
-		return newError("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
+		return newError("request_too_large", "", "The body is too long: at most %d bytes are allowed.", long.Limit)
 	}
 	err, field := tools.ExplainJSON(err, ""), ""
 	if place, ok := errors.AsType[*tools.JSONError](err); ok {
@@ -328,7 +328,7 @@ func (d *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if verb := r.PathValue("verb"); verb != "hangup" {
-		return newError("call_not_found", "", "%q is not served: this is no telephone call.", clip(verb))
+		return newError("call_not_found", "", "%q is not supported: this is not a telephone call.", clip(verb))
 	}
 	d.calls.HangUp(id)
 	w.WriteHeader(http.StatusOK)

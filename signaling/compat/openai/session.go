@@ -212,7 +212,7 @@ func (s *session) withChange(raw json.RawMessage) (session, error) {
 		return next, wrongType(err, "session")
 	}
 	if kind := cmp.Or(next.Type, s.Type); kind != s.Type {
-		return next, newError("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
+		return next, newError("invalid_value", "session.type", "Sessions of the type %q are not supported; only realtime is.", clip(kind))
 	}
 	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
 	if string(fields["instructions"]) == "null" { // null is not a string, and JSON decoding would ignore it
@@ -222,7 +222,7 @@ func (s *session) withChange(raw json.RawMessage) (session, error) {
 		return next, err
 	}
 	if len(tools.Encode(next)) > maxSession {
-		return next, newError("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
+		return next, newError("invalid_value", "session", "The session is too long: at most %d bytes are allowed.", maxSession)
 	}
 	return next, nil
 }
@@ -247,7 +247,7 @@ func (s *session) validateSession() error {
 		s.Tools = []tool{}
 	}
 	if len(s.Tools) > maxTools {
-		return invalidValue("session.tools", "has %d entries; %d are the most.", len(s.Tools), maxTools)
+		return invalidValue("session.tools", "has %d entries; at most %d are allowed.", len(s.Tools), maxTools)
 	}
 	for i, t := range s.Tools {
 		if t.Type == function && t.Name == "" {
@@ -410,7 +410,7 @@ func (s *session) checkModel(param string) error {
 		return nil
 	}
 	return newError("invalid_model", param,
-		"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(s.Model))
+		"The model %q is unknown: use the name of a Gemini model, or for the default model a name that begins with gpt-.", clip(s.Model))
 }
 
 // engineConfig returns the session as a configuration for the engine.

@@ -106,7 +106,7 @@ func (d *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, op
 	dialogue := newDialogue(modelOf(r), false, newID)
 	guest, err := d.admitClient(r)
 	if err == nil && query.Get("intent") == "transcription" {
-		err = newError("invalid_value", "intent", "Sessions that only transcribe are not served.")
+		err = newError("invalid_value", "intent", "Transcription sessions are not supported.")
 	}
 	if err == nil {
 		open, err = d.buildRequest(guest, dialogue, nil)

@@ -119,7 +119,9 @@ func (c *call) handleRequests(ctx context.Context) error {
 // answerOffer answers a further offer, either of the same peer or of a new peer that replaces it.
 func (c *call) answerOffer(offer rtc.Offer, replacePeer bool) (sdp string, err error) {
 	if !c.offerLimiter.Allow() {
-		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
+		return "", &bridge.Error{
+			Code: bridge.CodeBusy, Message: "Too many offers: the limit is 10 at once and one per second.", Retry: time.Second,
+		}
 	}
 	if !replacePeer && c.peer.IsSameClient(offer) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
@@ -168,7 +170,7 @@ func (c *call) sendEvents(do func(w *eventWriter)) {
 func (c *call) Notify(e bridge.Event) {
 	if b, ok := e.Body.(bridge.Log); ok {
 		if b.Level == "warn" {
-			c.log.Info("for the client's developer", "message", phone.ClipField(b.Message))
+			c.log.Info("warning for the client's developer", "message", phone.ClipField(b.Message))
 		}
 		return
 	}
@@ -200,7 +202,7 @@ func (c *call) handleMessage(raw []byte) {
 	case m.Type == "signalling":
 		c.handleTrackStatus(m)
 	case m.Label != label:
-		err = badMessage("A message without the label %q.", label)
+		err = badMessage("The message does not have the label %q.", label)
 	default:
 		err = c.handleRTVIMessage(m)
 	}
@@ -253,7 +255,7 @@ func (c *call) handleRTVIMessage(m message) error {
 	case "send-text":
 		text, ok := d.Content.(string)
 		if !ok {
-			return badMessage("The content of send-text must be a text.")
+			return badMessage("The content of send-text must be a string.")
 		}
 		run := d.Options.RunImmediately == nil || *d.Options.RunImmediately
 		return c.session.Do(bridge.Message{Text: text, TurnComplete: run})

@@ -76,7 +76,7 @@ func (w *eventWriter) handleEvent(at time.Time, e bridge.EventBody) {
 		w.reportReady(false, true)
 	case bridge.ToolLosses:
 		for _, l := range b.Losses {
-			message := fmt.Sprintf("The function %q is not declared to the model as it should be: %s", l.Function, l.Reason)
+			message := fmt.Sprintf("The function %q is declared to the model only in part, or not at all: %s", l.Function, l.Reason)
 			w.reportError(&bridge.Error{Code: bridge.CodeBadConfig, Message: message}, false)
 		}
 	case bridge.UserSpeaking:

@@ -131,7 +131,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (body request, err erro
 	if errors.As(err, &long) {
 		return body, &bridge.Error{
 			Code: bridge.CodeBadMessage, Status: http.StatusRequestEntityTooLarge,
-			Message: fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit),
+			Message: fmt.Sprintf("The body is too long: at most %d bytes are allowed.", long.Limit),
 		}
 	}
 	if err == nil {
@@ -155,7 +155,7 @@ func (d *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(body.Body) > maxSessionData {
-		return badMessage("body has %d bytes; %d are the most. Send it as requestData with the offer.", len(body.Body), maxSessionData)
+		return badMessage("body has %d bytes; at most %d are allowed. Send it as requestData with the offer.", len(body.Body), maxSessionData)
 	}
 	name := rand.Text()[:8] + "." + base64.RawURLEncoding.EncodeToString(body.Body)
 	servers := d.ICEServers()
@@ -186,7 +186,7 @@ func readSettings(r *http.Request, body request) (settings callSettings, err err
 			continue
 		}
 		if err := json.Unmarshal(raw, &settings); err != nil {
-			return settings, badMessage("What is said of the conversation is no object like {\"config\": {…}}: %v.", tools.ExplainJSON(err, ""))
+			return settings, badMessage("The settings of a call must be an object like {\"config\": {…}}: %v.", tools.ExplainJSON(err, ""))
 		}
 	}
 	return settings, nil

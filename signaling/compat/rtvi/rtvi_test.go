@@ -70,8 +70,8 @@ func TestRTVIConversation(t *testing.T) {
 		{`{"label":"rtvi-ai","type":"append-to-context","id":"7","data":{"role":"user","content":"Ada"}}`, "append-to-context-result", "ok"},
 		{`{"label":"other","type":"send-text","id":"7","data":{}}`, "error-response", "label"},
 		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":[]}`, "error-response", "cannot be read"},
-		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{}}`, "error-response", "must be a text"},
-		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{"content":7}}`, "error-response", "must be a text"},
+		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{}}`, "error-response", "must be a string"},
+		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{"content":7}}`, "error-response", "must be a string"},
 		{`{`, "error-response", "cannot be read"},
 	} {
 		c.Send(test.send)

@@ -71,7 +71,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		case <-c.voiceConnected:
 			c.voiceConnected = nil
 			if err := s.Greet(); err != nil {
-				c.log.Info("no greeting", "call", s.ID(), "err", err)
+				c.log.Info("the agent did not greet", "call", s.ID(), "err", err)
 			}
 		case do := <-c.Requests():
 			do()
@@ -104,7 +104,7 @@ func (c *call) Notify(bridge.Event) {}
 // addListener answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
 func (c *call) addListener(offer rtc.Offer, text string) (id int, sdp string, err error) {
 	if c.encoder.VoiceOutput() != nil {
-		return 0, "", newStatusError(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
+		return 0, "", newStatusError(http.StatusConflict, "A listener needs an encoder whose offer was sendonly.")
 	}
 	if err := checkOfferRate(c.listenLimiter); err != nil {
 		return 0, "", err
@@ -158,7 +158,7 @@ func checkOfferRate(offers *rate.Limiter) error {
 	}
 	return &bridge.Error{
 		Code: bridge.CodeBusy, Retry: time.Second,
-		Message: fmt.Sprintf("Too many offers or restarts of ICE: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
+		Message: fmt.Sprintf("Too many offers or ICE restarts: the limit is %d at once and %v per second.", rtc.OfferBurst, rtc.OfferRate),
 	}
 }
 

@@ -98,7 +98,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.As(err, &statusErr):
 		status, message = statusErr.status, statusErr.message
 	case errors.As(err, &long):
-		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)
+		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: at most %d bytes are allowed.", long.Limit)
 	case errors.Is(err, bridge.ErrShutdown):
 		status, message = http.StatusServiceUnavailable, "The gateway is shutting down."
 	case e.Field == agents.ErrorField:
@@ -165,7 +165,7 @@ func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !offer.SendsAudio() {
-		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
+		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that sends, because an agent listens.")
 	}
 	log := d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
 	c := &call{
@@ -195,7 +195,7 @@ func (d *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	if !offer.ReceivesAudio() || offer.SendsAudio() {
-		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly: WHIP is for speaking.")
+		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly; use WHIP to send audio.")
 	}
 	var number int
 	var sdp string
@@ -285,7 +285,7 @@ func (d *Server) proxyToOwner(serve func(http.ResponseWriter, *http.Request) err
 	}
 }
 
-var errNoSession = newStatusError(http.StatusNotFound, "There is no such session.")
+var errNoSession = newStatusError(http.StatusNotFound, "This session does not exist, or it has ended.")
 
 // endSession ends a call, or a listener's connection.
 func (d *Server) endSession(w http.ResponseWriter, r *http.Request) error {
@@ -338,9 +338,9 @@ func (d *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 		restarts := f.ufrag != "" && f.ufrag != p.ufrag
 		switch {
 		case restarts && !given:
-			return newStatusError(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
+			return newStatusError(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for an ICE restart.")
 		case given && !matches: // players and pages omit If-Match; their candidates belong to this ICE session
-			return newStatusError(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
+			return newStatusError(http.StatusPreconditionFailed, "The ETag is outdated, because ICE was restarted.")
 		case restarts:
 			sdp, err = p.restartICE(f)
 			return err
@@ -409,7 +409,7 @@ func readFragment(text string) (f iceFragment, err error) {
 	case f.ufrag == "" && len(f.candidates) == 0 && !strings.Contains(text, "a=end-of-candidates"):
 		return f, errors.New("has no ice-ufrag and ice-pwd, and no candidate")
 	case len(f.candidates) > rtc.MaxCandidates:
-		return f, fmt.Errorf("has %d candidates; %d are the most", len(f.candidates), rtc.MaxCandidates)
+		return f, fmt.Errorf("has %d candidates; at most %d are allowed", len(f.candidates), rtc.MaxCandidates)
 	}
 	return f, nil
 }
