@@ -266,7 +266,7 @@ func (c *Conversation) runTool(ctx context.Context, call functionCall) any {
 		}
 		return result
 	}
-	return map[string]string{"error": "there is no function " + call.Name}
+	return map[string]string{"error": "unknown function " + call.Name}
 }
 
 func (c *Conversation) cancelCalls(ids []string) {

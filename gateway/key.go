@@ -18,7 +18,7 @@ func createKey(args []string, environ variables, stdout, stderr io.Writer) error
 	}
 	f := flag.NewFlagSet("gateway key new", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	file := f.String("keys", cmp.Or(environ[envName("keys")], "keys.json"), "JSON `file` of the keys; it is made if there is none")
+	file := f.String("keys", cmp.Or(environ[envName("keys")], "keys.json"), "JSON `file` of the keys; it is created if it does not exist")
 	may := f.String("may", access.MayMint, "what the key may do, comma separated: "+access.MayMint+" (mint them), "+
 		access.MayWatch+" (watch and steer its own conversations), "+
 		access.MayWatchAll+" (those of all), "+access.MayListen+" (hear them), "+

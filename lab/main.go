@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("lab", flag.ContinueOnError)
 	out := f.String("out", "compare", "`folder` of what compare measures")
 	runs := f.Int("runs", 3, "how often compare lets each fault happen")
-	only := f.String("only", "", "measure these `cells` alone, with commas between")
+	only := f.String("only", "", "measure only these `cells`, separated by commas")
 	o := options{
 		sessions: []int{100, 200}, window: 50 * time.Second, settle: 5 * time.Second, minPacketShare: 0.95, seed: 1,
 	}

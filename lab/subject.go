@@ -53,7 +53,7 @@ func subjectIDs() (ids []string) {
 func newSubject(id string) (*subject, error) {
 	files, err := fs.Glob(setups, "compare/subjects/"+id+".*")
 	if err != nil || len(files) != 1 {
-		return nil, fmt.Errorf("there is no subject %q; there are %s", id, strings.Join(subjectIDs(), ", "))
+		return nil, fmt.Errorf("unknown subject %q; the subjects are %s", id, strings.Join(subjectIDs(), ", "))
 	}
 	text, err := setups.ReadFile(files[0])
 	if err != nil {

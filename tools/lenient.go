@@ -100,7 +100,7 @@ func (r *resolver) readType(v any) map[string]any {
 	case map[string]any:
 		return r.correctSchema(v)
 	}
-	r.addNote("a type that is no text was left out")
+	r.addNote("a type that is not a string was left out")
 	return nil
 }
 
@@ -272,18 +272,18 @@ func (r *resolver) correctRequired(out map[string]any) {
 			}
 		}
 	}
-	var said []string
+	var requiredProperties []string
 	for name, v := range properties {
 		property, _ := v.(map[string]any)
 		switch is, ok := readBool(property["required"]); {
 		case ok && is == true:
-			said = append(said, name)
+			requiredProperties = append(requiredProperties, name)
 		case ok:
 			names = slices.DeleteFunc(names, func(v any) bool { return v == name })
 		}
 	}
-	slices.Sort(said)
-	for _, name := range said {
+	slices.Sort(requiredProperties)
+	for _, name := range requiredProperties {
 		add(name)
 	}
 	if delete(out, "required"); len(names) > 0 {

@@ -37,21 +37,21 @@ func (e *JSONError) Error() string {
 
 // ExplainJSON converts an error of encoding/json to one that names no Go type. Other errors stay. at is the path of the value.
 func ExplainJSON(err error, at string) error {
-	var known *JSONError
-	var kind *json.UnmarshalTypeError
+	var jsonErr *JSONError
+	var typeErr *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &known):
-		return &JSONError{strings.Trim(at+"."+known.Field, "."), known.Want, known.Got}
-	case errors.As(err, &kind):
-		word, _, _ := strings.Cut(kind.Value, " ")
+	case errors.As(err, &jsonErr):
+		return &JSONError{strings.Trim(at+"."+jsonErr.Field, "."), jsonErr.Want, jsonErr.Got}
+	case errors.As(err, &typeErr):
+		word, _, _ := strings.Cut(typeErr.Value, " ")
 		want := "of another type"
-		if kind.Type != nil {
-			want = goTypeName(kind.Type)
+		if typeErr.Type != nil {
+			want = goTypeName(typeErr.Type)
 		}
-		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, withArticle(word)}
+		return &JSONError{strings.Trim(at+"."+typeErr.Field, "."), want, withArticle(word)}
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
 		return &JSONError{Field: at, Got: "unexpected end"}
 	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):

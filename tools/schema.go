@@ -316,10 +316,10 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 		if word, ok := value.(string); ok && r.lenient {
 			in = map[string]any{"type": word}
 		} else if r.lenient {
-			r.addNote("something that is no schema was left out")
+			r.addNote("a value that is not a schema was left out")
 			return true, nil
 		} else {
-			return nil, errors.New("has something that is no schema")
+			return nil, errors.New("contains a value that is not a schema")
 		}
 	}
 	var out map[string]any

@@ -77,7 +77,7 @@ func TestSchemaRefused(t *testing.T) {
 		`{"properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"properties":{"next":{"$ref":"#/$defs/n"}}}}}`: `refers to itself by "#/$defs/n"`,
 		`{"properties":{"a":{"$ref":"https://example.com/s.json"}}}`:                                           `which is not part of it`,
 		`{"properties":{"a":{"$ref":"#/$defs/nowhere"}}}`:                                                      `which is not there`,
-		`{"properties":{"a":7}}`:               `something that is no schema`,
+		`{"properties":{"a":7}}`:               `a value that is not a schema`,
 		`{"properties":{"a":{"type":"word"}}}`: `type`,
 		strings.Repeat(`{"properties":{"a":`, 40) + `{}` + strings.Repeat(`}}`, 40): `nested more than`,
 		bomb: `too many parts`,

@@ -195,7 +195,7 @@ func (c *checkRun) checkTCP(ctx context.Context) bool {
 	}
 	if c.base.Scheme != "https" {
 		if ip := net.ParseIP(c.base.Hostname()); c.base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			c.fail("TLS", "there is none", "Browsers give a page the microphone on https and on localhost alone: docs/network.md#tls.")
+			c.fail("TLS", "the URL is not https", "Browsers give a page the microphone only on https and on localhost: docs/network.md#tls.")
 		}
 		return true
 	}

@@ -133,7 +133,7 @@ func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call
 	h := call.readStats()
 	if h.packets == 0 {
 		c.fail("voice", "WebRTC is connected, but no sound came",
-			"The model has not answered, or a firewall passes the first packets alone. See the gateway's log.")
+			"The model has not answered, or a firewall passes only the first packets. See the gateway's log.")
 		return
 	}
 	lossPercent := float64(h.lost) / float64(h.packets+h.lost) * 100

@@ -158,7 +158,7 @@ func readCallFile(path string) (c endedCall, words []entry, err error) {
 		return c, nil, err
 	}
 	if call.Session.ID == "" || c.EndedAt.IsZero() {
-		return c, nil, errors.New("this is no call file")
+		return c, nil, errors.New("not a call file")
 	}
 	c.ID, c.Protocol, c.Agent, c.Identity = call.Session.ID, call.Session.Protocol, call.Session.Agent, call.Session.Identity
 	c.HasWords, c.callFile = len(call.Transcript) > 0, path
@@ -367,7 +367,7 @@ func (c *Console) serveRecording(w http.ResponseWriter, r *http.Request) {
 	e, ok := c.History.find(r.PathValue("id"), key)
 	number, err := strconv.Atoi(r.PathValue("number"))
 	if !ok || err != nil || number < 0 || number >= len(e.Recordings) || c.RecordingFolder == "" {
-		access.WriteNotFound(w, "There is no such recording.")
+		access.WriteNotFound(w, "This recording does not exist.")
 		return
 	}
 	// Only files of the folder are served, whatever a call file says.

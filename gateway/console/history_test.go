@@ -110,9 +110,9 @@ func TestWordsAndRecordings(t *testing.T) {
 		{"NONE/words", 404, "not kept"},
 		{"FILE/recordings/0", 200, "OggS and so on"},
 		{"FILE/recordings/1", 404, "not in the folder"},
-		{"FILE/recordings/2", 404, "no such recording"},
-		{"FILE/recordings/-1", 404, "no such recording"},
-		{"MEMORY/recordings/0", 404, "no such recording"},
+		{"FILE/recordings/2", 404, "recording does not exist"},
+		{"FILE/recordings/-1", 404, "recording does not exist"},
+		{"MEMORY/recordings/0", 404, "recording does not exist"},
 	} {
 		resp, body := testkit.SendHTTP(t, http.MethodGet, url+"/ended/"+test.path, "")
 		if resp.StatusCode != test.status || !strings.Contains(body, test.want) || strings.Contains(body, "dropped") {

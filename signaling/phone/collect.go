@@ -74,7 +74,7 @@ func (c *Collection) checkFields() (err error) {
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
 	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // a keypad lacks the country's letters
-		return fmt.Errorf("check: %q is none of %s", c.Check, digits.Names)
+		return fmt.Errorf("check: %q must be one of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -92,7 +92,7 @@ func (l Collections) Check() error {
 			return fmt.Errorf("collect[%d].%w", i, err)
 		}
 		if l.findCollection(l[i].Name) != &l[i] {
-			return fmt.Errorf("collect[%d].name: %q is another's", i, l[i].Name)
+			return fmt.Errorf("collect[%d].name: %q is the name of another collection", i, l[i].Name)
 		}
 	}
 	return nil

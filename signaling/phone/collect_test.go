@@ -314,7 +314,7 @@ func TestInvalidCollections(t *testing.T) {
 		"collect[0].max: from 1 to 0":               func(c map[string]any) { delete(c, "max") },
 		"collect[0].max: from 5 to 4":               func(c map[string]any) { c["min"] = 5 },
 		"collect[0].max: from 1 to 65":              func(c map[string]any) { c["max"] = 65 },
-		"collect[0].check: \"iban\" is":             func(c map[string]any) { c["check"] = "iban" },
+		"collect[0].check: \"iban\" must be one of": func(c map[string]any) { c["check"] = "iban" },
 		"collect[0].seconds: 61":                    func(c map[string]any) { c["seconds"] = 61 },
 		"collect[0].attempts: must not be negative": func(c map[string]any) { c["attempts"] = -1 },
 		"collect[0].url: must be":                   func(c map[string]any) { c["url"] = "" },

@@ -35,20 +35,20 @@ func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 // a button, so that the user's answer must be awaited. After an error the board is unchanged; the error is for the model.
 func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
 	if !IsCanvas(name) {
-		return nil, false, fmt.Errorf("%s is no canvas tool", name)
+		return nil, false, fmt.Errorf("%s is not a canvas tool", name)
 	}
-	var given struct {
+	var canvasArguments struct {
 		Schema *json.RawMessage `json:"schema"`
 	}
-	if err := json.Unmarshal(args, &given); err != nil {
+	if err := json.Unmarshal(args, &canvasArguments); err != nil {
 		return nil, false, errors.New("the arguments must be an object")
 	}
-	if given.Schema == nil {
+	if canvasArguments.Schema == nil {
 		return nil, false, errors.New("schema is missing")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := readSheet(*given.Schema, b.isKnown)
+	s, err := readSheet(*canvasArguments.Schema, b.isKnown)
 	if err != nil {
 		return nil, false, err
 	}

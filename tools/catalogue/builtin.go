@@ -53,7 +53,7 @@ func currentTime(_ context.Context, wanted struct{ Timezone string }) (json.RawM
 	if wanted.Timezone != "" {
 		place, err := time.LoadLocation(wanted.Timezone)
 		if err != nil {
-			return nil, fmt.Errorf("there is no time zone %q; wanted is a name of the IANA database, such as Europe/Berlin", wanted.Timezone)
+			return nil, fmt.Errorf("unknown time zone %q: use a name of the IANA database, such as Europe/Berlin", wanted.Timezone)
 		}
 		now, zone = now.In(place), wanted.Timezone
 	}

@@ -106,18 +106,18 @@ func newForm(p *mcp.ElicitParams) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	var wanted struct {
+	var requestedSchema struct {
 		Properties map[string]property `json:"properties"`
 		Required   []string            `json:"required"`
 	}
-	if err := json.Unmarshal(schema, &wanted); err != nil {
+	if err := json.Unmarshal(schema, &requestedSchema); err != nil {
 		return nil, fmt.Errorf("requestedSchema: %w", err)
 	}
 	// The SDK loses the schema's own order. So required values come first, in the order in which "required" lists them.
-	names := slices.Concat(wanted.Required, slices.Sorted(maps.Keys(wanted.Properties)))
+	names := slices.Concat(requestedSchema.Required, slices.Sorted(maps.Keys(requestedSchema.Properties)))
 	for i, name := range names {
-		if schema, ok := wanted.Properties[name]; ok && !slices.Contains(names[:i], name) {
-			f.fields = append(f.fields, newField(schema, name, len(f.fields), i < len(wanted.Required)))
+		if schema, ok := requestedSchema.Properties[name]; ok && !slices.Contains(names[:i], name) {
+			f.fields = append(f.fields, newField(schema, name, len(f.fields), i < len(requestedSchema.Required)))
 		}
 	}
 	return f, nil

@@ -30,8 +30,8 @@ const (
 	// reasonable time"; a restarting gateway should not wait longer than its callers do.
 	grace = 2 * time.Second
 
-	// maxUnanswered limits how many calls in a row a server may leave unanswered until they were cancelled or timed out. This also
-	// detects a server that does not even read.
+	// maxUnanswered is the number of calls in a row that may time out or be cancelled without an answer of the server. Then the link is
+	// ended, also for a server that does not even read.
 	maxUnanswered = 16
 
 	// relistPause is the time between two reads of a changed list: some servers announce a change whenever the list is read.

@@ -147,11 +147,11 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 		if err != nil {
 			return nil, err
 		}
-		var asked bool
-		if r.Input, asked, err = askPerson(ctx, answer); err != nil {
+		var isQuestion bool
+		if r.Input, isQuestion, err = askPerson(ctx, answer); err != nil {
 			return nil, err
 		}
-		if !asked {
+		if !isQuestion {
 			return answer, nil
 		}
 	}

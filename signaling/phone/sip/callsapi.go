@@ -46,7 +46,7 @@ func (s *Server) withCall(serve func(http.ResponseWriter, placedCall, CallStatus
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := s.registry.findCall(key, r.PathValue("id"))
 		if !ok {
-			access.WriteNotFound(w, "There is no call of this id.")
+			access.WriteNotFound(w, "There is no call with this id.")
 			return
 		}
 		serve(w, c, status)
@@ -71,7 +71,7 @@ func (s *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 		err = tools.ReadStrictJSON(body, &what)
 	}
 	if err != nil {
-		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + err.Error()}
+		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is not a call request: " + err.Error()}
 	}
 	if err == nil && what.Supervise != "" {
 		err = s.maySupervise(r, what.Supervise)

@@ -120,7 +120,7 @@ func (c *Config) checkFields() error {
 			return fmt.Errorf("trunks[%d].%w", i, err)
 		}
 		if names[t.Name] {
-			return fmt.Errorf("trunks[%d].name: %q is another's", i, t.Name)
+			return fmt.Errorf("trunks[%d].name: %q is the name of another trunk", i, t.Name)
 		}
 		names[t.Name] = true
 	}

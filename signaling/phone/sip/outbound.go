@@ -93,7 +93,7 @@ func (s *Server) checkDial(what Dial) error {
 		return wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.ClipField(what.To))
 	case what.From != "" && !phone.Number(what.From).Matches(t.Outbound.Callers) || ua.HasURIDelimiters(what.From):
 		return wrong(bridge.CodeForbidden, "from",
-			"%q is no number that this trunk may show; outbound.callers lists them.", phone.ClipField(what.From))
+			"%q is not an allowed caller ID of this trunk; outbound.callers lists them.", phone.ClipField(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):

@@ -56,7 +56,7 @@ var errNoDigits = errors.New("the other side does not accept digits")
 func (s *stream) sendDigits(ctx context.Context, digits string) error {
 	digits = strings.ToUpper(digits)
 	if len(digits) == 0 || len(digits) > maxDigits || strings.Trim(digits, keys+",") != "" {
-		return fmt.Errorf("%q are no digits: there are %s and the comma, a pause of half a second; %d are the most", digits, keys, maxDigits)
+		return fmt.Errorf("%q must be at most %d of the digits %s, and commas for a pause of half a second", digits, maxDigits, keys)
 	}
 	s.mu.Lock()
 	able := s.terms != nil && s.terms.event != nil && !s.sendingDigits
