@@ -83,7 +83,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Message }
 
 // isFinal reports whether another attempt cannot help. A busy gateway may have capacity later. A gateway that stops sends an error
-// without a code, and another one replaces it.
+// without a code, and another gateway replaces it.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.

@@ -121,9 +121,9 @@ func (v *clientConn) run(ctx context.Context) error {
 
 // awaitStart waits for the next start message. It waits for idleTimeout at most; the socket itself limits the wait for the first message.
 func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
-	var late <-chan time.Time
+	var idleTimer <-chan time.Time
 	if !first {
-		late = time.After(idleTimeout)
+		idleTimer = time.After(idleTimeout)
 	}
 	for {
 		select {
@@ -145,7 +145,7 @@ func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage,
 				v.soundErrorSent = true
 				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running for this sound: send start first."})
 			}
-		case <-late:
+		case <-idleTimer:
 			return clientMessage{}, signaling.ErrNoFirstMessage
 		case <-ctx.Done():
 			return clientMessage{}, context.Cause(ctx)

@@ -30,8 +30,8 @@ const (
 	// time.
 	failedAfter = time.Minute
 
-	// answerTimeout is the time after which an offer without an answer no longer keeps ICE from being restarted: the
-	// gateway may have rejected it.
+	// answerTimeout is the time after which ICE may be restarted although the last offer has no answer: the gateway may
+	// have rejected that offer.
 	answerTimeout = 10 * time.Second
 )
 

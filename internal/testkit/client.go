@@ -168,7 +168,7 @@ func (i *Inbox) AwaitMatch(from int, what string, fits func(Message) bool) (Mess
 type Client struct {
 	*Inbox
 	Conn *websocket.Conn
-	Mu   sync.Mutex // writes
+	Mu   sync.Mutex // serializes writes
 	At   int
 	Done chan struct{}
 

@@ -154,13 +154,13 @@ func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, kno
 	p = NewProject(context)
 	p.workspace = w
 	if validProject.MatchString(id) {
-		var kept Status
-		if kept, known = w.loadProject(id); known {
+		var storedStatus Status
+		if storedStatus, known = w.loadProject(id); known {
 			p.id = id
 			if p.status.Context == nil {
-				p.status.Context = kept.Context
+				p.status.Context = storedStatus.Context
 			}
-			p.status.Tools, p.status.Apps, p.status.Place = kept.Tools, kept.Apps, kept.Place
+			p.status.Tools, p.status.Apps, p.status.Place = storedStatus.Tools, storedStatus.Apps, storedStatus.Place
 			return p, true
 		}
 	}

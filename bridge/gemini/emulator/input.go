@@ -246,7 +246,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 		return err
 	}
 	if !s.setup.WholeInput && s.setup.Manual {
-		return s.sendTurnComplete(0) // ends an empty turn
+		return s.sendTurnComplete(0) // the turn is empty, because this model hears nothing without TURN_INCLUDES_ALL_INPUT
 	}
 	if len(speech) == 0 {
 		return s.startNextTurn()

@@ -29,11 +29,11 @@ func (p *parser) readTools(fields map[string]any) error {
 		}
 		tool = camelKeys(tool)
 		if functions, ok := oneOrMore(tool["functionDeclarations"]); ok {
-			var kept []any
+			var declarations []any
 			for j, f := range functions {
 				function, ok := f.(map[string]any)
 				if !ok {
-					kept = append(kept, f)
+					declarations = append(declarations, f)
 					continue
 				}
 				declared, err := p.declareFunction(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j), InClient)
@@ -41,10 +41,10 @@ func (p *parser) readTools(fields map[string]any) error {
 					return err
 				}
 				if declared != nil {
-					kept = append(kept, declared)
+					declarations = append(declarations, declared)
 				}
 			}
-			if tool["functionDeclarations"] = kept; kept == nil {
+			if tool["functionDeclarations"] = declarations; declarations == nil {
 				delete(tool, "functionDeclarations")
 			}
 		}
@@ -138,8 +138,8 @@ const (
 	maxParts = 5_000
 )
 
-// compiled caches the schemas of the gateway's own functions, which every conversation declares.
-var compiled schemas
+// gatewaySchemas caches the schemas of the gateway's own functions, which every conversation declares.
+var gatewaySchemas schemas
 
 // schemas is a cache of schemas by their text.
 type schemas struct {
@@ -349,7 +349,7 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 	var schema *tools.Schema
 	var err error
 	if text, own := value.(json.RawMessage); own {
-		schema, err = compiled.parse(text)
+		schema, err = gatewaySchemas.parse(text)
 	} else {
 		schema, err = tools.ReadSchema(value, &p.schemaParts)
 	}
@@ -367,14 +367,14 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 	switch {
 	case name == "response":
 		if response, ok := get(object, "properties.response").(map[string]any); ok && places == nil {
-			f[name] = fitted(response)
+			f[name] = fittedObject(response)
 		}
 	case emptyObject(object["properties"]): // omit the schema of such a function: an object without properties is refused
 		if schema.Check(nil) != nil {
 			return nil, nil, errors.New("it wants arguments and does not name them")
 		}
 	default:
-		f[name] = fitted(object)
+		f[name] = fittedObject(object)
 	}
 	return schema, places, nil
 }

@@ -63,7 +63,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		case string:
 			return enum(v, words, wrong)
 		case json.Number: // allowed in proto3 JSON
-			if slices.Contains(numbered, kind) {
+			if slices.Contains(numberedEnums, kind) {
 				return enum(wordOfNumber(v, words), words, wrong)
 			}
 		}
@@ -102,7 +102,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		}
 		return nil, wrong("a number")
 	}
-	if done, ok := value.(fitted); ok {
+	if done, ok := value.(fittedObject); ok {
 		return map[string]any(done), nil
 	}
 	fields, ok := value.(map[string]any)
@@ -128,8 +128,8 @@ func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	}
 }
 
-// fitted is a part of a tree that already fits.
-type fitted map[string]any
+// fittedObject is an object that fits already, because the parser has translated it. fit returns it unchanged.
+type fittedObject map[string]any
 
 // enums are the values of the SDK's enumerations: Google closes the session for any other. Modality and Behavior are handled
 // elsewhere.
@@ -150,13 +150,14 @@ var enums = map[string][]string{
 	},
 }
 
-// numbered are the enumerations whose values in enums are in the order of their numbers, from 1.
-var numbered = []string{
+// numberedEnums are the enumerations whose values in enums are in the order of their numbers, from 1.
+var numberedEnums = []string{
 	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value for a number in an enumeration: "" for 0 (unspecified), and "?" for an unknown number, which enum rejects.
+// wordOfNumber returns the value that a number stands for in an enumeration: "" for 0 (unspecified), and "?" for an unknown number. The
+// function enum rejects "?".
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):
@@ -190,10 +191,10 @@ var openTypes = []string{
 // fieldName matches names of Google's fields.
 var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
 
-// isNewer and isUnknown are the endings of the warnings about unknown fields.
+// newerFieldWarning and unknownFieldWarning are the endings of the warnings about unknown fields.
 const (
-	isNewer   = " is newer than this gateway: it goes up as it is."
-	isUnknown = " was dropped: the Live API does not have it."
+	newerFieldWarning   = " is newer than this gateway: it goes up as it is."
+	unknownFieldWarning = " was dropped: the Live API does not have it."
 )
 
 // WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about these fields. dropped is
@@ -207,8 +208,8 @@ func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	}
 	pruned.Warnings, dropped = nil, []string{}
 	for _, warning := range c.Warnings {
-		if field, newer := strings.CutSuffix(warning, isNewer); newer {
-			warning = field + isUnknown
+		if field, newer := strings.CutSuffix(warning, newerFieldWarning); newer {
+			warning = field + unknownFieldWarning
 			dropped = append(dropped, warning)
 		}
 		pruned.Warnings = append(pruned.Warnings, warning)
@@ -244,11 +245,11 @@ func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, err
 		inner, known := kinds[name]
 		switch {
 		case !known && slices.Contains(openTypes, kind) && fieldName.MatchString(name):
-			w.warnf("%s", at+isNewer)
+			w.warnf("%s", at+newerFieldWarning)
 			out[name] = fields[name]
 			continue
 		case !known:
-			w.warnf("%s", at+isUnknown)
+			w.warnf("%s", at+unknownFieldWarning)
 			continue
 		}
 		fitted, err := w.fit(fields[name], inner, at)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// notLive are fields of generationConfig that the Live API does not support: https://ai.google.dev/api/live.
-var notLive = []string{
+// unsupportedByLive are fields of generationConfig that the Live API does not support: https://ai.google.dev/api/live.
+var unsupportedByLive = []string{
 	"audioTimestamp", "audioTranscriptionConfig", "enableEnhancedCivicAnswers", "logprobs", "modelSelectionConfig",
 	"responseFormat", "responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig",
 	"stopSequences",
@@ -93,13 +93,13 @@ func (p *parser) fitThinking(generation map[string]any) {
 		budget = &n
 	}
 	switch p.row.thinking {
-	case thinksNever:
+	case thinkingNone:
 		if given {
 			delete(generation, "thinkingConfig")
 			p.warnf("%s was dropped: %s does not take it.", path, p.Model)
 		}
 		return
-	case thinksBudget:
+	case thinkingByBudget:
 		if level == "" {
 			break
 		}
@@ -114,7 +114,7 @@ func (p *parser) fitThinking(generation map[string]any) {
 				p.warnf("%s.thinkingLevel %s was sent as thinkingBudget %d, which is what %s takes.", path, level, e.budget, p.Model)
 			}
 		}
-	case thinksLevel, thinksAlways:
+	case thinkingByLevel, thinkingRequired:
 		if budget == nil {
 			break
 		}
@@ -130,13 +130,13 @@ func (p *parser) fitThinking(generation map[string]any) {
 		}
 		config["thinkingLevel"] = level
 		p.warnf("%s.thinkingBudget %d was sent as thinkingLevel %s, which is what %s takes.", path, *budget, level, p.Model)
-	case thinksAnyhow:
+	case thinkingUnknown:
 		if budget != nil && level != "" { // Google accepts only one of them: https://ai.google.dev/gemini-api/docs/gemini-3
 			delete(config, "thinkingBudget")
 			p.warnf("%s.thinkingBudget was dropped: there is a thinkingLevel.", path)
 		}
 	}
-	if p.row.thinking == thinksAlways {
+	if p.row.thinking == thinkingRequired {
 		if config == nil {
 			config = make(map[string]any)
 			generation["thinkingConfig"] = config
@@ -167,7 +167,7 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 			audio = true
 		case "VIDEO":
 			switch {
-			case p.row.output&shows == 0:
+			case p.row.output&videoOutput == 0:
 				p.warnf("%s[%d] was dropped: %s has no avatar.", path, i, p.Model)
 			case setup["avatarConfig"] == nil:
 				p.warnf("%s[%d] was dropped: there is no avatarConfig.", path, i)
@@ -183,7 +183,7 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	}
 	modality := "AUDIO"
 	switch {
-	case p.row.output&speaks == 0:
+	case p.row.output&voiceOutput == 0:
 		modality = "TEXT"
 		if audio {
 			p.warnf("%s became TEXT: %s does not speak.", path, p.Model)
@@ -191,7 +191,7 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	case video:
 		modality = "VIDEO"
 		p.TextToo = text
-	case text && !audio && p.row.output&writes != 0:
+	case text && !audio && p.row.output&textOutput != 0:
 		modality = "TEXT"
 	default: // a session has one modality
 		p.TextOnly, p.TextToo = text && !audio, text && audio

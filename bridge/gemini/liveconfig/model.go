@@ -59,12 +59,12 @@ func (p *parser) chooseModel(fields map[string]any) error {
 	return nil
 }
 
-// published matches the prefix of Google's models in full names on Vertex AI.
-var published = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
+// publisherPrefix matches the prefix of Google's models in full names on Vertex AI.
+var publisherPrefix = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
 
 // shortName removes the backends' prefixes from the name of a model.
 func shortName(name string) string {
-	name = published.ReplaceAllString(name, "")
+	name = publisherPrefix.ReplaceAllString(name, "")
 	for strings.HasPrefix(name, "models/") {
 		name = name[len("models/"):]
 	}
@@ -122,7 +122,7 @@ func Models(vertex bool) []string {
 	}
 	names := []string{api.DefaultModel}
 	for _, r := range slices.Backward(models) {
-		if r.on&on == 0 || r.retired || r.prefix == "" || r.output&speaks == 0 {
+		if r.on&on == 0 || r.retired || r.prefix == "" || r.output&voiceOutput == 0 {
 			continue
 		}
 		if name := cmp.Or(r.whole, r.prefix); !slices.Contains(names, name) {

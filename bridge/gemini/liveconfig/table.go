@@ -22,29 +22,29 @@ func (b backend) String() string {
 type output int
 
 const (
-	speaks output = 1 << iota // AUDIO, with a transcript
-	writes                    // TEXT
-	shows                     // VIDEO: an avatar
+	voiceOutput output = 1 << iota // AUDIO, with a transcript
+	textOutput                     // TEXT
+	videoOutput                    // VIDEO: an avatar
 )
 
 // thinking is the support of a model for thinkingConfig.
 type thinking int
 
 const (
-	thinksAnyhow thinking = iota // unknown
-	thinksNever                  // no thinkingConfig at all
-	thinksBudget                 // thinkingBudget
-	thinksLevel                  // thinkingLevel
-	thinksAlways                 // thinkingLevel, required; no MINIMAL
+	thinkingUnknown  thinking = iota // the model is newer than this table
+	thinkingNone                     // no thinkingConfig at all
+	thinkingByBudget                 // thinkingBudget
+	thinkingByLevel                  // thinkingLevel
+	thinkingRequired                 // thinkingLevel, required; no MINIMAL
 )
 
 // moods is the support of a model for proactivity and affective dialog.
 type moods int
 
 const (
-	noMoods     moods = iota
-	moodsAsked        // both, on request
-	moodsAlways       // always proactive, and rejects the setting; affective dialog was removed
+	noMoods        moods = iota
+	moodsOnRequest       // both, on request
+	moodsBuiltIn         // always proactive, and rejects the setting; affective dialog was removed
 )
 
 // row is a line of the table of models: the common properties of models whose names begin alike, on a backend. If a model does not
@@ -91,7 +91,7 @@ const endSilence = 1500 * time.Millisecond
 // textModelRow is the row of all models that do not belong to the Live API. Such a model calls functions within an answer, and waits for
 // their results before it goes on.
 var textModelRow = row{
-	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: writes, calls: callsSync,
+	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: textOutput, calls: callsSync,
 }
 
 // models is searched from the top for the first row with the model's prefix on the client's backend.
@@ -114,13 +114,13 @@ var models = []row{
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+		output: voiceOutput, thinking: thinkingByBudget, calls: callsSync, moods: moodsOnRequest,
 	},
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio",
 		twin:   "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+		output: voiceOutput, thinking: thinkingByBudget, calls: callsSync, moods: moodsOnRequest,
 	},
 
 	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
@@ -135,19 +135,19 @@ var models = []row{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
 		twin:   "gemini-live-2.5-flash-native-audio",
-		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
+		output: voiceOutput, thinking: thinkingByBudget, calls: callsWaiting, moods: moodsOnRequest,
 	},
 	// This model supports text output and is otherwise like the row above.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
-		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
+		output: voiceOutput | textOutput, thinking: thinkingByBudget, calls: callsSync,
 	},
 	// This model accepts clientContent only as history; later it closes the session with 1007. It does not support scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
-		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
+		output: voiceOutput, thinking: thinkingByLevel, calls: callsSync, wide: true,
 	},
 	// A missing level closes the session with 1007 `Thinking level must be specified for this model`. Scheduling closes it with 1007, too.
 	// After a response with willContinue, the final response, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
@@ -157,7 +157,7 @@ var models = []row{
 			EndSilence: endSilence, NoSpeechMarker: true, InterruptedAnswersContinue: true,
 		},
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
-		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
+		output: voiceOutput, thinking: thinkingRequired, calls: callsAsync, moods: moodsBuiltIn, wide: true, oneAnswer: true,
 	},
 	// proactiveAudio false is an error. Affective dialog closes the session with 1007 at the first message.
 	{
@@ -166,7 +166,7 @@ var models = []row{
 			AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: geminiAPI,
-		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
+		output: voiceOutput, thinking: thinkingNone, moods: moodsBuiltIn, wide: true,
 	},
 	// Only Vertex AI has the avatar. Its page start-manage-session describes contextUpdate.
 	{
@@ -175,28 +175,30 @@ var models = []row{
 			EndSilence: endSilence, AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: vertexAI,
-		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
+		output: voiceOutput | videoOutput, thinking: thinkingNone, moods: moodsBuiltIn, wide: true,
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-translate: audio in, audio out, no tools, no instructions.
 	{
 		Profile: Profile{Name: "3.5-live-translate", EndSilence: endSilence},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
-		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
+		output: voiceOutput, thinking: thinkingNone, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
-		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: textOutput, thinking: thinkingNone, calls: callsNothing,
+		unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
-		output: writes, thinking: thinksNever, calls: callsNothing, unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: textOutput, thinking: thinkingNone, calls: callsNothing,
+		unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table are treated like the newest, without features that only one of them has.
 	{
 		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
-		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
+		on:      anywhere, output: voiceOutput, thinking: thinkingUnknown, moods: moodsOnRequest, wide: true,
 	},
 }

@@ -9,7 +9,7 @@ import (
 
 // adapt removes, adds and translates fields of a setup as the model's row of the table demands.
 func (p *parser) adapt(setup, generation map[string]any) {
-	for _, name := range notLive {
+	for _, name := range unsupportedByLive {
 		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
 	}
 	p.dropForeign(setup)
@@ -21,7 +21,7 @@ func (p *parser) adapt(setup, generation map[string]any) {
 	}
 	// Google's SDK does not send this field to the Live API either.
 	p.drop(setup, "generationConfig.speechConfig.multiSpeakerVoiceConfig", "the Live API has one voice")
-	if p.row.output&shows == 0 {
+	if p.row.output&videoOutput == 0 {
 		p.drop(setup, "avatarConfig", p.Model+" has no avatar")
 	}
 	p.fitInstruction(setup)
@@ -83,7 +83,7 @@ func (p *parser) fitMoods(setup, generation map[string]any) {
 	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
 	video := get(setup, "proactivity.proactiveVideo") == true
 	_, asked := setup["proactivity"]
-	if p.row.moods == moodsAsked {
+	if p.row.moods == moodsOnRequest {
 		if !proactive { // false counts as absent, and proactiveVideo requires it
 			p.drop(setup, "proactivity.proactiveVideo", "it requires proactiveAudio")
 			delete(setup, "proactivity")
@@ -96,9 +96,9 @@ func (p *parser) fitMoods(setup, generation map[string]any) {
 	}
 	delete(setup, "proactivity")
 	switch {
-	case p.row.moods == moodsAlways && video:
+	case p.row.moods == moodsBuiltIn && video:
 		setup["proactivity"], p.alpha = map[string]any{"proactiveVideo": true}, true
-	case p.row.moods == moodsAlways && asked && !proactive:
+	case p.row.moods == moodsBuiltIn && asked && !proactive:
 		p.warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
 	case p.row.moods == noMoods && (proactive || video):
 		p.warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)

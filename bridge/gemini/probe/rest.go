@@ -155,18 +155,18 @@ func (t traceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // addReplyFacts adds the facts of a response in one or more chunks.
 func (r *run) addReplyFacts(pieces ...*genai.GenerateContentResponse) {
 	var reply wire.Reply
-	var said string
+	var replyText string
 	for _, piece := range pieces {
 		text, err := reply.AddText(encode(piece))
 		if err != nil {
 			r.addNote("%v", err)
 		}
-		said += text
+		replyText += text
 	}
-	if strings.Contains(strings.ToLower(said), "plum") {
+	if strings.Contains(strings.ToLower(replyText), "plum") {
 		r.addFact("says plum")
 	} else {
-		r.addNote("it wrote: %.200s", said)
+		r.addNote("it wrote: %.200s", replyText)
 	}
 	if reply.Tokens.Total > 0 {
 		r.addFact("counts tokens")

@@ -42,12 +42,12 @@ func readBody(from io.Reader, length int64) ([]byte, error) {
 // writeBodyError sends the error for a body that could not be read.
 func (c *restCall) writeBodyError(r *http.Request, err error) {
 	var long *http.MaxBytesError
-	var own *bridge.Error
+	var gatewayErr *bridge.Error
 	switch {
 	case errors.As(err, &long):
 		message := fmt.Sprintf("The request is too large: at most %d bytes are allowed.", long.Limit)
 		signaling.WriteGoogleError(c.responseWriter, http.StatusRequestEntityTooLarge, message, 0)
-	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
+	case errors.As(err, &gatewayErr): // most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxRequest))
 		signaling.WriteGoogleErrorFor(c.responseWriter, err)
 	default:

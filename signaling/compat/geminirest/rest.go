@@ -259,7 +259,7 @@ func (c *restCall) writeResponse(text []byte) error {
 // writeFailure sends the response for a call that failed before its answer began.
 func (c *restCall) writeFailure(ctx context.Context, err error) error {
 	var r *backendError
-	var own *bridge.Error
+	var gatewayErr *bridge.Error
 	switch {
 	case errors.As(err, &r):
 		if r.retryAfter != "" {
@@ -273,7 +273,7 @@ func (c *restCall) writeFailure(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), errBackendSilent):
 		signaling.WriteGoogleError(c.responseWriter, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errBackendSilent
-	case errors.As(err, &own):
+	case errors.As(err, &gatewayErr):
 		signaling.WriteGoogleErrorFor(c.responseWriter, err)
 		return nil
 	}

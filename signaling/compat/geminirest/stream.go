@@ -25,7 +25,7 @@ func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next fun
 	if out.sse {
 		c.responseWriter.Header().Set("Content-Type", "text/event-stream")
 	}
-	var held object // the newest event, if not sent yet
+	var pendingEvent object // the newest event, if not sent yet
 	var reason string
 	for {
 		event, err := next()
@@ -37,7 +37,7 @@ func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next fun
 		if failed, ok := event["error"].(object); err == nil && ok {
 			return errors.Join(
 				fmt.Errorf("the backend ended with %v", failed["message"]),
-				out.flushHeld(held, reason, false),
+				out.flushHeld(pendingEvent, reason, false),
 				out.writeEvent(event),
 				out.closeArray(),
 			)
@@ -50,27 +50,27 @@ func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next fun
 			if errors.Is(context.Cause(ctx), bridge.ErrShutdown) {
 				broken = signaling.GoogleError(http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 			}
-			return errors.Join(err, context.Cause(ctx), out.flushHeld(held, reason, false), out.writeEvent(broken), out.closeArray())
+			return errors.Join(err, context.Cause(ctx), out.flushHeld(pendingEvent, reason, false), out.writeEvent(broken), out.closeArray())
 		}
-		if err := out.flushHeld(held, reason, false); err != nil {
+		if err := out.flushHeld(pendingEvent, reason, false); err != nil {
 			return err
 		}
-		held = event
-		if said := completeResponse(event, false); said != "" {
-			reason = said
+		pendingEvent = event
+		if eventReason := completeResponse(event, false); eventReason != "" {
+			reason = eventReason
 		}
 		if reason == "" { // not the last event: send it at once
-			if err := out.writeEvent(held); err != nil {
+			if err := out.writeEvent(pendingEvent); err != nil {
 				return err
 			}
-			c.lastEvent, held = held, nil
+			c.lastEvent, pendingEvent = pendingEvent, nil
 		}
 	}
-	if held == nil { // the backend sent no finishReason
-		held = object{"usageMetadata": c.lastEvent["usageMetadata"]}
-		completeResponse(held, false)
+	if pendingEvent == nil { // the backend sent no finishReason
+		pendingEvent = object{"usageMetadata": c.lastEvent["usageMetadata"]}
+		completeResponse(pendingEvent, false)
 	}
-	return errors.Join(out.flushHeld(held, reason, true), out.closeArray())
+	return errors.Join(out.flushHeld(pendingEvent, reason, true), out.closeArray())
 }
 
 // eventReader parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.

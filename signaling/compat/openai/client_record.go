@@ -53,14 +53,14 @@ func (r *clientRecord) queueEvent(kind string, fields object, onlySender bool) {
 // emitError reports an error; event is the id of the client's event that caused it.
 func (r *clientRecord) emitError(event string, err error) {
 	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
-	var own *apiError
-	var engine *bridge.Error
+	var realtimeErr *apiError
+	var engineErr *bridge.Error
 	switch {
-	case errors.As(err, &own):
-		e = *own
+	case errors.As(err, &realtimeErr):
+		e = *realtimeErr
 		e.Type = cmp.Or(e.Type, "invalid_request_error")
-	case errors.As(err, &engine):
-		e = apiError{Type: "invalid_request_error", Code: string(engine.Code), Message: engine.Message}
+	case errors.As(err, &engineErr):
+		e = apiError{Type: "invalid_request_error", Code: string(engineErr.Code), Message: engineErr.Message}
 	}
 	e.EventID = event
 	r.queueEvent("error", object{"error": e}, true)

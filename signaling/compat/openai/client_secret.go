@@ -40,14 +40,14 @@ type lifetime struct {
 
 // createClientSecret creates a client secret for a page, bound to a session.
 func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) error {
-	var asked struct {
+	var secretRequest struct {
 		ExpiresAfter lifetime        `json:"expires_after"`
 		Session      json.RawMessage `json:"session"`
 	}
 	if err := rejectBeta(r); err != nil {
 		return err
 	}
-	minter, raw, err := readSecretRequest(w, r, &asked)
+	minter, raw, err := readSecretRequest(w, r, &secretRequest)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) erro
 			return newError("unknown_parameter", clip(name), "Unknown parameter: '%s'. Put the fields of a session into session.", clip(name))
 		}
 	}
-	value, expires, made, err := d.bindSecret(r, minter, asked.ExpiresAfter, asked.Session)
+	value, expires, made, err := d.bindSecret(r, minter, secretRequest.ExpiresAfter, secretRequest.Session)
 	if err == nil {
 		access.WriteJSON(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}

@@ -430,7 +430,7 @@ const defaultPrompt = "Begin the conversation."
 
 // handleResponseCreate requests an answer from the model: to results of functions, to speech, to text, or to nothing.
 func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error) {
-	var asked struct {
+	var responseRequest struct {
 		Conversation     string            `json:"conversation"`
 		Input            []json.RawMessage `json:"input"`
 		Instructions     string            `json:"instructions"`
@@ -439,7 +439,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 	}
 	if len(e.Response) > 0 {
 		var fields map[string]json.RawMessage
-		if err := cmp.Or(json.Unmarshal(e.Response, &fields), json.Unmarshal(e.Response, &asked)); err != nil {
+		if err := cmp.Or(json.Unmarshal(e.Response, &fields), json.Unmarshal(e.Response, &responseRequest)); err != nil {
 			return nil, wrongType(err, "response")
 		}
 		if err := rejectBetaFields(fields, "response."); err != nil {
@@ -447,14 +447,14 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 		}
 	}
 	switch {
-	case asked.Conversation != "" && asked.Conversation != "auto":
+	case responseRequest.Conversation != "" && responseRequest.Conversation != "auto":
 		return nil, newError("unsupported", "response.conversation", "Responses outside of the conversation are not supported.")
-	case len(asked.Input) > 0:
+	case len(responseRequest.Input) > 0:
 		return nil, newError("unsupported", "response.input", "A response with its own input is not supported: create items.")
-	case len(asked.Metadata) > 64<<10:
+	case len(responseRequest.Metadata) > 64<<10:
 		return nil, invalidValue("response.metadata", "is too long.")
 	}
-	if modalities := asked.OutputModalities; len(modalities) > 0 {
+	if modalities := responseRequest.OutputModalities; len(modalities) > 0 {
 		if err := checkModalities("response", modalities); err != nil {
 			return nil, err
 		}
@@ -469,7 +469,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 			d.answer.response.id,
 		)
 	}
-	commands := d.startResponse(asked.Instructions, asked.Metadata, asked.OutputModalities)
+	commands := d.startResponse(responseRequest.Instructions, responseRequest.Metadata, responseRequest.OutputModalities)
 	// Commands that a client requests after a session update are delayed until the engine has confirmed the update.
 	// Results of functions are not delayed, because the update may need a new connection, which waits for them.
 	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {

@@ -63,7 +63,7 @@ var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
 // clientError returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
 func clientError(err error) *apiError {
-	var own *apiError
+	var realtimeErr *apiError
 	var limit bridge.Limit
 	switch {
 	case err == nil,
@@ -72,8 +72,8 @@ func clientError(err error) *apiError {
 		errors.Is(err, bridge.ErrReplaced),
 		errors.Is(err, signaling.ErrSlow):
 		return nil
-	case errors.As(err, &own):
-		return own
+	case errors.As(err, &realtimeErr):
+		return realtimeErr
 	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		return &apiError{Type: "server_error", Code: "server_shutdown", Message: "The gateway is shutting down."}
 	case errors.As(err, &limit):

@@ -301,12 +301,12 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 // bodyError returns the error for a body that cannot be read, or nil.
 func bodyError(err error) error {
 	var long *http.MaxBytesError
-	var own *bridge.Error
+	var engineErr *bridge.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &own):
-		return own
+	case errors.As(err, &engineErr):
+		return engineErr
 	case errors.As(err, &long):
 		return newError("request_too_large", "", "The body is too long: at most %d bytes are allowed.", long.Limit)
 	}

@@ -79,10 +79,10 @@ type voice string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (v *voice) UnmarshalJSON(raw []byte) error {
-	var own struct{ ID string }
-	if err := json.Unmarshal(raw, &own); err == nil {
-		if own.ID != "" {
-			*v = voice(own.ID)
+	var customVoice struct{ ID string }
+	if err := json.Unmarshal(raw, &customVoice); err == nil {
+		if customVoice.ID != "" {
+			*v = voice(customVoice.ID)
 		}
 		return nil
 	}

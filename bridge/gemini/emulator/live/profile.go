@@ -12,7 +12,7 @@ type Traits struct {
 	Blocks           bool // functions block by default, and the model ignores audio while it waits for one
 	OnePart          bool // one part per event
 	WithholdsHandles bool // no handles while it speaks or waits for a function
-	SendsIdle        bool // tells by interactionStatus whether it is done
+	SendsIdle        bool // sends interactionStatus when it becomes idle
 
 	// ForgetfulHandles means that a handle received on a resumed connection restores only the turns of that connection.
 	ForgetfulHandles bool
