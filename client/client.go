@@ -175,7 +175,7 @@ func (c *Conversation) SendAudio(pcm []int16) error {
 	case c.ws == nil:
 		return nil
 	}
-	if err := c.write(c.ws, "SEND_REALTIME_INPUT", map[string]any{"audio": audio}); err != nil {
+	if err := c.writeMessage(c.ws, "SEND_REALTIME_INPUT", map[string]any{"audio": audio}); err != nil {
 		c.dropConnection()
 	}
 	return nil
@@ -202,7 +202,7 @@ func (c *Conversation) Send(ctx context.Context, kind string, payload any) error
 			return ErrEnded
 		}
 		if c.ws != nil {
-			if err := c.write(c.ws, kind, payload); err == nil {
+			if err := c.writeMessage(c.ws, kind, payload); err == nil {
 				c.mu.Unlock()
 				return nil
 			}
@@ -224,7 +224,7 @@ func (c *Conversation) Send(ctx context.Context, kind string, payload any) error
 func (c *Conversation) Close() error {
 	c.mu.Lock()
 	if c.ws != nil {
-		_ = c.write(c.ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
+		_ = c.writeMessage(c.ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
 		c.dropConnection()
 	}
 	c.isClosing = true
@@ -253,8 +253,8 @@ type message struct {
 	Event   int64           `json:"event,omitempty"`
 }
 
-// write sends a message. Needs mu, because a WebSocket has one writer at a time.
-func (c *Conversation) write(ws *websocket.Conn, kind string, payload any) error {
+// writeMessage sends a message. Needs mu, because a WebSocket has one writer at a time.
+func (c *Conversation) writeMessage(ws *websocket.Conn, kind string, payload any) error {
 	m := message{Type: kind}
 	if payload != nil {
 		data, err := json.Marshal(payload)
@@ -388,7 +388,7 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 		return ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
 	})
 	c.mu.Lock()
-	err = c.write(ws, "CONNECT_GEMINI", request)
+	err = c.writeMessage(ws, "CONNECT_GEMINI", request)
 	c.mu.Unlock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)

@@ -41,7 +41,7 @@ func (c *Conversation) openPeer(ws *websocket.Conn) error {
 	peer, err := c.options.WebRTC.OpenPeer(func(kind string, payload any) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.write(ws, kind, payload)
+		return c.writeMessage(ws, kind, payload)
 	})
 	if err != nil {
 		return fmt.Errorf("WebRTC: %w", err)

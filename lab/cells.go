@@ -237,8 +237,8 @@ func (c *comparison) addShares(cell string, call *impaired, all []verdict) {
 	c.addFigure(cell, len(shares), "", shares...)
 }
 
-// hearing is a loud frame that a session of the model has received.
-type hearing struct {
+// heardFrame is a loud frame that a session of the model has received.
+type heardFrame struct {
 	*session
 	at time.Time
 }
@@ -298,11 +298,11 @@ func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (t
 
 // measureDrop is one run of measureDrops.
 func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context, *session) (time.Time, error)) (time.Duration, error) {
-	hearings := make(chan hearing, 4096)
+	heardFrames := make(chan heardFrame, 4096)
 	c.model.setListener(func(s *session, pcm []int16) {
 		if isLoud(pcm) {
 			select {
-			case hearings <- hearing{s, time.Now()}:
+			case heardFrames <- heardFrame{s, time.Now()}:
 			default:
 			}
 		}
@@ -313,10 +313,10 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	}
 	defer caller.close()
 	defer c.startTalking(ctx, caller, tonePackets())()
-	wait := func(good func(hearing) bool) (hearing, error) {
-		return withTimeout(ctx, recoveryTimeout, func(ctx context.Context) (hearing, error) { return awaitValue(ctx, hearings, good) })
+	wait := func(good func(heardFrame) bool) (heardFrame, error) {
+		return withTimeout(ctx, recoveryTimeout, func(ctx context.Context) (heardFrame, error) { return awaitValue(ctx, heardFrames, good) })
 	}
-	if _, err := wait(func(hearing) bool { return true }); err != nil {
+	if _, err := wait(func(heardFrame) bool { return true }); err != nil {
 		return 0, fmt.Errorf("the model did not hear the caller before the fault: %w", err)
 	}
 	sleep(ctx, time.Second) // some clients replace their first connection
@@ -332,7 +332,7 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	if err != nil {
 		return 0, err
 	}
-	again, err := wait(func(h hearing) bool { return !before[h.session] })
+	again, err := wait(func(h heardFrame) bool { return !before[h.session] })
 	if err != nil {
 		return 0, fmt.Errorf("the model does not hear the caller after the fault: %w", err)
 	}

@@ -62,9 +62,9 @@ func fillParty(p, other phone.Party) phone.Party {
 // call is one phone call. It implements bridge.Caller.
 type call struct {
 	*signaling.Socket
-	server *Server
-	codec  *dialectCodec
-	log    *slog.Logger
+	server       *Server
+	dialectCodec *dialectCodec
+	log          *slog.Logger
 
 	ticket                    // identifies the caller and selects the agent
 	format       format       // of the sound
@@ -89,7 +89,7 @@ type call struct {
 
 func (d *Server) newCall(t ticket, codec *dialectCodec) *call {
 	return &call{
-		server: d, codec: codec, ticket: t, log: d.Logger, disconnected: make(chan struct{}), keypad: phone.NewKeypad(),
+		server: d, dialectCodec: codec, ticket: t, log: d.Logger, disconnected: make(chan struct{}), keypad: phone.NewKeypad(),
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 		}
 		m, err := message{}, in.Err
 		if err == nil {
-			m, err = c.codec.parseMessage(in.Data, in.Text)
+			m, err = c.dialectCodec.parseProviderMessage(in.Data, in.Text)
 		}
 		switch {
 		case m.kind == kindStart:
@@ -178,7 +178,7 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 
 // startVoice accepts the call, and creates the sender of the model's voice.
 func (c *call) startVoice() {
-	c.voice = newVoiceSender(c.codec, c.format, c.Put, c.log)
+	c.voice = newVoiceSender(c.dialectCodec, c.format, c.Put, c.log)
 	c.voice.sendCommand(acceptCall)
 }
 
@@ -190,7 +190,7 @@ func (c *call) answerProbe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if m, err := c.codec.parseMessage(in.Data, in.Text); err == nil && in.Err == nil {
+		if m, err := c.dialectCodec.parseProviderMessage(in.Data, in.Text); err == nil && in.Err == nil {
 			if m.kind == kindStop {
 				c.voice.confirmEnd()
 				return nil
@@ -249,7 +249,7 @@ func (c *call) handleMessage(in signaling.Message) error {
 	began := time.Now()
 	m, err := message{}, in.Err
 	if err == nil {
-		m, err = c.codec.parseMessage(in.Data, in.Text)
+		m, err = c.dialectCodec.parseProviderMessage(in.Data, in.Text)
 	}
 	switch {
 	case err != nil:

@@ -103,8 +103,8 @@ type packing struct {
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseMessage, and its first call must come before
-// calls of other methods. Calls of encodeVoice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseProviderMessage, and must do so once before
+// any other method is called. Calls of encodeVoice must not overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool
@@ -120,8 +120,8 @@ type dialectCodec struct {
 	peerSeq        atomic.Uint64
 }
 
-// parseMessage parses a message. An error concerns only this message; the call can go on.
-func (c *dialectCodec) parseMessage(data []byte, text bool) (message, error) {
+// parseProviderMessage parses a message. An error concerns only this message; the call can go on.
+func (c *dialectCodec) parseProviderMessage(data []byte, text bool) (message, error) {
 	if !text {
 		return c.parseBinary(data)
 	}

@@ -9,7 +9,7 @@ import (
 // fuzzCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
 func fuzzCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
-		m, err := c.parseMessage(data, text(i))
+		m, err := c.parseProviderMessage(data, text(i))
 		if err == nil && m.kind == kindStart {
 			m.start.format.encodeSound(nil, m.start.format.decodeSound(nil, &media.SampleReader{}, data))
 		}

@@ -20,10 +20,10 @@ const (
 
 // voiceSender sends the model's voice to the provider. It implements media.Output and is safe for concurrent use.
 type voiceSender struct {
-	codec   *dialectCodec
-	format  format
-	enqueue func(signaling.Outgoing) // sends a message; does not block
-	log     *slog.Logger
+	dialectCodec *dialectCodec
+	format       format
+	enqueue      func(signaling.Outgoing) // sends a message; does not block
+	log          *slog.Logger
 
 	mu             sync.Mutex
 	resampler      *media.Resampler     // nil if the provider takes the model's own sample rate
@@ -42,7 +42,7 @@ type voiceSender struct {
 }
 
 func newVoiceSender(c *dialectCodec, f format, put func(signaling.Outgoing), log *slog.Logger) *voiceSender {
-	s := &voiceSender{codec: c, format: f, enqueue: put, log: log, markPlayed: make(chan struct{})}
+	s := &voiceSender{dialectCodec: c, format: f, enqueue: put, log: log, markPlayed: make(chan struct{})}
 	if f.rate != bridge.VoiceRate {
 		s.resampler = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
@@ -51,7 +51,7 @@ func newVoiceSender(c *dialectCodec, f format, put func(signaling.Outgoing), log
 
 // messageSize returns the size of the sound in a message, in bytes.
 func (s *voiceSender) messageSize() int {
-	return s.format.frameSize() * max(1, s.codec.packing.framesPerMessage)
+	return s.format.frameSize() * max(1, s.dialectCodec.packing.framesPerMessage)
 }
 
 // Lead implements media.Output.
@@ -88,7 +88,7 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 // sendSilence sends 20 ms of silence while the model does not speak. It is called for each message of sound received. Received messages may
 // come in bursts, but the silence is sent in real time.
 func (s *voiceSender) sendSilence() {
-	if !s.codec.packing.sendsSilence {
+	if !s.dialectCodec.packing.sendsSilence {
 		return
 	}
 	s.mu.Lock()
@@ -110,7 +110,7 @@ var silentFrame = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
 // sendRemainder sends the remaining sound, padded with silence if the provider requires full messages. The caller must hold mu.
 func (s *voiceSender) sendRemainder() {
-	if n := len(s.pendingSound); s.codec.packing.padsLast && n > 0 && n < s.messageSize() {
+	if n := len(s.pendingSound); s.dialectCodec.packing.padsLast && n > 0 && n < s.messageSize() {
 		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.messageSize()-n)/s.format.frameSize())
 		s.pendingSound = s.format.encodeSound(s.pendingSound, pause)
 		s.playoutEnd = s.playoutEnd.Add(media.Duration(len(pause), s.format.rate))
@@ -121,7 +121,7 @@ func (s *voiceSender) sendRemainder() {
 // sendSound sends the gathered sound. The caller must hold mu.
 func (s *voiceSender) sendSound() {
 	if len(s.pendingSound) > 0 {
-		s.sendOrHold(s.codec.encodeVoice(s.pendingSound))
+		s.sendOrHold(s.dialectCodec.encodeVoice(s.pendingSound))
 		s.pendingSound = s.pendingSound[:0]
 	}
 }
@@ -163,7 +163,7 @@ func (s *voiceSender) sendCommand(c command) {
 // sendCommandLocked sends a command ahead of the queued messages. It returns false if the provider lacks this command. The caller must hold
 // mu.
 func (s *voiceSender) sendCommandLocked(c command, what string) bool {
-	p, ok := s.codec.buildCommand(c, what)
+	p, ok := s.dialectCodec.buildCommand(c, what)
 	if ok {
 		s.enqueue(p)
 	}
@@ -229,7 +229,7 @@ func (s *voiceSender) setRoundTrip(d time.Duration) {
 // sendMark sends the remaining sound and a mark after it. It returns false if the provider cannot report playback. The caller must hold mu.
 func (s *voiceSender) sendMark() bool {
 	s.sendRemainder()
-	p, ok := s.codec.buildCommand(putMark, strconv.Itoa(s.sentMarks+1))
+	p, ok := s.dialectCodec.buildCommand(putMark, strconv.Itoa(s.sentMarks+1))
 	if ok {
 		s.sentMarks++
 		s.turnPlayoutEnd = time.Time{}

@@ -15,7 +15,7 @@ import (
 func startCodec(t testing.TB, provider, start string) (*dialectCodec, format) {
 	t.Helper()
 	c := &dialectCodec{dialect: &profiles[provider].dialect}
-	m, err := c.parseMessage([]byte(start), true)
+	m, err := c.parseProviderMessage([]byte(start), true)
 	if err != nil || m.kind != kindStart {
 		t.Fatalf("%v, %+v", err, m)
 	}
@@ -164,7 +164,7 @@ func BenchmarkDecodeSound(b *testing.B) {
 			b.ReportAllocs()
 			var stream media.SampleReader
 			for b.Loop() {
-				m, err := c.parseMessage(message, test.text)
+				m, err := c.parseProviderMessage(message, test.text)
 				if err != nil {
 					b.Fatal(err)
 				}
