@@ -488,7 +488,7 @@ func TestCompareAfterFailure(t *testing.T) {
 	o.gateway = "/bin/false"
 	o.trials = 1
 	err := runComparison(t.Context(), o, 1, "join.0", folder, []string{voxgate, echoing, "page"})
-	if err == nil || !strings.Contains(err.Error(), "voxgate says no version") {
+	if err == nil || !strings.Contains(err.Error(), "voxgate does not report its version") {
 		t.Error(err)
 	}
 	reports, err := readReports(folder)
@@ -499,7 +499,7 @@ func TestCompareAfterFailure(t *testing.T) {
 		t.Errorf("%+v", reports[1])
 	}
 	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
-	if err != nil || !strings.Contains(string(page), "voxgate says no version: exit status 1") {
+	if err != nil || !strings.Contains(string(page), "voxgate does not report its version: exit status 1") {
 		t.Errorf("%s, %v", page, err)
 	}
 }

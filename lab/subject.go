@@ -154,7 +154,7 @@ func (o options) startStage(ctx context.Context, id string, more ...string) (_ *
 	ask.Env = append(os.Environ(), env...)
 	version, err := ask.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s version: %w", id, err)
+		return nil, fmt.Errorf("%s does not report its version: %w", id, err)
 	}
 	s.version = strings.Join(strings.Fields(string(version)), " ")
 	s.process, err = startProcess(ctx, env, command[0], command[1:]...)
