@@ -323,7 +323,7 @@ func (s *settings) validate() error {
 			return fmt.Errorf("rest-addr: %w", err)
 		}
 		if isLoopback(host) && !isLoopback(restHost) {
-			host = restHost // of the two addresses, the one beyond the loopback decides
+			host = restHost // the check below is for the address that is reachable from outside
 		}
 	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {

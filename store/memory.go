@@ -120,7 +120,7 @@ func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others Budg
 	return got, others, nil
 }
 
-// usageOfOthers returns the usage of all members except one, and the usage of that one. The caller must hold mu.
+// usageOfOthers returns the usage of a member (own), and the total of all other members. The caller must hold mu.
 func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
 	for other, u := range m.activeMembers(name) {
 		if other == member {

@@ -166,7 +166,7 @@ func (s *redisStore) call(ctx context.Context, f func(context.Context) error) er
 	return err
 }
 
-// isCallAllowed reports whether to call Redis. That is always true while Redis responds, and otherwise for one call per retryDelay.
+// isCallAllowed reports whether to call Redis: always while Redis responds, otherwise once per retryDelay.
 func (s *redisStore) isCallAllowed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *redisStore) isCallAllowed() bool {
 	if time.Now().Before(s.retryAt) {
 		return false
 	}
-	s.retryAt = time.Now().Add(retryDelay) // the others wait for this one
+	s.retryAt = time.Now().Add(retryDelay) // until then, other calls fail at once
 	return true
 }
 

@@ -23,7 +23,7 @@ type translator struct {
 
 	isTextModel   bool // the model is a text model: there is no playback
 	readySent     bool // ready was sent
-	isResumed     bool // another client had this conversation before, and this one has received nothing yet
+	isResumed     bool // the conversation was resumed, and this client has received nothing of it yet
 	state         stateFrame
 	openQuestions map[string]bool // IDs of calls whose question is open
 }

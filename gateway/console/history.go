@@ -315,7 +315,7 @@ func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 // nodePath is the path of [History.Endpoint].
 const nodePath = "/v1/ended"
 
-// Endpoint returns the endpoint that tells other gateways of the conversations of this one that have ended. It needs a server key.
+// Endpoint returns the endpoint that lists the ended conversations of this gateway for other gateways. It needs a server key.
 func (h *History) Endpoint(host *bridge.Host) signaling.Endpoint {
 	return signaling.Endpoint{Pattern: "GET " + nodePath, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher()

@@ -23,7 +23,7 @@ type status struct {
 	Dollars           float64            `json:"dollars"`    // cost of Gemini
 	Refusals          map[string]float64 `json:"refusals"`   // by rule
 	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
-	DialErrors        map[string]int     `json:"dialErrors"` // failed ones, by the reason in words
+	DialErrors        map[string]int     `json:"dialErrors"` // failed attempts, by the reason in words
 	RecordingFailures float64            `json:"unrecorded"` // recordings that could not be written
 	Agents            []agentStatus      `json:"agents"`
 }

@@ -265,8 +265,8 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends the transcript of the speech. That is the scenario's words, one after the other or in one message, or else the
-// length of the speech.
+// transcribe sends the transcript of the speech. words come from the scenario, and are sent one by one or in one message, as the model
+// does it. Without words, the transcript is heard, which tells the length of the speech.
 func (s *session) transcribe(words, heard string) error {
 	if !s.setup.InputTranscript || words == "" && heard == "" {
 		return nil

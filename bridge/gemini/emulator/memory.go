@@ -108,7 +108,8 @@ func (m *memory) find(handle string) (savedSession, bool) {
 	return s, true
 }
 
-// enter makes s the connection of c. If there is another one, it returns a channel that is closed when that one leaves.
+// enter makes s the connection of c. If c already has a connection, enter changes nothing, and returns a channel that is closed when that
+// connection leaves.
 func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
