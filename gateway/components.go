@@ -170,7 +170,7 @@ func (g *gateway) openServer(context.Context) (end func(context.Context) error, 
 	return func(ctx context.Context) error { return errors.Join(endpoints.Close(ctx), g.server.Shutdown(ctx)) }, nil
 }
 
-// openREST serves the REST API alone at an address of its own, if one is configured.
+// openREST opens a second HTTP server with only the REST API, if an address is configured for it.
 func (g *gateway) openREST(context.Context) (end func(context.Context) error, err error) {
 	if g.settings.restAddr == "" {
 		return nil, nil

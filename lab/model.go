@@ -55,7 +55,7 @@ type session struct {
 	ignored   chan time.Time
 }
 
-// instruction is the system instruction for all calls of subjects that cannot have one for each call.
+// instruction is the system instruction of subjects that cannot have another one for each call.
 const instruction = "Be brief."
 
 // startModel starts a model.

@@ -215,7 +215,7 @@ func turnClient(
 		}
 		conn = turn.NewSTUNConn(stream)
 	default:
-		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // finds the local address: the relayed address will have its family
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // to find our address: the relayed address will be of the same family
 		if err != nil {
 			return nil, nil, err
 		}

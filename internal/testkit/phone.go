@@ -86,7 +86,7 @@ type PhoneOptions struct {
 	Dtx       bool                        // silence is not sent
 	Network   func(*webrtc.SettingEngine) // nil means UDP on all addresses
 	Codecs    *webrtc.MediaEngine         // for a probe; nil means Pion's
-	Decoder   opus.DecoderChoice          // the gateway's
+	Decoder   opus.DecoderChoice          // empty: the decoder that gateways use by default
 }
 
 // NewPhone creates a phone for the client c, and prepares its offer. Call Negotiate to connect.

@@ -128,8 +128,8 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 	}
 }
 
-// fetch requests address and returns the content type, the first bytes (start), which were read to find it,
-// and the rest of the body. Errors are safe to show: they reveal nothing about the network.
+// fetch requests address. It returns the content type (kind), the first bytes of the body (start), which were read to find the type, and
+// the rest of the body. Errors are safe to show: they reveal nothing about the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

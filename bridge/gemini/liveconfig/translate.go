@@ -145,7 +145,7 @@ const (
 // time.
 const maxInstruction = 25 << 10
 
-// setCompression lets the server drop the oldest turns, unless the client disables that: without it a session ends after 15
+// setCompression lets the server drop the oldest turns, unless the client disables that. Without compression a session ends after 15
 // minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
 func (p *parser) setCompression(setup map[string]any) error {
 	const name = "contextWindowCompression"

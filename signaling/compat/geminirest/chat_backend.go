@@ -214,8 +214,8 @@ func (c *callIDs) matchResponse(id, name string) string {
 	return ""
 }
 
-// addMissingResponses adds the missing responses after function calls, because servers reject a call that is not followed by one. A
-// response that does not follow its call becomes a user message.
+// addMissingResponses adds the missing responses after function calls, because servers reject a call that is not followed by its response.
+// A response that does not follow its call becomes a user message.
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]

@@ -35,7 +35,7 @@ func newError(code, param, format string, args ...any) error {
 	return &apiError{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// missingField returns the error for a missing field, and invalidValue for an unsupported value.
+// missingField returns the error for a missing field. invalidValue returns the error for a field with an unsupported value.
 func missingField(param string) error {
 	return newError("missing_required_parameter", param, "%s is missing.", param)
 }

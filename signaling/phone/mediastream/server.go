@@ -211,7 +211,7 @@ var (
 // authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If it may not, rule names the check that rejected the
 // request.
 func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // no name of a key has a blank
+	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // names of keys have no spaces, so they cannot equal this name
 	if s := p.signatureScheme(); s != nil {
 		if s.signsUpgrade {
 			if err := s.verifyRequest(p.Verify, r, nil, d.candidateURLs(d.socketURL(), r)...); err != nil {

@@ -244,7 +244,7 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 		s.AttachOutput(*screen.output.Load())
 	}
 	switch {
-	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues
+	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model knows it from the result of its own tool, and continues
 		screen.open.Store(true)
 		return nil
 	case by == ByPerson, by == BySilence:

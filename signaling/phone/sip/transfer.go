@@ -80,7 +80,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			continue
 		case joining <- leg:
 			return nil
-		case <-leg.Ending(): // earlier than Released, because a silent trunk has 32 s to answer our CANCEL
+		case <-leg.Ending(): // not leg.Released, which comes up to 32 s later if a silent trunk does not answer our CANCEL
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
 		case <-leg.Released():
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())

@@ -80,10 +80,10 @@ type description struct {
 	host      string         // destination for our packets: an address or a name
 	remote    netip.AddrPort // host with its port; the address is invalid if host is an unresolved name
 	direction string         // from the peer's view: sendrecv, sendonly, recvonly or inactive
-	payloads  []payload      // the supported ones, in the peer's order
+	payloads  []payload      // the supported payload types, in the peer's order
 	events    []event
 	comfort   uint8    // payload type of comfort noise; 0 without it
-	keys      []crypto // the supported ones
+	keys      []crypto // the supported keys
 	profile   string   // "RTP/AVP", or "RTP/SAVP", which requires a key
 	audio     int      // index of the audio section
 	sections  []string // for each section the m= value that refuses it: "audio 0 RTP/AVP 0"

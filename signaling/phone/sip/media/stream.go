@@ -127,7 +127,7 @@ type stream struct {
 	raw      []byte // encrypted
 	sent     struct {
 		packets, bytes uint32
-		at             time.Time // time of the newest
+		at             time.Time // time of the newest packet
 		voice          time.Time // time of the newest packet that was not a digit
 	}
 	sendingDigits bool // digits are being sent, so audio is dropped
