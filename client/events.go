@@ -24,7 +24,7 @@ type (
 	Interrupted struct {
 		Turn       int
 		PlayedText string
-		By         string // voice, text, client, clear or link
+		By         string // the cause: voice, text, client, clear or link
 	}
 
 	// UserText is a piece of the transcript of the person's speech.

@@ -394,7 +394,7 @@ func (r *resolver) spendOn(pattern string) bool {
 	return true
 }
 
-// withoutNotes returns a schema without keywords that constrain nothing.
+// withoutNotes returns a schema without the keywords that only describe it, such as title and examples.
 func withoutNotes(s map[string]any) map[string]any {
 	s = maps.Clone(s)
 	for _, note := range []string{"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"} {

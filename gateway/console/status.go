@@ -16,7 +16,7 @@ type status struct {
 	Redis             string             `json:"redis,omitempty"`      // state of the shared Redis: well or down
 	Recordings        string             `json:"recordings,omitempty"` // their folder
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
-	Disks             []diskStatus       `json:"disks,omitempty"`      // of recordings, and of files of calls
+	Disks             []diskStatus       `json:"disks,omitempty"`      // the disks of recordings and of call files
 	Today             dayStatus          `json:"today"`
 	Now               int                `json:"now"`        // conversations that are running
 	SessionsEnded     float64            `json:"ended"`      // conversations that have ended

@@ -21,14 +21,14 @@ const connectTimeout = 20 * time.Second
 
 // Catalogue holds the tools of a file.
 type Catalogue struct {
-	log     *slog.Logger
-	fixed   []placed // built-in tools and webhooks
-	pool    *webhook.Pool
-	servers []server
+	log        *slog.Logger
+	fixedTools []placedTool // built-in tools and webhooks
+	pool       *webhook.Pool
+	servers    []server
 }
 
-// placed is a tool with its place in the file.
-type placed struct {
+// placedTool is a tool with its place in the file.
+type placedTool struct {
 	tools.Tool
 	place string // "webhooks[0]"
 }
@@ -89,7 +89,7 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 		if !ok {
 			return fmt.Errorf("builtin[%d]: unknown built-in tool %q", i, name)
 		}
-		c.fixed = append(c.fixed, placed{run, fmt.Sprintf("builtin[%d]", i)})
+		c.fixedTools = append(c.fixedTools, placedTool{run, fmt.Sprintf("builtin[%d]", i)})
 	}
 	for i, o := range f.webhooks {
 		place := fmt.Sprintf("webhooks[%d]", i)
@@ -98,7 +98,7 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 		if err != nil {
 			return fmt.Errorf("%s.%w", place, err)
 		}
-		c.fixed = append(c.fixed, placed{tool, place})
+		c.fixedTools = append(c.fixedTools, placedTool{tool, place})
 	}
 	if err := connect(c, f); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (c *Catalogue) listTools() (all []tools.Tool, twice error) {
 		places[t.Name] = place
 		all = append(all, t)
 	}
-	for _, t := range c.fixed {
+	for _, t := range c.fixedTools {
 		add(t.Tool, t.place)
 	}
 	for _, s := range c.servers {

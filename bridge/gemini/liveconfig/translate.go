@@ -122,7 +122,7 @@ func (p *parser) fitCoverage(setup map[string]any) {
 		if value != nil {
 			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
 		}
-	case value == coverAllVideo && p.backend == vertexAI: // Vertex AI closes for it, even as the default (MemberJunction)
+	case value == coverAllVideo && p.backend == vertexAI: // Vertex AI closes the session for its own default (MemberJunction)
 		p.drop(setup, name, "Vertex AI closes the session for it")
 	}
 	if input, ok := setup["realtimeInputConfig"].(map[string]any); ok && len(input) == 0 {

@@ -35,7 +35,7 @@ type userSpeech struct {
 
 	lastItem        *item  // the newest committed item, or nil
 	earlyTranscript string // transcript that arrived before its item
-	transcriptTurn  int    // of the newest complete transcript
+	transcriptTurn  int    // turn of the newest complete transcript
 
 	vad          vad.Detector
 	partialFrame []int16 // less than a frame of audio

@@ -96,7 +96,7 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	servers, unknown := u.resolveServers(ctx, server, transport)
-	if unknown != nil { // the call has an ID, so it fails like an unanswered one
+	if unknown != nil { // the call is made nevertheless: its ID is needed to report the failure
 		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
 	to := server
