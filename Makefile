@@ -60,9 +60,9 @@ go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/b
 	TEST_ALL=1 $(GOTEST) -race -shuffle=on -timeout=15m -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
 	$(GO) test -C lab -race -vet=off ./...
 
-# OTHERS are the tests that make test leaves out: bad networks, other browsers, several gateways, memory, published clients.
+# OTHERS are the tests that make test leaves out: bad networks, lost connections, other browsers, several gateways, memory, published clients.
 # VARIED are those with variants (sizes of windows, colours, transports), of which make test runs the first.
-OTHERS   := firefox firewall live memory network nodes realtime rest rtvi sdk
+OTHERS   := connection firefox firewall gap live memory network nodes race realtime rest rtvi sdk
 VARIED   := canvas embed native operator page settings sight vox
 WEBTEST  := node --test --test-concurrency=3 --test-reporter=spec
 web-test: build test-deps web-deps
