@@ -3,6 +3,7 @@ package bridge
 import (
 	"voxgate/bridge/turns"
 	"voxgate/bridge/uplink"
+	"voxgate/media/playout"
 	"voxgate/media/prosody"
 )
 
@@ -34,7 +35,11 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 				s.reportTurn(TurnHeld)
 				s.notify(InterruptionPending{true})
 			}
-			s.voice.Suspend()
+			if a.AtOnce {
+				s.voice.Suspend(0)
+			} else {
+				s.voice.Suspend(playout.DipSearch)
+			}
 		case turns.GoOn:
 			s.voice.Continue()
 			if s.isAnswerHeld {

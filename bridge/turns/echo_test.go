@@ -83,7 +83,7 @@ func TestEchoCutsNothing(t *testing.T) {
 		play := func(withPerson bool) (cuts int) {
 			for i := range len(played) + 100 {
 				at += turns.FrameLength
-				f := turns.Frame{At: at, Sounding: i < len(played), Level: -62, PlayLevel: -70, Ear: turns.Speech}
+				f := turns.Frame{At: at, Sounding: i < len(played), Level: -62, PlayLevel: -70, Ear: 0.95}
 				if f.Sounding {
 					f.PlayLevel = played[i]
 				}

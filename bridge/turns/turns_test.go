@@ -27,7 +27,8 @@ type player struct {
 	ear   []string
 }
 
-// play runs a script of words: s300 is 300 ms of speech, l300 less loud speech, f300 faint speech, c300 the voices of a crowd, n300 noise,
+// play runs a script of words: s300 is 300 ms of speech, l300 less loud speech, f300 faint speech, c300 the voices of a crowd, u300 what
+// the second detector is not certain of, n300 noise,
 // q300 quiet, and skip300 a gap without frames;
 // +answer and -answer, +mute and -mute switch; j0.9 is the judge's verdict, p0.9 that of prosody before it.
 func (p *player) play(t testing.TB, script string) {
@@ -55,7 +56,7 @@ func (p *player) play(t testing.TB, script string) {
 			p.RecordVerdict(p.pause, n, kind == "j")
 		case "skip":
 			p.frame.At += length
-		case "s", "l", "f", "c", "n", "q":
+		case "s", "l", "f", "c", "u", "n", "q":
 			for range length / turns.FrameLength {
 				p.add(kind)
 			}
@@ -73,16 +74,23 @@ func (p *player) add(kind string) {
 		f.PlayLevel = -20
 	}
 	if f.Voice {
-		f.Level = map[string]float64{"s": -26, "n": -26, "l": -30, "c": -34, "f": -45}[kind]
+		f.Level = map[string]float64{"s": -26, "u": -26, "n": -26, "l": -30, "c": -34, "f": -45}[kind]
 	}
 	if p.isEar && !p.deaf {
-		f.Ear = turns.OtherSound
+		f.Ear = 0.05
 		if strings.Contains("slfc", kind) {
-			f.Ear = turns.Speech
+			f.Ear = 0.95
+		}
+		if kind == "u" {
+			f.Ear = 0.6
 		}
 	}
 	for _, a := range p.ProcessFrame(*f) {
-		text := fmt.Sprintf("%s@%d", kindNames[a.Kind], f.At.Milliseconds())
+		name := kindNames[a.Kind]
+		if a.AtOnce {
+			name += "-at-once"
+		}
+		text := fmt.Sprintf("%s@%d", name, f.At.Milliseconds())
 		if a.Back > 0 && a.Kind != turns.End {
 			text += fmt.Sprintf("-%d", a.Back.Milliseconds())
 		}
@@ -100,7 +108,8 @@ func (p *player) add(kind string) {
 
 func TestActions(t *testing.T) {
 	said := "q1000 s1000 q200 j0.9 q100 " // a turn, which ends at 2300
-	answered := said + "q400 +answer q500 "
+	began := said + "q400 +answer q200 "
+	answered := said + "q400 +answer q1500 "
 	for name, c := range map[string]struct {
 		settings     turns.Settings
 		script, want string
@@ -197,72 +206,88 @@ func TestActions(t *testing.T) {
 		},
 		"a cough ducks it": {
 			script: answered + "n400 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@4000", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 unduck@5000", state: turns.Sounding,
 		},
 		"a faint voice too": {
 			script: answered + "f1000 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@4600", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 unduck@5600", state: turns.Sounding,
 		},
 		"a hm holds it": {
 			script: answered + "s400 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5000 unduck@5000", state: turns.Sounding,
 		},
 		"an interruption": {
 			script: answered + "s900",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4020 unduck@4020 start@4020-1120", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 cut@5020 unduck@5020 start@5020-1120", state: turns.Talking,
 		},
 		"an interruption of two words": {
 			script: answered + "s500 q200 s200",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 cut@5080 unduck@5080 start@5080-1180", state: turns.Talking,
 		},
 		"an interruption after a noise": {
 			script: answered + "n400 s500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3860 cut@4020 unduck@4020 start@4020-1120", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4860 cut@5020 unduck@5020 start@5020-1120", state: turns.Talking,
 		},
 		"a longer noise with a hm in it": {
 			script: answered + "n300 s400 n1000 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3760 go-on@5260 unduck@5300", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4760 go-on@6260 unduck@6300", state: turns.Sounding,
 		},
 		"a yes, sir": {
 			script: answered + "s800 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4400 unduck@4400", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5400 unduck@5400", state: turns.Sounding,
 		},
 		"a softer interruption": {
 			script: answered + "s400 l500 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180 judge@4300", state: turns.Pause,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 cut@5080 unduck@5080 start@5080-1180 judge@5300", state: turns.Pause,
 		},
 		"a yes, sir that fades": {
 			script: answered + "s700 f400 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4700 unduck@4700", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5700 unduck@5700", state: turns.Sounding,
+		},
+		"a scream": {
+			script: answered + "u1000 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5600 unduck@5600", state: turns.Sounding,
 		},
 		"a crowd": {
 			script: answered + "c2000 q500",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@5600", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 unduck@6600", state: turns.Sounding,
+		},
+		"the turn goes on when the answer has begun": {
+			script: began + "s400 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@2960 hold-at-once@2960 go-on@3700 unduck@3700", state: turns.Sounding,
+		},
+		"the turn goes on and interrupts the answer": {
+			script: began + "s900",
+			want:   "start@1200-500 judge@2200 end@2300 duck@2960 hold-at-once@2960 cut@3720 unduck@3720 start@3720-1120", state: turns.Talking,
+		},
+		"a cough when the answer has begun": {
+			script: began + "n400 q500",
+			want:   "start@1200-500 judge@2200 end@2300 duck@2960 hold-at-once@2960 go-on@3200 unduck@3700", state: turns.Sounding,
 		},
 		"a second burst": {
 			script: answered + "s400 q1000 s300",
-			want: "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000 duck@4660 " +
-				"cut@4880 unduck@4880 start@4880-1980", state: turns.Talking,
+			want: "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5000 unduck@5000 duck@5660 " +
+				"cut@5880 unduck@5880 start@5880-1980", state: turns.Talking,
 		},
 		"a second burst in the hold": {
 			script: answered + "s400 q200 s300",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 cut@4080 unduck@4080 start@4080-1180", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 cut@5080 unduck@5080 start@5080-1180", state: turns.Talking,
 		},
 		"a second burst too late": {
 			script: answered + "s400 q2200 s300",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4000 unduck@4000 duck@5860 hold@6080", state: turns.Holding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5000 unduck@5000 duck@6860 hold@7080", state: turns.Holding,
 		},
 		"noise after the hold": {
 			script: answered + "s300 n3000",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@4980", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@5980", state: turns.Sounding,
 		},
 		"the answer is dropped in the hold": {
 			script: answered + "s300 -answer q100",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@3520 unduck@3520 start@3520-620", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@4520 unduck@4520 start@4520-620", state: turns.Talking,
 		},
 		"the answer ends under a voice": {
 			script: answered + "s100 -answer s200",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 unduck@3320 start@3400-500", state: turns.Talking,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 unduck@4320 start@4400-500", state: turns.Talking,
 		},
 		"muted in mid-turn": {
 			script: "q1000 s1000 +mute s1000",
@@ -270,7 +295,7 @@ func TestActions(t *testing.T) {
 		},
 		"muted in the hold": {
 			script: answered + "s300 +mute s100",
-			want:   "start@1200-500 judge@2200 end@2300 duck@3260 hold@3480 go-on@3520 unduck@3520", state: turns.Sounding,
+			want:   "start@1200-500 judge@2200 end@2300 duck@4260 hold@4480 go-on@4520 unduck@4520", state: turns.Sounding,
 		},
 		"muted before a retraction": {
 			script: said + "q400 s80 +mute s500",
@@ -280,7 +305,7 @@ func TestActions(t *testing.T) {
 
 		"at once": {
 			settings: turns.Settings{Interrupt: turns.InterruptAtOnce}, script: answered + "n100",
-			want: "start@1200-500 judge@2200 end@2300 cut@3260 start@3260-360", state: turns.Talking,
+			want: "start@1200-500 judge@2200 end@2300 cut@4260 start@4260-360", state: turns.Talking,
 		},
 		"never": {
 			settings: turns.Settings{Interrupt: turns.InterruptNever}, script: answered + "s2000 q1000 -answer q500",
@@ -288,15 +313,15 @@ func TestActions(t *testing.T) {
 		},
 		"never, but still speaking": {
 			settings: turns.Settings{Interrupt: turns.InterruptNever}, script: answered + "s1000 -answer s500",
-			want: "start@1200-500 judge@2200 end@2300 start@4220-1320", state: turns.Talking,
+			want: "start@1200-500 judge@2200 end@2300 start@5220-1320", state: turns.Talking,
 		},
 		"a shielded greeting": {
 			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 s1000 q2000 -answer q300",
 			want: "start@4020-3320 judge@4020 end@4020", state: turns.Waiting,
 		},
 		"the answer after it": {
-			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 -answer q500 +answer q500 s900",
-			want: "duck@2060 hold@2280 cut@2820 unduck@2820 start@2820-1120", state: turns.Talking,
+			settings: turns.Settings{Shield: turns.ShieldGreeting}, script: "q500 +answer q500 -answer q500 +answer q1500 s900",
+			want: "duck@3060 hold@3280 cut@3820 unduck@3820 start@3820-1120", state: turns.Talking,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -438,7 +463,7 @@ func TestActionsFitTogether(t *testing.T) {
 
 func TestFramesAllocateNothing(t *testing.T) {
 	p := turns.New(turns.Settings{})
-	f := turns.Frame{Ear: turns.Speech, Level: -26, PlayLevel: -20}
+	f := turns.Frame{Ear: 0.95, Level: -26, PlayLevel: -20}
 	i := 0
 	if n := testing.AllocsPerRun(5000, func() {
 		i++
@@ -453,8 +478,8 @@ func TestFramesAllocateNothing(t *testing.T) {
 func BenchmarkFrame(b *testing.B) {
 	for name, f := range map[string]turns.Frame{
 		"quiet":             {Level: -60, PlayLevel: -60},
-		"voice":             {Voice: true, Ear: turns.Speech, Level: -26, PlayLevel: -60},
-		"voice over answer": {Voice: true, Ear: turns.OtherSound, Level: -26, PlayLevel: -20, Sounding: true},
+		"voice":             {Voice: true, Ear: 0.95, Level: -26, PlayLevel: -60},
+		"voice over answer": {Voice: true, Ear: 0.05, Level: -26, PlayLevel: -20, Sounding: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -22,9 +22,6 @@ const (
 	// maxTurnActions limits the actions that wait for the owner, which takes them within milliseconds. More actions are dropped: an owner
 	// that is so late has stopped.
 	maxTurnActions = 256
-
-	// speechProbability is the least probability of silero that counts as speech: the default of its authors.
-	speechProbability = 0.5
 )
 
 // turnTaker marks the person's speech for the model where the gateway decides about turns. It feeds a [turns.Machine] with
@@ -130,7 +127,7 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 	t.ear.processAudio(pcm, rate)
 	isSounding, level := t.playback()
 	t.step(turns.Frame{
-		At: t.at, Voice: t.vad.SilenceDuration() == 0, Ear: t.ear.verdict, Level: decibels(media.RMS(pcm)), Muted: isMuted,
+		At: t.at, Voice: t.vad.SilenceDuration() == 0, Ear: t.ear.answer, Level: decibels(media.RMS(pcm)), Muted: isMuted,
 		Sounding: isSounding, PlayLevel: level,
 	}, rate, handle)
 }
@@ -175,7 +172,7 @@ func decibels(rms float64) float64 { return 20 * math.Log10(max(rms, 1)/32768) }
 type secondDetector struct {
 	detector  *silero.Detector // nil before its first use
 	isOn      bool
-	verdict   turns.Ear
+	answer    turns.Ear
 	rate      int // rate of the audio that converter gets
 	converter *media.Resampler
 	pending   []int16 // samples of the next frame, at silero.Rate
@@ -188,7 +185,7 @@ func (d *secondDetector) start(before []int16, rate int) {
 		d.detector = silero.NewDetector()
 	}
 	d.detector.Reset()
-	d.isOn, d.verdict, d.pending = true, turns.Unknown, d.pending[:0]
+	d.isOn, d.answer, d.pending = true, turns.Unknown, d.pending[:0]
 	if d.rate != rate {
 		d.rate, d.converter = rate, nil
 		if rate != silero.Rate {
@@ -201,7 +198,7 @@ func (d *secondDetector) start(before []int16, rate int) {
 	d.detect(before)
 }
 
-func (d *secondDetector) stop() { d.isOn, d.verdict = false, turns.Unknown }
+func (d *secondDetector) stop() { d.isOn, d.answer = false, turns.Unknown }
 
 func (d *secondDetector) processAudio(pcm []int16, rate int) {
 	if !d.isOn || rate != d.rate {
@@ -216,10 +213,7 @@ func (d *secondDetector) processAudio(pcm []int16, rate int) {
 func (d *secondDetector) detect(pcm []int16) {
 	d.pending = append(d.pending, pcm...)
 	for len(d.pending) >= silero.FrameLength {
-		d.verdict = turns.OtherSound
-		if d.detector.Probability(d.pending[:silero.FrameLength]) >= speechProbability {
-			d.verdict = turns.Speech
-		}
+		d.answer = turns.Ear(d.detector.Probability(d.pending[:silero.FrameLength]))
 		d.pending = slices.Delete(d.pending, 0, silero.FrameLength)
 	}
 }

@@ -39,7 +39,7 @@ type recording struct {
 	pcm      []int16
 	verdicts map[int]verdict
 	frames   []frameVerdict
-	speech   map[int][]bool // verdicts of the second detector, by the position where it began
+	speech   map[int][]turns.Ear // answers of the second detector, by the position where it began
 }
 
 // frameVerdict holds the verdict of the first detector on 20 ms.
@@ -49,7 +49,7 @@ type frameVerdict struct {
 }
 
 func newRecording(judge *smartturn.Judge, pcm []int16) *recording {
-	return &recording{judge: judge, pcm: pcm, verdicts: map[int]verdict{}, speech: map[int][]bool{}}
+	return &recording{judge: judge, pcm: pcm, verdicts: map[int]verdict{}, speech: map[int][]turns.Ear{}}
 }
 
 // judgeAt asks prosody and the network about the audio before a position.
@@ -82,7 +82,7 @@ func (r *recording) detectVoice() []frameVerdict {
 	return r.frames
 }
 
-// speechAt returns the verdict at a position of a second detector that began at another one.
+// speechAt returns the answer at a position of a second detector that began at another one.
 func (r *recording) speechAt(from, at int) turns.Ear {
 	n := (at - from) / silero.FrameLength
 	if n == 0 {
@@ -90,18 +90,15 @@ func (r *recording) speechAt(from, at int) turns.Ear {
 	}
 	if len(r.speech[from]) < n {
 		d := silero.NewDetector()
-		var verdicts []bool
+		var answers []turns.Ear
 		for k := range max(2*n, firstVerdicts) { // again from the beginning, because its state is not kept
 			if end := from + (k+1)*silero.FrameLength; end <= len(r.pcm) {
-				verdicts = append(verdicts, d.Probability(r.pcm[end-silero.FrameLength:end]) >= 0.5)
+				answers = append(answers, turns.Ear(d.Probability(r.pcm[end-silero.FrameLength:end])))
 			}
 		}
-		r.speech[from] = verdicts
+		r.speech[from] = answers
 	}
-	if r.speech[from][n-1] {
-		return turns.Speech
-	}
-	return turns.OtherSound
+	return r.speech[from][n-1]
 }
 
 // conversation is a conversation whose person is a recording. It does what bridge/uplink does with the machine.
@@ -115,6 +112,7 @@ type conversation struct {
 	earFrom    int           // where the second detector began
 	answerAt   time.Duration // when the next answer begins, or 0
 	isSounding bool
+	isHeld     bool  // no answer begins
 	answers    []int // positions where answers began
 	events     []event
 
@@ -133,7 +131,7 @@ func (c *conversation) play() []event {
 	for i, v := range c.recording.detectVoice() {
 		at := (i + 1) * frame
 		now := media.Duration(at, rate)
-		if c.answerAt > 0 && now >= c.answerAt {
+		if c.answerAt > 0 && now >= c.answerAt && !c.isHeld {
 			c.isSounding, c.answerAt = true, 0
 			c.answers = append(c.answers, at)
 		}
@@ -169,8 +167,12 @@ func (c *conversation) handle(a turns.Action, at int, now time.Duration) {
 		if c.hasAnswers {
 			c.answerAt = now + answerLatency
 		}
+	case turns.Hold:
+		c.isHeld = true
+	case turns.GoOn:
+		c.isHeld = false
 	case turns.Retract, turns.Cut:
-		c.answerAt, c.isSounding = 0, false
+		c.answerAt, c.isSounding, c.isHeld = 0, false, false
 	}
 }
 

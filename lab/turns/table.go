@@ -63,12 +63,14 @@ func countPauses(items []item, kind string) (n int) {
 // printEnds prints in how many pauses inside of a turn its end was told, in how many an answer was heard, and how late true ends were told.
 func printEnds(out io.Writer, items []item, recordings []*recording) {
 	fmt.Fprint(out, "Pauses inside of a turn in which its end was told, in %, and seconds from the last word until the end was told.\n"+
-		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n\n| policy |")
+		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n"+
+		"Silent: seconds from the voice after such a pause, or after one in which the answer was awaited, until no answer could sound.\n\n"+
+		"| policy |")
 	for _, kind := range pauseKinds {
 		fmt.Fprintf(out, " %s (%d) |", kind, countPauses(items, kind))
 	}
-	fmt.Fprint(out, " median | p95 | not told | heard: mid | hesit | meeting |\n| --- |"+
-		" --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprint(out, " median | p95 | not told | heard: mid | hesit | meeting | silent: median | p95 |\n| --- |"+
+		" --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range policies {
 		if !p.hasJudge || recordings[0].judge != nil {
 			measureEnds(items, recordings, p).print(out, p.name, items)
@@ -81,12 +83,14 @@ type ends struct {
 	endCount, answerCount map[string]int // pauses in which the end was told, or an answer began, by kind
 	delays                []float64      // of true ends, in s
 	missing               int            // true ends that were not told
+	silences              []float64      // s from the voice after a pause until no answer could sound
 }
 
 func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	type result struct {
 		endCount, answerCount int
 		delay                 float64
+		silences              []float64
 	}
 	results := make([]result, len(items))
 	forEach(items, func(i int, it item) {
@@ -105,7 +109,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 		}
 		answered := newConversation(turns.Settings{Patience: p.patience}, recordings[i], p.hasJudge)
 		answered.hasAnswers = true
-		answered.play()
+		r.silences = measureSilences(it, answered.play())
 		for _, at := range answered.answers {
 			if it.isInside(at) {
 				r.answerCount++
@@ -116,6 +120,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	for i, it := range items {
 		sum.endCount[it.kind] += results[i].endCount
 		sum.answerCount[it.kind] += results[i].answerCount
+		sum.silences = append(sum.silences, results[i].silences...)
 		switch {
 		case it.kind == "ends" && results[i].delay > 0:
 			sum.delays = append(sum.delays, results[i].delay)
@@ -124,6 +129,23 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 		}
 	}
 	return sum
+}
+
+// measureSilences returns, for each pause in which the end was told, the seconds from the voice that ends it until the answer, awaited or
+// begun, could not sound.
+func measureSilences(it item, events []event) (silences []float64) {
+	for _, p := range it.pauses {
+		isTold := false
+		for _, e := range events {
+			switch {
+			case e.Kind == turns.End && e.at > p[0] && e.at <= p[1]:
+				isTold = true
+			case isTold && e.at > p[1] && (e.Kind == turns.Hold || e.Kind == turns.Retract || e.Kind == turns.Cut):
+				silences, isTold = append(silences, float64(e.at-p[1])/rate), false
+			}
+		}
+	}
+	return silences
 }
 
 func (e *ends) print(out io.Writer, name string, items []item) {
@@ -135,7 +157,7 @@ func (e *ends) print(out io.Writer, name string, items []item) {
 	for _, kind := range pauseKinds[:3] {
 		fmt.Fprintf(out, " %.0f |", percent(e.answerCount[kind], countPauses(items, kind)))
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, " %.2f | %.2f |\n", percentile(e.silences, 50), percentile(e.silences, 95))
 }
 
 func percent(k, n int) float64 { return 100 * float64(k) / float64(max(1, n)) }
@@ -181,6 +203,6 @@ func printAreas(out io.Writer, items []item, recordings []*recording) {
 			}
 			fmt.Fprintf(out, " %.2f |", above/float64(max(1, len(kinds[kind])*len(kinds["ends"]))))
 		}
-		fmt.Fprint(out, " | | | | | |\n")
+		fmt.Fprint(out, " | | | | | | | |\n")
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"voxgate/media"
 )
 
-// suspendTime limits the search for a quiet moment at which the voice can stop. It covers a syllable, and is too short
-// for an interrupting person to notice.
-const suspendTime = 200 * time.Millisecond
+// DipSearch is a time in which Suspend finds a quiet moment. It covers a syllable, and is too short for an interrupting person
+// to notice.
+const DipSearch = 200 * time.Millisecond
 
 // suspension is a stop of the voice that may be taken back. The zero value means that the voice is not suspended.
 type suspension struct {
@@ -21,17 +21,17 @@ type suspension struct {
 // hasStopped reports whether no more sound is sent. Marks then wait together with the sound that follows them.
 func (s suspension) hasStopped() bool { return s.isOn && s.stopAfter <= 0 }
 
-// Suspend stops the voice after its quietest frame within the next 200 ms, because a person may be interrupting. Later
-// sound and its marks are kept. Continue plays them from exactly this place, and Flush drops them. Sound that an output
-// with a lead has already received is played. An output with [media.UnlimitedLead] paces the voice itself and is not
-// suspended.
-func (p *Pacer) Suspend() {
+// Suspend stops the voice after its quietest frame within the given time (see [DipSearch]; 0 means before the next frame), because a
+// person may be interrupting. Later sound and its marks are kept. Continue plays them from exactly this place, and Flush drops them.
+// Sound that an output with a lead has already received is played. An output with [media.UnlimitedLead] paces the voice itself and is
+// not suspended. While the voice is suspended, Suspend has no effect.
+func (p *Pacer) Suspend(within time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.suspended.isOn || p.lead == media.UnlimitedLead {
 		return
 	}
-	p.suspended = suspension{isOn: true, stopAfter: p.frame * p.framesToDip()}
+	p.suspended = suspension{isOn: true, stopAfter: p.frame * p.framesToDip(within)}
 }
 
 // Continue ends a suspension. The voice fades in where it stopped.
@@ -48,11 +48,11 @@ func (p *Pacer) Continue() {
 
 // The following methods are called with mu held.
 
-// framesToDip returns how many more frames are sent: up to the quietest frame within suspendTime.
-func (p *Pacer) framesToDip() int {
+// framesToDip returns how many more frames are sent: up to the quietest frame within the given time.
+func (p *Pacer) framesToDip(within time.Duration) int {
 	quietest, level := -1, math.Inf(1)
 	frame := make([]int16, p.frame)
-	for i := range int(suspendTime / media.FrameDuration) {
+	for i := range int(within / media.FrameDuration) {
 		if p.queue.peek(frame, i*p.frame) < p.frame {
 			break
 		}

@@ -37,8 +37,8 @@ func TestSuspendAndContinue(t *testing.T) {
 				must(t, p.WritePCM(voice[len(voice)/2:]))
 				p.AddMark(func(heard bool) { marked <- heard })
 				time.Sleep(at)
-				p.Suspend()
-				p.Suspend() // has no further effect
+				p.Suspend(playout.DipSearch)
+				p.Suspend(playout.DipSearch) // has no further effect
 				time.Sleep(2 * time.Second)
 				before := soundLength(s)
 				if most := media.Samples(at+200*ms+lead+20*ms, outRate) + fade; before > most {
@@ -69,13 +69,36 @@ func TestSuspendAndContinue(t *testing.T) {
 	}
 }
 
+// Suspend without a search stops before the next frame, and without a click.
+func TestSuspendAtOnce(t *testing.T) {
+	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
+		p.AttachOutput(s)
+		must(t, p.WritePCM(constant(time.Second, 8000)))
+		const at = 95 * ms
+		time.Sleep(at)
+		p.Suspend(0)
+		time.Sleep(time.Second)
+		if heard, most := soundLength(s), media.Samples(at+20*ms, outRate)+fade; heard > most {
+			t.Errorf("%d samples were sent, at most %d may be", heard, most)
+		}
+		p.Continue()
+		time.Sleep(2 * time.Second)
+		if heard := soundLength(s); heard < media.Samples(time.Second, outRate)-2*fade {
+			t.Errorf("%d samples came in all", heard)
+		}
+		if step := mediatest.MaxStep(s.pcm()[media.Samples(at, outRate):]); step > 1000 {
+			t.Errorf("a click of %d", step)
+		}
+	})
+}
+
 // A flush ends a suspension: the next answer is played.
 func TestFlushEndsSuspension(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		p.AttachOutput(s)
 		must(t, p.WritePCM(words()))
 		time.Sleep(100 * ms)
-		p.Suspend()
+		p.Suspend(playout.DipSearch)
 		time.Sleep(time.Second)
 		if cut := p.Flush(); cut.Unplayed < 700*ms || cut.FadeDelay > 0 {
 			t.Errorf("%+v", cut)

@@ -97,7 +97,7 @@ func TestPlayoutWalk(t *testing.T) {
 					case k < 11:
 						p.Duck(float64(12 * rng.IntN(2)))
 						if rng.IntN(2) == 0 {
-							p.Suspend()
+							p.Suspend(playout.DipSearch)
 						} else {
 							p.Continue()
 						}
