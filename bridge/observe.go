@@ -118,6 +118,8 @@ type Info struct {
 	Tokens     int      // used by the model, in and out
 	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
+	Newest Entry // the newest words that were said; zero means none were
+
 	Latency time.Duration // latency of the last measured answer; 0 means none was measured
 	Loss    Loss
 }

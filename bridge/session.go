@@ -234,6 +234,7 @@ func (s *Session) buildInfo() Info {
 		Step: s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
 		Turns:  s.output.turnNumber - 1,
 		Tokens: s.costs.meter.Total().Total, Dollars: s.costs.totalDollars(),
+		Newest:  s.transcript.NewestEntry(),
 		Latency: time.Duration(s.output.latestLatency.Load()), Loss: s.loss.lossShares(),
 	}
 }

@@ -352,6 +352,18 @@ func (l *Transcript) Entries() []Entry {
 	return entries
 }
 
+// NewestEntry returns the newest entry with words that were played, or the zero Entry.
+func (l *Transcript) NewestEntry() Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range slices.Backward(l.entries) {
+		if entry := e.playedEntry(); entry.Content != "" {
+			return entry
+		}
+	}
+	return Entry{}
+}
+
 // Clear removes all entries.
 func (l *Transcript) Clear() {
 	l.mu.Lock()

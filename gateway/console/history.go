@@ -77,6 +77,8 @@ type endedCall struct {
 	HasWords   bool      `json:"words,omitempty"` // GET /ended/{id}/words has what was said
 	Node       string    `json:"node,omitempty"`  // name of the gateway that had it; "" means this one
 
+	Newest *backend.Words `json:"newest,omitempty"` // what was said last
+
 	key      string // see [bridge.Origin]
 	words    []entry
 	callFile string // path of the file with the words, in place of them
@@ -162,6 +164,10 @@ func readCallFile(path string) (c endedCall, words []entry, err error) {
 	}
 	c.ID, c.Protocol, c.Agent, c.Identity = call.Session.ID, call.Session.Protocol, call.Session.Agent, call.Session.Identity
 	c.HasWords, c.callFile = len(call.Transcript) > 0, path
+	if c.HasWords {
+		newest := call.Transcript[len(call.Transcript)-1]
+		c.Newest = backend.NewWords(newest.Role, newest.Text)
+	}
 	return c, call.Transcript, nil
 }
 
@@ -216,6 +222,9 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 	}
 	slices.Reverse(c.words)
 	c.HasWords = len(c.words) > 0
+	if n := len(e.Transcript); n > 0 {
+		c.Newest = backend.NewWords(e.Transcript[n-1].Role, e.Transcript[n-1].Content)
+	}
 	if notes.answers > 0 {
 		c.LatencyMs = (notes.latency / time.Duration(notes.answers)).Milliseconds()
 	}

@@ -95,6 +95,11 @@ func TestWordsAndRecordings(t *testing.T) {
 	h.Observe("MEMORY", bridge.SessionEnded{Info: bridge.Info{ID: "MEMORY"}, Reason: bridge.ErrGoodbye, Transcript: []bridge.Entry{
 		{Role: "user", Content: "dropped, because it is too old"}, {Role: "user", Content: long}, {Role: "assistant", Content: "Yes."},
 	}})
+	for i, want := range []string{"Good morning.", "Yes."} {
+		if newest := h.pastCalls[i].Newest; newest == nil || newest.Role != "assistant" || newest.Text != want {
+			t.Errorf("%+v, want %q", newest, want)
+		}
+	}
 	c := &Console{Options: Options{History: h, RecordingFolder: recordings}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ended/{id}/words", c.serveWords)

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"voxgate/bridge"
@@ -89,7 +90,33 @@ type sessionInfo struct {
 	Dollars   *float64     `json:"dollars,omitempty"`
 	Latency   int64        `json:"latencyMs,omitempty"`
 	Loss      loss         `json:"loss,omitzero"`
+	Newest    *Words       `json:"newest,omitempty"`
 	Node      string       `json:"node,omitempty"` // name of the gateway that has it; "" means this one
+}
+
+// Words are the newest words of a conversation.
+type Words struct {
+	Role string `json:"role"` // user or assistant
+	Text string `json:"text"` // at most maxWords characters
+}
+
+// maxWords limits [Words].Text: one line of a list.
+const maxWords = 120
+
+// NewWords returns the end of a text that one side said, or nil if there is none.
+func NewWords(role, text string) *Words {
+	text = strings.Join(strings.Fields(text), " ")
+	if text == "" {
+		return nil
+	}
+	if runes := []rune(text); len(runes) > maxWords {
+		text = string(runes[len(runes)-maxWords+1:])
+		if _, whole, ok := strings.Cut(text, " "); ok {
+			text = whole
+		}
+		text = "…" + text
+	}
+	return &Words{role, text}
 }
 
 // loss is a [bridge.Loss] in JSON.
@@ -104,7 +131,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, sessionInfo{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Address, i.Device, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
-				i.Latency.Milliseconds(), loss(i.Loss), "",
+				i.Latency.Milliseconds(), loss(i.Loss), NewWords(i.Newest.Role, i.Newest.Content), "",
 			})
 		}
 	}

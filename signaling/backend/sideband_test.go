@@ -48,7 +48,8 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	c.AskText("The first thing.")
 
 	if status, list := l.SendRequest("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) ||
-		!strings.Contains(list, `"identity":"ada"`) || !strings.Contains(list, `"door":"web"`) || !strings.Contains(list, `"turns":1`) {
+		!strings.Contains(list, `"identity":"ada"`) || !strings.Contains(list, `"door":"web"`) || !strings.Contains(list, `"turns":1`) ||
+		!strings.Contains(list, `"newest":{"role":"assistant","text":"You said: The first thing."}`) {
 		t.Errorf("%d %s", status, list)
 	}
 	w := testkit.DialWebSocketWith(
@@ -161,6 +162,27 @@ func TestWhoMayWatch(t *testing.T) {
 		t.Errorf("%v, %v", resp, err)
 	}
 	c.AskText("Still there?")
+}
+
+// TestNewWords: a list has one line for them, which begins with a whole word.
+func TestNewWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                     "",
+		" \n":                                  "",
+		" Until\ttwo\no'clock. ":               "Until two o'clock.",
+		strings.Repeat("ä", 120):               strings.Repeat("ä", 120),
+		strings.Repeat("ä", 121):               "…" + strings.Repeat("ä", 119),
+		"Well " + strings.Repeat("so ", 50):    "…" + strings.TrimSpace(strings.Repeat("so ", 39)),
+		strings.Repeat("much ", 30) + "later.": "…" + strings.Repeat("much ", 22) + "later.",
+	} {
+		got := backend.NewWords("user", text)
+		if got == nil {
+			got = &backend.Words{}
+		}
+		if got.Text != want || len([]rune(got.Text)) > 120 {
+			t.Errorf("%q: %q, want %q", text, got.Text, want)
+		}
+	}
 }
 
 // FuzzSideband sends arbitrary messages over the backend's connection to a conversation, which continues unless it

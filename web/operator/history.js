@@ -1,12 +1,12 @@
 /** What is over: the last conversations, and the last hours as two small charts. */
 import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
-import { sortable } from './sort.js';
-import { orderOf, outcomeOf, seconds, where, who } from './words.js';
+import { saidRow, sortable } from './table.js';
+import { newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
-const when = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
-const hour = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
+const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 
 const HOUR = 3_600_000; // ms
 const LOADING = 60_000; // ms that a recording may take
@@ -16,6 +16,9 @@ let ended = [];
 let shown = '';
 /** @type {Map<string, {json: string, rows: HTMLElement[]}>} the row of each, and below it the one of its details */
 const rows = new Map();
+
+/** A time of today needs no date. @param {string} at */
+const when = (at) => (new Date(at).toDateString() === new Date().toDateString() ? hour : date).format(Date.parse(at));
 
 /** Orders, in words for people. @param {any[]} list */
 export const orderLines = (list) => list.map(({ at, by, what, text }) => `${hour.format(Date.parse(at))} ${by || 'Somebody at this machine'} ${orderOf(what)}${text ? `: ${text}` : ''}`);
@@ -66,7 +69,7 @@ function rowsOf(c) {
 function makeRows(c) {
   const tr = /** @type {HTMLTableRowElement} */ (make('tr'));
   const took = Math.max(0, Math.round(tookOf(c) / 1000)) || 0;
-  const texts = [when.format(Date.parse(c.endedAt)), '', c.agent ?? '–', '', `${Math.floor(took / 60)}:${String(took % 60).padStart(2, '0')}`, c.turns.toLocaleString(),
+  const texts = [when(c.endedAt), '', c.agent ?? '–', '', `${Math.floor(took / 60)}:${String(took % 60).padStart(2, '0')}`, c.turns.toLocaleString(),
     seconds(c.latencyMs), c.dollars === undefined ? '–' : `$${c.dollars.toFixed(c.dollars < 1 ? 4 : 2)}`, ''];
   [...get('past').tHead.rows[0].cells].forEach((head, i) => tr.append(make('td', head.className, texts[i])));
   const [, person, , outcome] = tr.children;
@@ -79,7 +82,9 @@ function makeRows(c) {
     button.onclick = () => play(c, i, `${who(c)}, ${texts[0]}`);
     tr.lastElementChild?.append(button);
   });
-  if (!c.steered && !c.words) return [tr];
+  const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest));
+  said.hidden = !c.newest;
+  if (!c.steered && !c.words) return [tr, said];
   const below = make('tr', 'below');
   const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));
   const button = make('button', 'details', 'Details');
@@ -92,7 +97,7 @@ function makeRows(c) {
     if (!details.hasChildNodes()) showDetails(details, c);
   };
   outcome?.append(button);
-  return [tr, below];
+  return [tr, said, below];
 }
 
 /** Who has steered a conversation, and what was said in it, which is asked for now. @param {HTMLElement} box @param {any} c */

@@ -2,8 +2,8 @@
 import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { orderLines, showHistory } from './history.js';
-import { sortable } from './sort.js';
-import { ruleOf, seconds, stateOf, where, who } from './words.js';
+import { saidRow, sortable } from './table.js';
+import { newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
 const MOST = 500; // words and events that are kept
@@ -84,14 +84,14 @@ get('login').onsubmit = (/** @type {Event} */ e) => {
 
 // --- what runs
 
-/** @type {Map<string, HTMLTableRowElement>} */
+/** @type {Map<string, [HTMLTableRowElement, HTMLElement]>} the row of each, and below it the one of what was said last */
 const rows = new Map();
 /** @type {any[]} */
 let running = [];
 /** @type {Record<string, any[]>} orders to conversations that run */
 let steered = {};
 
-const sort = sortable(get('list'), [who, (s) => s.agent, where, (s) => stateOf(s.state), (s) => Date.now() - Date.parse(s.startedAt), (s) => s.turns, (s) => s.tokens, (s) => s.dollars,
+const sort = sortable(get('list'), [who, (s) => s.agent, (s) => stateOf(s.state), (s) => Date.now() - Date.parse(s.startedAt), (s) => s.turns, (s) => s.tokens, (s) => s.dollars,
   (s) => s.latencyMs, (s) => s.loss?.up], () => showRunning());
 
 function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessions, silent }) {
@@ -106,17 +106,23 @@ function showRunning() {
   get('list').hidden = running.length === 0;
   get('none').hidden = running.length > 0;
   const body = get('list').tBodies[0];
-  for (const [name, row] of rows) {
+  for (const [name, both] of rows) {
     if (running.some((s) => s.id === name)) continue;
-    row.remove();
+    for (const row of both) row.remove();
     rows.delete(name);
   }
   sort(running).forEach((s, at) => {
-    const row = rows.get(s.id) ?? newRow(s.id);
-    const texts = [who(s), s.agent ?? '–', where(s), stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
+    const [row, said] = rows.get(s.id) ?? newRow(s.id);
+    const texts = [who(s), s.agent ?? '–', stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
-    if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] ?? null);
+    put(/** @type {Element} */ (row.querySelector('small')), where(s));
+    put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest));
+    said.hidden = !s.newest;
+    if (body.rows[2 * at] !== row) {
+      body.insertBefore(row, body.rows[2 * at] ?? null);
+      row.after(said);
+    }
   });
   describe();
 }
@@ -127,9 +133,12 @@ function newRow(/** @type {string} */ name) {
   for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
   button.onclick = () => open(name);
-  row.cells[0]?.append(button);
-  rows.set(name, row);
-  return row;
+  row.cells[0]?.append(button, make('small'));
+  const said = saidRow(0, row.cells.length);
+  /** @type {[HTMLTableRowElement, HTMLElement]} */
+  const both = [row, said];
+  rows.set(name, both);
+  return both;
 }
 
 // --- how it is
@@ -137,7 +146,7 @@ function newRow(/** @type {string} */ name) {
 /** @param {string} list @param {[name: string, state: string, bad?: boolean, href?: string][]} lines @param {string} [none] what an empty list says */
 function states(list, lines, none = '') {
   const ul = get(list);
-  if (!lines.length) lines = [['', none]];
+  if (!lines.length && none) lines = [['', none]];
   while (ul.children.length > lines.length) ul.lastElementChild.remove();
   lines.forEach(([name, state, bad = false, href = ''], i) => {
     const li = ul.children[i] ?? ul.appendChild(make('li'));
@@ -164,7 +173,7 @@ function showStatus(/** @type {any} */ s) {
   put(get('dollars'), money(s.today.dollars));
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
-  states('refusals', refusals.map(([rule, n]) => [ruleOf(rule), count(n)]), 'Nobody was refused since the start.');
+  states('refusals', refusals.map(([rule, n]) => [refusals.length > 1 ? count(n) : '', ruleOf(rule)]));
   const { ok = 0, ...others } = s.dials ?? {};
   const failures = Object.entries(s.dialErrors ?? {}).sort((a, b) => b[1] - a[1]);
   const failed = failures.map(([reason, n]) => `${count(n)} × ${reason.replace(/\.$/, '')}`);
@@ -178,7 +187,7 @@ function showStatus(/** @type {any} */ s) {
     ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free`, d.free < d.total / 20]),
   ]);
   const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
-  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem), a.problem ? '' : talk(a.name)]),
+  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? '', Boolean(a.problem), a.problem ? '' : talk(a.name)]),
     'There are no agents: VOXGATE_AGENTS names no folder.');
 }
 
@@ -223,11 +232,11 @@ const orders = (/** @type {boolean} */ on) => document.querySelectorAll('#say :i
   .forEach((e) => (/** @type {HTMLButtonElement} */ (e).disabled = !on));
 
 function describe() {
-  for (const [name, row] of rows) row.toggleAttribute('aria-current', name === chosen?.id);
+  for (const [name, [row]] of rows) row.toggleAttribute('aria-current', name === chosen?.id);
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
   put(get('one-title'), who(s));
-  put(get('what'), [where(s), s.agent, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `step ${s.step}`,
+  put(get('what'), [where(s), s.agent, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `in the step “${s.step.replaceAll('_', ' ')}”`,
     s.latencyMs && `answers after ${seconds(s.latencyMs)}`, s.loss && `loss ${lossOf(s)}`, s.id].filter(Boolean).join(' · '));
   const lines = orderLines(steered[s.id] ?? []);
   get('orders-given').hidden = !lines.length;
@@ -292,7 +301,7 @@ get('say').onsubmit = (/** @type {Event} */ e) => {
 get('how').onchange = () => (get('text').placeholder = get('how').value === 'say' ? 'One moment, please.' : 'Offer the person a call back');
 get('interrupt').onclick = () => send('INTERRUPT');
 get('close').onclick = () => {
-  const row = rows.get(chosen?.id ?? '');
+  const [row] = rows.get(chosen?.id ?? '') ?? [];
   shut();
   describe();
   row?.querySelector('button')?.focus();

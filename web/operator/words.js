@@ -50,6 +50,9 @@ export function deviceOf(agent = '') {
   return browser ? [browser, find(SYSTEMS)].filter(Boolean).join(', ') : agent.split(/[/ ]/)[0] ?? '';
 }
 
+/** What was said last, in one line. @param {{role: string, text: string}} [newest] */
+export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${newest.text}` : '');
+
 /** @param {number | undefined} ms */
 export const seconds = (ms) => (ms === undefined ? '–' : ms < 1000 ? `${Math.round(ms)}\u00a0ms` : `${(ms / 1000).toFixed(1)}\u00a0s`);
 

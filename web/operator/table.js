@@ -1,4 +1,4 @@
-/** Tables whose columns sort them. */
+/** Tables whose columns sort them, and whose rows say what was said last. */
 import { make } from './dom.js';
 
 /** @typedef {string|number|undefined} Cell what a column is sorted by; undefined comes last */
@@ -35,4 +35,18 @@ export function sortable(table, cells, onChange) {
       return down ? -order : order;
     });
   };
+}
+
+/**
+ * The row under another one that holds what was said last.
+ * @param {number} free columns before it
+ * @param {number} columns of it
+ * @param {string} [text]
+ */
+export function saidRow(free, columns, text) {
+  const row = make('tr', 'said');
+  const cell = Object.assign(document.createElement('td'), { colSpan: columns, dir: 'auto' });
+  cell.append(make('p', '', text));
+  row.append(...Array.from({ length: free }, () => make('td')), cell);
+  return row;
 }
