@@ -23,13 +23,22 @@ const style = `
 :host([inline]) { position: relative; inset: auto; display: inline-block; }
 :host([inline]) voxgate-conversation { position: fixed; inset: auto max(16px, env(safe-area-inset-right)) max(16px, env(safe-area-inset-bottom)) auto; z-index: 2147483000; }
 [hidden] { display: none !important; }
-button { display: flex; align-items: center; justify-content: center; gap: 10px; min-width: 44px; min-height: 52px; padding: 0 20px 0 16px; border: 0; border-radius: 999px;
+button { display: flex; align-items: center; justify-content: center; gap: 12px; min-width: 44px; min-height: 44px; padding: 0 20px; border: 0; border-radius: 999px;
   background: var(--accent); color: var(--on-accent); font: inherit; font-weight: 600; cursor: pointer; }
+.talk { min-height: 56px; padding: 5px 22px 5px 5px; }
+.sphere { display: grid; place-content: center; flex: none; width: 46px; height: 46px; border-radius: 50%; color: #fff; box-shadow: 0 0 0 2px color-mix(in oklch, var(--on-accent) 70%, transparent);
+  background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
+    radial-gradient(circle at 62% 84%, oklch(66% .22 330) 0, #0000 58%), oklch(from var(--accent) .53 .22 h); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .talk, .small { box-shadow: 0 4px 16px rgb(0 0 0 / .25); border-radius: 999px; }
-.small { display: flex; gap: 2px; padding: 4px; background: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285))); }
-.small button { min-height: 44px; padding: 0 12px; background: none; color: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285))); }
-.small voxgate-orb { width: 32px; }
+.small { --text: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285))); --ground: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285)));
+  display: flex; align-items: center; gap: 2px; max-width: calc(100vw - 32px); box-sizing: border-box; padding: 6px; background: var(--ground); color: var(--text); }
+.small button { flex: none; padding: 0 11px; background: none; color: inherit; }
+.small .back { padding: 0; }
+.small voxgate-orb { width: 48px; }
+.now { flex: 0 1 auto; min-width: 0; max-width: 12rem; margin: 0 6px 0 10px; line-height: 1.25; cursor: pointer; }
+.now > * { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.now span { color: color-mix(in oklch, var(--text) 68%, var(--ground)); font-size: max(13px, .8125rem); }
 .failed { margin: 0; padding: 16px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
@@ -76,11 +85,13 @@ export class VoxgateTalk extends HTMLElement {
   /** @type {typeof import('./conversation.js').iconButton|undefined} */ #iconButton;
   #begun = 0; // presses
   #label = make('span');
-  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon(), this.#label);
+  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, make('span', { className: 'sphere' }, icon()), this.#label);
   #failure = make('span', { className: 'status', role: 'status' });
   #away = make('button', { type: 'button', onclick: () => this.stop() });
   #failed = make('div', { className: 'failed', hidden: true }, this.#failure, this.#away);
   #small = make('div', { className: 'small', hidden: true });
+  #name = make('b');
+  #state = make('span', { role: 'status' });
 
   constructor() {
     super();
@@ -171,12 +182,13 @@ export class VoxgateTalk extends HTMLElement {
     if (!session || session.state === 'closed' || !this.#iconButton) return this.stop();
     if (this.#view) this.#view.hidden = true;
     const orb = /** @type {import('./orb.js').VoxgateOrb} */ (document.createElement('voxgate-orb'));
-    const back = make('button', { type: 'button', onclick: () => this.#open() }, orb);
+    const back = make('button', { className: 'back', type: 'button', onclick: () => this.#open() }, orb);
     back.ariaLabel = back.title = this.#word('open');
     const mute = this.#iconButton('mute', () => session.mute());
     const end = this.#iconButton('end', () => (this.#view?.stop(), this.#open()));
     end.ariaLabel = end.title = this.#word('end');
-    this.#small.replaceChildren(back, mute, end);
+    this.#name.textContent = this.getAttribute('who') ?? this.#words?.fill('{who}') ?? '';
+    this.#small.replaceChildren(back, make('p', { className: 'now', onclick: () => this.#open() }, this.#name, this.#state), mute, end);
     orb.session = session;
     this.#small.hidden = false;
     this.#showSmall();
@@ -189,6 +201,10 @@ export class VoxgateTalk extends HTMLElement {
     if (mute && session && this.#words) {
       mute.ariaLabel = mute.title = this.#words.muteOf(session.mic);
       mute.toggleAttribute('data-on', !this.#words.isOpen(session.mic) && session.mic !== 'asking');
+      const { splitStatus, statusOf, situationOf, OFFERS } = this.#words;
+      const [state] = splitStatus(statusOf(situationOf(session, { offers: OFFERS.button })).text);
+      const told = state.replace(/\.$/, '');
+      if (this.#state.textContent !== told) this.#state.textContent = told;
     }
     if (session?.state === 'closed' && !this.#small.hidden) this.#open(); // which says why
   }

@@ -26,7 +26,7 @@ import { open } from './voxgate.js';
 /** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, end(): void}} Source */
 
 const style = `
-:host { display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
+:host { --small: min(max(60px, 4rem), 24cqi); display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
   border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
@@ -43,9 +43,16 @@ const style = `
 .dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
 :is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
 :is(.dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
-.dock .orb { width: min(max(60px, 4rem), 24cqi); transition: width var(--motion); }
-:host([data-fresh]) .orb { width: min(max(120px, 8rem), 45cqi); }
-:host([data-fresh]) .dock { padding-bottom: 1.5em; }
+.dock .orb { width: var(--small); }
+.dock .orb > * { transition: transform var(--motion); }
+/* Until there are words the greeting, the orb and the status are one group. The orb glides from its place in the dock, and moves nothing else. */
+:host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc(2 * var(--small) + 1rem); }
+:host([data-fresh]:not([data-low])) .orb > * { transform: translateY(calc(-1.5 * var(--small) - 3.75em)) scale(2); }
+:host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
+:host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: 3px solid var(--accent); outline-offset: 5px; }
+.dock > .icon { transition: translate var(--motion); }
+:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) / 3); }
+:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) / -3); }
 .type { flex: none; align-items: center; padding: 0 min(.75em, 4cqi) .75em; }
 .type input { padding-inline: min(1em, 4cqi); text-overflow: ellipsis; }
 `;
@@ -131,6 +138,7 @@ export class VoxgateConversation extends Base {
     root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence,
       make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#form);
     this.#log.append(this.#empty);
+    new ResizeObserver(() => this.#fit()).observe(this.#log);
     root.addEventListener('keydown', (e) => this.#escape(/** @type {KeyboardEvent} */ (e)));
     this.#text.addEventListener('input', () => this.#mark(''));
   }
@@ -290,6 +298,12 @@ export class VoxgateConversation extends Base {
     if (this.#status.textContent === status) return;
     const [first, rest] = splitStatus(status);
     this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), rest));
+  }
+
+  /** Without room for the large orb it stays in the dock. */
+  #fit() {
+    const em = parseFloat(getComputedStyle(this).fontSize);
+    this.toggleAttribute('data-low', this.#log.clientHeight < 2 * this.#press.offsetWidth + 6 * em || this.#log.clientWidth < 16 * em);
   }
 
   #renderAway() {

@@ -171,6 +171,12 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   assert.ok(await page.getByText('How can I help?').isVisible());
   const height = () => page.locator('voxgate-conversation').evaluate((e) => e.offsetHeight);
   const before = await height();
+  const [greeting, orb, status] = await page.locator('voxgate-conversation').evaluate((e) => {
+    const words = document.createRange();
+    words.selectNodeContents(e.shadowRoot.querySelector('.empty'));
+    return [words, ...['voxgate-orb', '.status span'].map((s) => e.shadowRoot.querySelector(s))].map((part) => part.getBoundingClientRect().toJSON());
+  });
+  assert.ok(orb.width > 110 && orb.top >= greeting.bottom && orb.top - greeting.bottom < 50 && status.top >= orb.bottom - 1 && status.top - orb.bottom < 40, JSON.stringify([greeting, orb, status]));
   await page.locator('.orb').click();
   await says(page, 'You are muted. Nora does not hear you.');
   await page.locator('.orb').click();
@@ -181,6 +187,7 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   await button(page, 'Minimise').click();
   await page.locator('voxgate-conversation').waitFor({ state: 'hidden' });
   for (const name of ['Mute', 'End', 'Back to the conversation']) assert.ok(await button(page, name).isVisible(), name);
+  await page.locator('.small .now', { hasText: /^Nora(Listening|Speaking|You are muted|We hear nothing)/ }).waitFor();
   await button(page, 'Back to the conversation').click();
   await page.locator('.log .model').waitFor();
 });
@@ -203,7 +210,7 @@ const cut = (page) => page.evaluate(() => {
   const { left, right, top, bottom } = panel.checkVisibility() ? panel.getBoundingClientRect() : { left: 0, right: innerWidth, top: 0, bottom: innerHeight };
   return parts.filter((e) => {
     const r = e.getBoundingClientRect();
-    return r.left < left || r.right > right || r.top < top || r.bottom > bottom || (e.matches('button:not(.orb)') && e.scrollWidth > e.clientWidth) || (e.matches('.status') && e.scrollHeight > e.clientHeight);
+    return r.left < left || r.right > right || r.top < top || r.bottom > bottom || (e.matches('button:not(.orb, .back)') && e.scrollWidth > e.clientWidth) || (e.matches('.status') && e.scrollHeight > e.clientHeight);
   }).map((e) => e.ariaLabel || e.textContent);
 });
 
