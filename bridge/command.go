@@ -105,11 +105,10 @@ type (
 	takenCommand struct{}
 )
 
-// PrefillTurn is one turn of an earlier conversation: of the model if Model is true, else of the person. Parts is a JSON
-// array of Google's Part.
+// PrefillTurn is one turn of an earlier conversation.
 type PrefillTurn struct {
-	Model bool
-	Parts json.RawMessage
+	Model bool            // whether the model spoke, not the person
+	Parts json.RawMessage // JSON array of Google's Part
 }
 
 // The kinds of [Activity].

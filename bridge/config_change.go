@@ -95,8 +95,8 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// changeSteering applies a change of the steering, and returns the resulting configuration. An error undoes the
-// change, except that with errSameStep the collected fields of the flow may stay changed.
+// changeSteering applies a change of the steering, and returns the resulting configuration. If it returns an
+// error, nothing has changed. The only exception is errSameStep: the flow may have collected new fields.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()

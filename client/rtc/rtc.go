@@ -51,8 +51,8 @@ type Options struct {
 	RelayOnly bool
 }
 
-// Audio is the audio of one conversation, a [client.PeerDialer]. It outlives the connections of the conversation. Its
-// methods may be called concurrently.
+// Audio carries the audio of one conversation over WebRTC. It implements [client.PeerDialer], and can be used for several
+// connections of the conversation, one after the other. Its methods may be called concurrently.
 type Audio struct {
 	options    Options
 	api        *webrtc.API

@@ -311,8 +311,8 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 	return parts, others, nil
 }
 
-// ParseToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It does not validate the results: most long ones
-// come too late and are discarded anyway.
+// ParseToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It leaves the validation of the results to the
+// session, because a response that arrives too late is discarded without being read.
 func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")

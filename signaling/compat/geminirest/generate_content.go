@@ -55,10 +55,10 @@ func (d *Server) generateParts(ctx context.Context, model string, request []byte
 	for event, err := range d.streamContent(ctx, model, request) {
 		watch.Reset(maxSilence)
 		if err != nil {
-			return publicError(ctx, err)
+			return toBridgeError(ctx, err)
 		}
 		if said, failed := event["error"].(object); failed {
-			return publicError(ctx, &backendError{status: toInt(said["code"]), body: event})
+			return toBridgeError(ctx, &backendError{status: toInt(said["code"]), body: event})
 		}
 		reason := completeResponse(event, false)
 		candidates, _ := event["candidates"].([]any)
@@ -94,8 +94,8 @@ func (d *Server) streamContent(ctx context.Context, model string, request []byte
 	}
 }
 
-// publicError converts an error of a backend for callers inside the gateway.
-func publicError(ctx context.Context, err error) error {
+// toBridgeError converts an error of a backend to a [bridge.Error], or to the cause with which ctx was canceled.
+func toBridgeError(ctx context.Context, err error) error {
 	if r := (*backendError)(nil); errors.As(err, &r) {
 		said, _ := r.body["error"].(object)
 		after, _ := time.ParseDuration(cmp.Or(r.retryAfter, "0") + "s") // HTTP dates are not supported; they count as 0

@@ -95,8 +95,8 @@ func modelOf(r *http.Request) string {
 // newID returns a random id in OpenAI's format.
 func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
 
-// tokenOf returns the token of a request from a place that only OpenAI's clients use, or else from the Authorization
-// header, or "". Package access reads the other headers.
+// tokenOf returns the token of a request, or "" if it has none. OpenAI's clients send it in the Api-Key header, in a WebSocket subprotocol
+// or in the Authorization header.
 func tokenOf(r *http.Request) string {
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key
