@@ -82,8 +82,8 @@ type fieldError struct {
 	err   error
 }
 
-func (m *fieldError) Error() string { return strings.TrimPrefix(m.field+": "+m.err.Error(), ": ") }
-func (m *fieldError) Unwrap() error { return m.err }
+func (f *fieldError) Error() string { return strings.TrimPrefix(f.field+": "+f.err.Error(), ": ") }
+func (f *fieldError) Unwrap() error { return f.err }
 
 func fieldErrorf(field, format string, args ...any) error {
 	return &fieldError{field, fmt.Errorf(format, args...)}

@@ -29,8 +29,8 @@ type lineError struct {
 	err  error
 }
 
-func (m *lineError) Error() string { return fmt.Sprintf("line %d: %v", m.line, m.err) }
-func (m *lineError) Unwrap() error { return m.err }
+func (l *lineError) Error() string { return fmt.Sprintf("line %d: %v", l.line, l.err) }
+func (l *lineError) Unwrap() error { return l.err }
 
 // section is a step as written in the prompt.
 type section struct {

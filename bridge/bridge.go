@@ -133,34 +133,34 @@ func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
 // MergedAgent returns the agent without the changes of the caller and of the backend. The grant overrides the
 // operator's file, and the session webhook overrides both, each field by itself.
-func (o *SessionRequest) MergedAgent() Agent { return o.FixedAgent().MergeOver(o.Agent) }
+func (r *SessionRequest) MergedAgent() Agent { return r.FixedAgent().MergeOver(r.Agent) }
 
 // callerID returns a name for the caller. The account supplies it, if it can tell callers apart; otherwise it is made
 // of key and identity.
-func (o *SessionRequest) callerID() string {
-	if a, ok := o.Account.(interface{ Caller() string }); ok {
+func (r *SessionRequest) callerID() string {
+	if a, ok := r.Account.(interface{ Caller() string }); ok {
 		return a.Caller()
 	}
-	return o.Origin.Key + " " + o.Origin.Identity
+	return r.Origin.Key + " " + r.Origin.Identity
 }
 
 // MaxDollars returns the budget of the conversation; 0 means no limit.
-func (o *SessionRequest) MaxDollars() float64 {
-	most := o.MergedAgent().MaxDollars
-	if o.Grant != nil {
-		most = minNonZero(most, o.Grant.MaxDollars)
+func (r *SessionRequest) MaxDollars() float64 {
+	most := r.MergedAgent().MaxDollars
+	if r.Grant != nil {
+		most = minNonZero(most, r.Grant.MaxDollars)
 	}
 	return most
 }
 
 // FixedAgent returns the settings that the caller cannot change.
-func (o *SessionRequest) FixedAgent() Agent {
-	fixed := o.Override
-	if o.Grant != nil {
-		fixed = fixed.MergeOver(o.Grant.Agent)
+func (r *SessionRequest) FixedAgent() Agent {
+	fixed := r.Override
+	if r.Grant != nil {
+		fixed = fixed.MergeOver(r.Grant.Agent)
 	}
-	if o.AgentLocked {
-		fixed = fixed.MergeOver(o.Agent)
+	if r.AgentLocked {
+		fixed = fixed.MergeOver(r.Agent)
 	}
 	return fixed
 }
@@ -168,10 +168,10 @@ func (o *SessionRequest) FixedAgent() Agent {
 // buildConfig returns the model's configuration, at the beginning and after each change, merged in the order of
 // docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. The instruction of the
 // step is appended.
-func (o *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
-	if !o.AgentLocked { // a locked agent overrides the caller instead, below
-		configured = mergeConfig(configured, o.Agent.applyTo(nil))
+func (r *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
+	if !r.AgentLocked { // a locked agent overrides the caller instead, below
+		configured = mergeConfig(configured, r.Agent.applyTo(nil))
 	}
-	merged := backend.agent.MergeOver(o.FixedAgent())
-	return backend.withFunctions(withSuffix(withSuffix(merged.applyTo(configured), backend.flow.Instruction()), o.PromptSuffix))
+	merged := backend.agent.MergeOver(r.FixedAgent())
+	return backend.withFunctions(withSuffix(withSuffix(merged.applyTo(configured), backend.flow.Instruction()), r.PromptSuffix))
 }

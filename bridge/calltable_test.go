@@ -45,16 +45,16 @@ var modelWays = []callMode{
 	{model: "gemini-live-2.5-flash-native-audio", behavior: "NON_BLOCKING", blocking: true, vertex: true},
 }
 
-func (w callMode) timeout() time.Duration {
-	if w.blocking {
+func (c callMode) timeout() time.Duration {
+	if c.blocking {
 		return 10 * time.Second
 	}
 	return 30 * time.Second
 }
 
 // on has the gateway use the model's backend.
-func (w callMode) on(o *bridge.Options) {
-	if w.vertex {
+func (c callMode) on(o *bridge.Options) {
+	if c.vertex {
 		onVertex(o)
 	}
 }
@@ -95,24 +95,24 @@ type cell struct {
 }
 
 // ends has the tool end with an answer or an error.
-func (x *cell) ends(response string, err error) {
+func (cl *cell) ends(response string, err error) {
 	switch {
-	case x.ours:
-		x.job.ends <- func() (json.RawMessage, error) { return json.RawMessage(response), err }
+	case cl.ours:
+		cl.job.ends <- func() (json.RawMessage, error) { return json.RawMessage(response), err }
 	case err != nil:
-		x.c.sendToolResponse("a", "f", fmt.Sprintf(`{"error":%q}`, err))
+		cl.c.sendToolResponse("a", "f", fmt.Sprintf(`{"error":%q}`, err))
 	default:
-		x.c.sendToolResponse("a", "f", response)
+		cl.c.sendToolResponse("a", "f", response)
 	}
 	synctest.Wait()
 }
 
 // over adds what the client should learn of the end of the call. For its own tools that is only a cancellation.
-func (x *cell) over(status string, cancelled bool) {
-	if x.ours {
-		x.client = append(x.client, "status "+status)
+func (cl *cell) over(status string, cancelled bool) {
+	if cl.ours {
+		cl.client = append(cl.client, "status "+status)
 	} else if cancelled {
-		x.client = append(x.client, "cancelled a")
+		cl.client = append(cl.client, "cancelled a")
 	}
 }
 
@@ -206,36 +206,36 @@ func fates() map[string]func(x *cell) {
 	}
 }
 
-func (x *cell) meets(name string) { fates()[name](x) }
+func (cl *cell) meets(name string) { fates()[name](cl) }
 
 // stops checks that a tool here was asked to stop.
-func (x *cell) stops() {
-	x.Helper()
+func (cl *cell) stops() {
+	cl.Helper()
 	synctest.Wait()
-	if !x.ours {
+	if !cl.ours {
 		return
 	}
 	select {
-	case <-x.job.stopped:
+	case <-cl.job.stopped:
 	default:
-		x.Error("the tool runs on")
+		cl.Error("the tool runs on")
 	}
 }
 
 // ending waits for the end of a conversation that nobody came back to.
-func (x *cell) ending() {
-	x.Helper()
-	x.c.awaitEnd(nil)
-	if len(x.job.stopped) == 0 && x.ours {
-		x.Error("the tool runs on")
+func (cl *cell) ending() {
+	cl.Helper()
+	cl.c.awaitEnd(nil)
+	if len(cl.job.stopped) == 0 && cl.ours {
+		cl.Error("the tool runs on")
 	}
-	x.client = nil // there was nobody
+	cl.client = nil // there was nobody
 }
 
 // nothing checks that Gemini has got no answer yet.
-func (x *cell) nothing() {
-	x.Helper()
-	for _, l := range append(x.links, x.l) {
+func (cl *cell) nothing() {
+	cl.Helper()
+	for _, l := range append(cl.links, cl.l) {
 		l.AssertToolResponses()
 	}
 }
@@ -294,13 +294,13 @@ func newCell(t *testing.T, w callMode, ours bool) *cell {
 	return x
 }
 
-func (x *cell) check(moment string) {
-	x.meets(moment)
+func (cl *cell) check(moment string) {
+	cl.meets(moment)
 	synctest.Wait()
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
 	var got []string
-	for _, l := range append(x.links, x.l) {
+	for _, l := range append(cl.links, cl.l) {
 		for _, in := range l.Inputs() {
 			for _, r := range in.Tools {
 				text := string(r.Response)
@@ -312,27 +312,27 @@ func (x *cell) check(moment string) {
 		}
 	}
 	var want []string
-	if x.response != "" {
-		w := "a " + x.response
-		if x.schedules && moment != "hang-up" {
+	if cl.response != "" {
+		w := "a " + cl.response
+		if cl.schedules && moment != "hang-up" {
 			w += " at once"
 		}
 		want = append(want, w)
 	}
 	if !slices.Equal(got, want) {
-		x.Errorf("Gemini got %q, want %q", got, want)
+		cl.Errorf("Gemini got %q, want %q", got, want)
 	}
-	x.checkClient(moment)
-	if x.c.session != nil && moment != "client lost for good" && moment != "hang-up" {
-		x.c.checkAnswerRejected("a", "")
+	cl.checkClient(moment)
+	if cl.c.session != nil && moment != "client lost for good" && moment != "hang-up" {
+		cl.c.checkAnswerRejected("a", "")
 	}
 }
 
 // checkClient compares what the client learned of the call.
-func (x *cell) checkClient(moment string) {
+func (cl *cell) checkClient(moment string) {
 	var got []string
 	calls := 0
-	for _, c := range append(x.gone, x.c) {
+	for _, c := range append(cl.gone, cl.c) {
 		for _, e := range c.entries() {
 			switch e := e.event.(type) {
 			case bridge.ToolCall:
@@ -346,7 +346,7 @@ func (x *cell) checkClient(moment string) {
 					got = append(got, "status "+e.Status)
 				}
 				if e.Title != "Doing…" {
-					x.Errorf("%+v", e)
+					cl.Errorf("%+v", e)
 				}
 			}
 		}
@@ -356,10 +356,10 @@ func (x *cell) checkClient(moment string) {
 		want = 2 // asked again, with the same id, or informed again that it runs
 	}
 	if calls != want {
-		x.Errorf("the client learned of the call %d times, want %d", calls, want)
+		cl.Errorf("the client learned of the call %d times, want %d", calls, want)
 	}
-	if !slices.Equal(got, x.client) {
-		x.Errorf("the client got %q, want %q", got, x.client)
+	if !slices.Equal(got, cl.client) {
+		cl.Errorf("the client got %q, want %q", got, cl.client)
 	}
 }
 
@@ -377,29 +377,31 @@ const (
 )
 
 // fill has the person answer the newest canvas.
-func (x *cell) fill() { x.c.sendToolResponse(lastEvent[bridge.ToolCall](x.c).Calls[0].ID, "", filled) }
+func (cl *cell) fill() {
+	cl.c.sendToolResponse(lastEvent[bridge.ToolCall](cl.c).Calls[0].ID, "", filled)
+}
 
 // goesOn has the link cut, and the next one begin with a handle.
-func (x *cell) goesOn(handle string) {
-	x.l.DropConnection()
-	x.dialled(handle)
+func (cl *cell) goesOn(handle string) {
+	cl.l.DropConnection()
+	cl.dialled(handle)
 }
 
 // dialled has the next link begin with a handle.
-func (x *cell) dialled(handle string) {
-	x.links = append(x.links, x.l)
-	x.l = x.r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
+func (cl *cell) dialled(handle string) {
+	cl.links = append(cl.links, cl.l)
+	cl.l = cl.r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
 	synctest.Wait()
 }
 
 // returns has the caller leave and come back.
-func (x *cell) returns(after time.Duration) {
-	x.l.SendHandle("h")
-	token := x.c.resumeToken()
-	x.c.disconnect()
+func (cl *cell) returns(after time.Duration) {
+	cl.l.SendHandle("h")
+	token := cl.c.resumeToken()
+	cl.c.disconnect()
 	time.Sleep(after)
-	x.gone = append(x.gone, x.c)
-	x.c = x.r.resumeByToken(token)
+	cl.gone = append(cl.gone, cl.c)
+	cl.c = cl.r.resumeByToken(token)
 }
 
 func canvasFates() map[string]canvasFate {
@@ -481,9 +483,9 @@ func TestCanvasTable(t *testing.T) {
 	}
 }
 
-func (x *cell) checkCanvas(fate canvasFate) {
+func (cl *cell) checkCanvas(fate canvasFate) {
 	var links, callers []string
-	for _, l := range append(x.links, x.l) {
+	for _, l := range append(cl.links, cl.l) {
 		var got []string
 		l.ToolResponses() // waits for them
 		for _, in := range l.Inputs() {
@@ -496,7 +498,7 @@ func (x *cell) checkCanvas(fate canvasFate) {
 		}
 		links = append(links, strings.Join(got, ", "))
 	}
-	for _, c := range append(x.gone, x.c) {
+	for _, c := range append(cl.gone, cl.c) {
 		var got []string
 		for _, e := range c.entries() {
 			switch e := e.event.(type) {
@@ -509,14 +511,14 @@ func (x *cell) checkCanvas(fate canvasFate) {
 		callers = append(callers, strings.Join(got, " "))
 	}
 	kind := 0
-	if x.blocking {
+	if cl.blocking {
 		kind = 1
 	}
 	if got := strings.Join(links, " / "); got != fate.gemini[kind] {
-		x.Errorf("Gemini got\n  %s\nwant\n  %s", got, fate.gemini[kind])
+		cl.Errorf("Gemini got\n  %s\nwant\n  %s", got, fate.gemini[kind])
 	}
 	if got := strings.Join(callers, " / "); got != fate.client[kind] {
-		x.Errorf("the client got\n  %s\nwant\n  %s", got, fate.client[kind])
+		cl.Errorf("the client got\n  %s\nwant\n  %s", got, fate.client[kind])
 	}
 }
 

@@ -54,15 +54,15 @@ type snapshot struct {
 }
 
 // isRecordingPaused reports whether the recording is paused.
-func (n *snapshot) isRecordingPaused() bool {
-	return len(n.Pauses) > 0 && n.Pauses[len(n.Pauses)-1].To.IsZero()
+func (s *snapshot) isRecordingPaused() bool {
+	return len(s.Pauses) > 0 && s.Pauses[len(s.Pauses)-1].To.IsZero()
 }
 
 // acceptsResume reports whether a caller may continue the conversation.
-func (n *snapshot) acceptsResume(o SessionRequest) bool {
+func (s *snapshot) acceptsResume(o SessionRequest) bool {
 	hash := hashToken(o.ResumeToken)
-	isKnown := slices.ContainsFunc(n.TokenHashes[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
-	return isKnown && n.Origin.SameCaller(o.Origin) && n.Origin.Protocol == o.Origin.Protocol
+	isKnown := slices.ContainsFunc(s.TokenHashes[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
+	return isKnown && s.Origin.SameCaller(o.Origin) && s.Origin.Protocol == o.Origin.Protocol
 }
 
 // clusterState tracks the move of a session to or from another gateway. It belongs to the session's loop.
@@ -78,27 +78,27 @@ type clusterState struct {
 }
 
 // markChanged records a change that the store should have.
-func (h *clusterState) markChanged() { h.hasChanges = true }
+func (c *clusterState) markChanged() { c.hasChanges = true }
 
 // saveSnapshot writes the conversation to the store, if it has changed. For a conversation that cannot move, it writes
 // only the name of its gateway, once.
-func (h *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
-	changed := h.hasChanges
-	h.hasChanges = false
-	if !changed || h.entry == nil || h.isOwnerStored && !movable {
+func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
+	changed := c.hasChanges
+	c.hasChanges = false
+	if !changed || c.entry == nil || c.isOwnerStored && !movable {
 		return
 	}
-	h.isOwnerStored = !movable
-	h.entry.QueueSnapshot(snapshot())
+	c.isOwnerStored = !movable
+	c.entry.QueueSnapshot(snapshot())
 }
 
 // requestMove records that the caller should be asked, at a good moment, to move to another gateway. It reports false
 // if that was recorded before.
-func (h *clusterState) requestMove() bool {
-	if h.moveWanted {
+func (c *clusterState) requestMove() bool {
+	if c.moveWanted {
 		return false
 	}
-	h.moveWanted, h.wantedSince = true, time.Now()
-	h.markChanged()
+	c.moveWanted, c.wantedSince = true, time.Now()
+	c.markChanged()
 	return true
 }

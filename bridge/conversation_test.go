@@ -67,9 +67,9 @@ func TestLongConversation(t *testing.T) {
 	)
 }
 
-func (r *harness) meets(o bridge.SessionRequest) *caller {
-	r.t.Helper()
-	c := r.startCaller(o)
+func (h *harness) meets(o bridge.SessionRequest) *caller {
+	h.t.Helper()
+	c := h.startCaller(o)
 	<-c.seated
 	time.Sleep(time.Second) // for the handle
 	lastEvent[bridge.SetupComplete](c)

@@ -53,58 +53,58 @@ func newCostMeter(h *hostState, o SessionRequest, a *subscribers, v *voice, ob o
 }
 
 // setDollarLimit sets the budget of the conversation in US dollars; 0 means that only the account limits it.
-func (p *costMeter) setDollarLimit(dollars float64) {
-	if p.cap.Micros = ToMicros(dollars); dollars > 0 {
-		p.isMoneyLimited = true
+func (cm *costMeter) setDollarLimit(dollars float64) {
+	if cm.cap.Micros = ToMicros(dollars); dollars > 0 {
+		cm.isMoneyLimited = true
 	}
 }
 
 // applyConfig applies the configuration in force.
-func (p *costMeter) applyConfig(c liveconfig.Config) {
-	p.estimate.applyConfig(c)
-	if c.Model == p.model {
+func (cm *costMeter) applyConfig(c liveconfig.Config) {
+	cm.estimate.applyConfig(c)
+	if c.Model == cm.model {
 		return
 	}
-	p.settleTurn() // at the prices of the previous model
+	cm.settleTurn() // at the prices of the previous model
 	var ok bool
-	p.estimate.prices, ok = p.prices.PricesOf(c.Model)
-	p.model, p.hasUnpriced = c.Model, p.hasUnpriced || !ok
-	p.estimate.startTurn(p.uplink.MilliTokens.Load())
+	cm.estimate.prices, ok = cm.prices.PricesOf(c.Model)
+	cm.model, cm.hasUnpriced = c.Model, cm.hasUnpriced || !ok
+	cm.estimate.startTurn(cm.uplink.MilliTokens.Load())
 }
 
 // addUsage adds reported tokens.
-func (p *costMeter) addUsage(t wire.Tokens) {
-	p.meter.Add(t)
-	p.hasTurnUsage = true
-	p.estimate.recordUsage(t)
+func (cm *costMeter) addUsage(t wire.Tokens) {
+	cm.meter.Add(t)
+	cm.hasTurnUsage = true
+	cm.estimate.recordUsage(t)
 }
 
 // restoreUsage restores what was used and accounted for at another gateway. dollars is nil if unknown.
-func (p *costMeter) restoreUsage(t, context wire.Tokens, dollars *float64) {
-	p.meter.Add(t)
-	p.meter.EndTurn()
-	p.accountedTokens, p.estimate.context = t, context
+func (cm *costMeter) restoreUsage(t, context wire.Tokens, dollars *float64) {
+	cm.meter.Add(t)
+	cm.meter.EndTurn()
+	cm.accountedTokens, cm.estimate.context = t, context
 	if dollars == nil {
-		p.hasUnpriced = true
+		cm.hasUnpriced = true
 		return
 	}
-	p.settledMicros = *dollars * 1e6
-	p.accountedMicros = p.settledMicros
+	cm.settledMicros = *dollars * 1e6
+	cm.accountedMicros = cm.settledMicros
 }
 
 // settleTurn ends the turn of the token meter, and adds its cost.
-func (p *costMeter) settleTurn() {
-	p.settledMicros += p.estimate.prices.Cost(p.meter.Turn())
-	p.meter.EndTurn()
-	p.estimate.startTurn(p.uplink.MilliTokens.Load())
+func (cm *costMeter) settleTurn() {
+	cm.settledMicros += cm.estimate.prices.Cost(cm.meter.Turn())
+	cm.meter.EndTurn()
+	cm.estimate.startTurn(cm.uplink.MilliTokens.Load())
 }
 
 // totalDollars returns the cost of the conversation so far, or nil if unknown.
-func (p *costMeter) totalDollars() *float64 {
-	if p.hasUnpriced {
+func (cm *costMeter) totalDollars() *float64 {
+	if cm.hasUnpriced {
 		return nil
 	}
-	return microsToDollars(p.settledMicros + p.estimate.prices.Cost(p.meter.Turn()))
+	return microsToDollars(cm.settledMicros + cm.estimate.prices.Cost(cm.meter.Turn()))
 }
 
 // microsToDollars converts millionths of a dollar to dollars.
@@ -114,90 +114,90 @@ func microsToDollars(micros float64) *float64 {
 }
 
 // endTurn reports the tokens of a turn. It returns the limit that the turn has reached, if any.
-func (p *costMeter) endTurn() (limit error) {
-	if !p.hasTurnUsage {
+func (cm *costMeter) endTurn() (limit error) {
+	if !cm.hasTurnUsage {
 		return nil
 	}
-	p.hasTurnUsage = false
-	u := Usage{Turn: p.meter.Turn()}
-	p.settleTurn()
-	u.Total, u.Dollars = p.meter.Total(), p.totalDollars()
-	p.voice.notifyInOrder(p.subscribers, u)
-	cost := p.takeUnaccounted()
-	p.maxTurnTokens = max(p.maxTurnTokens, cost.Tokens)
-	if limit = p.reserveNext(cost); limit != nil {
-		p.log.Info("budget used up", "limit", limit, "tokens", u.Total.Total, "dollars", u.Dollars)
+	cm.hasTurnUsage = false
+	u := Usage{Turn: cm.meter.Turn()}
+	cm.settleTurn()
+	u.Total, u.Dollars = cm.meter.Total(), cm.totalDollars()
+	cm.voice.notifyInOrder(cm.subscribers, u)
+	cost := cm.takeUnaccounted()
+	cm.maxTurnTokens = max(cm.maxTurnTokens, cost.Tokens)
+	if limit = cm.reserveNext(cost); limit != nil {
+		cm.log.Info("budget used up", "limit", limit, "tokens", u.Total.Total, "dollars", u.Dollars)
 	}
 	return limit
 }
 
 // reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of the current turn.
 // It returns the limit that this would exceed, or nil.
-func (p *costMeter) reserveNext(cost Cost) (limit error) {
-	next := Cost{Tokens: max(firstTurnTokens, p.maxTurnTokens)}
-	if p.isMoneyLimited {
-		next.Micros = p.estimate.maxMicros() + int(p.estimate.prices.Cost(p.meter.Turn()))
+func (cm *costMeter) reserveNext(cost Cost) (limit error) {
+	next := Cost{Tokens: max(firstTurnTokens, cm.maxTurnTokens)}
+	if cm.isMoneyLimited {
+		next.Micros = cm.estimate.maxMicros() + int(cm.estimate.prices.Cost(cm.meter.Turn()))
 	}
-	remaining, most := p.account.RecordCost(cost, next)
-	if own := p.cap.Micros - int(math.Ceil(p.settledMicros)); p.cap.Micros > 0 && (most.Micros == 0 || own < remaining.Micros) {
-		remaining.Micros, most.Micros = own, p.cap.Micros
+	remaining, most := cm.account.RecordCost(cost, next)
+	if own := cm.cap.Micros - int(math.Ceil(cm.settledMicros)); cm.cap.Micros > 0 && (most.Micros == 0 || own < remaining.Micros) {
+		remaining.Micros, most.Micros = own, cm.cap.Micros
 	}
 	switch {
-	case p.cap.Tokens > 0 && p.meter.Total().Total >= p.cap.Tokens:
+	case cm.cap.Tokens > 0 && cm.meter.Total().Total >= cm.cap.Tokens:
 		return ErrTokenLimit
 	case most.Tokens > 0 && remaining.Tokens <= 0, most.Micros > 0 && remaining.Micros < next.Micros:
 		return ErrBudget
-	case p.isLowReported, cost == (Cost{}): // warns once, at the end of a turn, when there is a caller
+	case cm.isLowReported, cost == (Cost{}): // warns once, at the end of a turn, when there is a caller
 	case most.Tokens > 0 && remaining.Tokens*100 <= most.Tokens*lowBudgetPercent:
-		p.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, remaining.Tokens),
+		cm.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, remaining.Tokens),
 			map[string]any{"tokensLeft": remaining.Tokens})
 	case most.Micros > 0 && (remaining.Micros*100 <= most.Micros*lowBudgetPercent ||
 		remaining.Micros < 2*next.Micros): // next turn may be the last
 		dollars := *microsToDollars(float64(remaining.Micros))
-		p.warnLowBudget(fmt.Sprintf("Of a budget of $%.2f $%.4f are left; the conversation ends when a turn might cost more.",
+		cm.warnLowBudget(fmt.Sprintf("Of a budget of $%.2f $%.4f are left; the conversation ends when a turn might cost more.",
 			float64(most.Micros)/1e6, dollars), map[string]any{"dollarsLeft": dollars})
 	}
 	return nil
 }
 
-func (p *costMeter) warnLowBudget(message string, details map[string]any) {
-	p.isLowReported = true
-	p.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
+func (cm *costMeter) warnLowBudget(message string, details map[string]any) {
+	cm.isLowReported = true
+	cm.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
 }
 
 // extendReserve reserves more for a turn that takes longer than estimated. It returns the limit that this would exceed,
 // or nil.
-func (p *costMeter) extendReserve(spoken time.Duration) (limit error) {
-	if !p.isMoneyLimited || !p.estimate.growReserve(p.uplink.MilliTokens.Load(), int(spoken.Seconds()*audioTokensPerSecond)) {
+func (cm *costMeter) extendReserve(spoken time.Duration) (limit error) {
+	if !cm.isMoneyLimited || !cm.estimate.growReserve(cm.uplink.MilliTokens.Load(), int(spoken.Seconds()*audioTokensPerSecond)) {
 		return nil
 	}
-	return p.reserveNext(Cost{})
+	return cm.reserveNext(Cost{})
 }
 
 // reserveAgain renews the reservation for the next turn, or for the rest of this turn, when the model reads the context
 // once more or the context has changed.
-func (p *costMeter) reserveAgain() (limit error) {
-	if !p.isMoneyLimited {
+func (cm *costMeter) reserveAgain() (limit error) {
+	if !cm.isMoneyLimited {
 		return nil
 	}
-	return p.reserveNext(Cost{})
+	return cm.reserveNext(Cost{})
 }
 
 // takeUnaccounted returns what was used since the last call, and reports it to the observer.
-func (p *costMeter) takeUnaccounted() Cost {
-	before, now := p.accountedTokens, p.meter.Total()
-	p.accountedTokens = now
-	paid := p.settledMicros + p.estimate.prices.Cost(p.meter.Turn())
-	if p.observer.isEnabled() && now.Total > before.Total {
-		p.observer.report(SpendingReport{p.key, now.Split(before), (paid - p.accountedMicros) / 1e6})
+func (cm *costMeter) takeUnaccounted() Cost {
+	before, now := cm.accountedTokens, cm.meter.Total()
+	cm.accountedTokens = now
+	paid := cm.settledMicros + cm.estimate.prices.Cost(cm.meter.Turn())
+	if cm.observer.isEnabled() && now.Total > before.Total {
+		cm.observer.report(SpendingReport{cm.key, now.Split(before), (paid - cm.accountedMicros) / 1e6})
 	}
-	cost := Cost{now.Total - before.Total, int(math.Ceil(paid)) - int(math.Ceil(p.accountedMicros))}
-	p.accountedMicros = paid
+	cost := Cost{now.Total - before.Total, int(math.Ceil(paid)) - int(math.Ceil(cm.accountedMicros))}
+	cm.accountedMicros = paid
 	return cost
 }
 
 // close records the cost of an unfinished answer, and ends the account's session.
-func (p *costMeter) close() {
-	p.account.RecordCost(p.takeUnaccounted(), Cost{})
-	p.account.End()
+func (cm *costMeter) close() {
+	cm.account.RecordCost(cm.takeUnaccounted(), Cost{})
+	cm.account.End()
 }

@@ -40,23 +40,23 @@ func newHarness(t *testing.T, change ...func(*bridge.Options)) *harness {
 }
 
 // startHost starts the host. The options can be changed before.
-func (r *harness) startHost(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
-	r.start, r.log = time.Now(), &logs{}
+func (h *harness) startHost(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
+	h.start, h.log = time.Now(), &logs{}
 	o := bridge.Options{
 		Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: dial},
-		Backend: "emulator", Park: time.Minute, Logger: slog.New(slog.NewJSONHandler(r.log, nil)),
+		Backend: "emulator", Park: time.Minute, Logger: slog.New(slog.NewJSONHandler(h.log, nil)),
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	r.host = bridge.NewHost(o)
-	r.t.Cleanup(func() {
-		if err := r.host.Shutdown(context.Background()); err != nil {
-			r.t.Error(err)
+	h.host = bridge.NewHost(o)
+	h.t.Cleanup(func() {
+		if err := h.host.Shutdown(context.Background()); err != nil {
+			h.t.Error(err)
 		}
-		r.wg.Wait()
-		if bad := r.log.find("impossible step"); len(bad) > 0 {
-			r.t.Errorf("%v", bad)
+		h.wg.Wait()
+		if bad := h.log.find("impossible step"); len(bad) > 0 {
+			h.t.Errorf("%v", bad)
 		}
 	})
 }
@@ -122,25 +122,25 @@ type logEntry struct {
 }
 
 // startCaller starts a caller.
-func (r *harness) startCaller(o bridge.SessionRequest) *caller {
-	r.t.Helper()
-	c := &caller{r: r, left: make(chan error, 1), seated: make(chan struct{}), over: make(chan struct{})}
+func (h *harness) startCaller(o bridge.SessionRequest) *caller {
+	h.t.Helper()
+	c := &caller{r: h, left: make(chan error, 1), seated: make(chan struct{}), over: make(chan struct{})}
 	c.leave = func(err error) { c.left <- err }
 	if o.Config == nil {
 		o.Config = json.RawMessage(`{}`)
 	}
-	r.wg.Go(func() {
+	h.wg.Go(func() {
 		defer close(c.over)
-		c.err = r.host.Serve(context.Background(), c, o)
+		c.err = h.host.Serve(context.Background(), c, o)
 	})
 	return c
 }
 
 // connectCaller starts a caller and accepts its link.
-func (r *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
-	r.t.Helper()
-	c := r.startCaller(o)
-	l := r.up.NextConn().AcceptSetup()
+func (h *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
+	h.t.Helper()
+	c := h.startCaller(o)
+	l := h.up.NextConn().AcceptSetup()
 	synctest.Wait()
 	<-c.seated
 	return c, l
@@ -159,24 +159,24 @@ func converse(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *harness
 }
 
 // dropConnection cuts a link, and accepts the one that follows.
-func (r *harness) dropConnection(l *bridgetest.Conn) *bridgetest.Conn {
-	r.t.Helper()
+func (h *harness) dropConnection(l *bridgetest.Conn) *bridgetest.Conn {
+	h.t.Helper()
 	l.DropConnection()
-	return r.up.NextConn().AcceptSetup()
+	return h.up.NextConn().AcceptSetup()
 }
 
 // cutNetwork cuts a link, and leaves no way to Gemini.
-func (r *harness) cutNetwork(l *bridgetest.Conn) {
-	r.up.SetFailure(0, errors.New("no route"))
+func (h *harness) cutNetwork(l *bridgetest.Conn) {
+	h.up.SetFailure(0, errors.New("no route"))
 	l.DropConnection()
 }
 
-func (r *harness) plain() (*caller, *bridgetest.Conn) {
-	r.t.Helper()
-	return r.connectCaller(bridge.SessionRequest{})
+func (h *harness) plain() (*caller, *bridgetest.Conn) {
+	h.t.Helper()
+	return h.connectCaller(bridge.SessionRequest{})
 }
 
-func (r *harness) elapsed() time.Duration { return time.Since(r.start) }
+func (h *harness) elapsed() time.Duration { return time.Since(h.start) }
 
 // Serve implements bridge.Caller.
 func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {

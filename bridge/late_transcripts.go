@@ -57,121 +57,121 @@ type openPrompts struct {
 }
 
 // addPrompt records that text was sent to the model. The cause is reported if the text interrupts an answer.
-func (a *openPrompts) addPrompt(by Cause) { a.pendingCount, a.newestCause = a.pendingCount+1, by }
+func (o *openPrompts) addPrompt(by Cause) { o.pendingCount, o.newestCause = o.pendingCount+1, by }
 
 // takePrompt records a new turn, which answers the oldest open prompt.
-func (a *openPrompts) takePrompt() { a.isOpen, a.pendingCount = false, max(a.pendingCount-1, 0) }
+func (o *openPrompts) takePrompt() { o.isOpen, o.pendingCount = false, max(o.pendingCount-1, 0) }
 
 // onInterrupted records an interruption of the model. Of the text prompts, only the newest one is still to be answered.
-func (a *openPrompts) onInterrupted() { a.pendingCount = min(a.pendingCount, 1) }
+func (o *openPrompts) onInterrupted() { o.pendingCount = min(o.pendingCount, 1) }
 
 // onTurnEnd records the end of a turn. isEmpty means that the turn had no answer to the prompt.
-func (a *openPrompts) onTurnEnd(isEmpty bool) {
-	a.pendingCount, a.calledAt, a.gatewayAnswers = 0, time.Time{}, false
+func (o *openPrompts) onTurnEnd(isEmpty bool) {
+	o.pendingCount, o.calledAt, o.gatewayAnswers = 0, time.Time{}, false
 	if isEmpty {
-		a.isOpen = false
+		o.isOpen = false
 	}
 }
 
 // onToolCalls records that the model calls tools. here means that the gateway answers all of these calls.
-func (a *openPrompts) onToolCalls(here bool) {
-	a.gatewayAnswers = here && (a.gatewayAnswers || a.calledAt.IsZero())
-	a.isOpen, a.calledAt = true, time.Now()
+func (o *openPrompts) onToolCalls(here bool) {
+	o.gatewayAnswers = here && (o.gatewayAnswers || o.calledAt.IsZero())
+	o.isOpen, o.calledAt = true, time.Now()
 }
 
 // endsCallingTurn reports whether an empty turn that ends now is the turn with the last tool call. If so, the answer
 // comes in another turn.
-func (a *openPrompts) endsCallingTurn() bool {
-	return !a.calledAt.IsZero() && time.Since(a.calledAt) < callEndTime
+func (o *openPrompts) endsCallingTurn() bool {
+	return !o.calledAt.IsZero() && time.Since(o.calledAt) < callEndTime
 }
 
 // hasRequest reports whether the model has something to answer.
-func (a *modelOutput) hasRequest() bool {
-	_, expected := a.keeper.ExpectedReply()
-	return expected || a.prompts.isOpen || a.isWorking && a.workRequested || a.calls.HasRunningCall()
+func (m *modelOutput) hasRequest() bool {
+	_, expected := m.keeper.ExpectedReply()
+	return expected || m.prompts.isOpen || m.isWorking && m.workRequested || m.calls.HasRunningCall()
 }
 
 // hasRepliedSince reports whether an answer has begun after the end of a question. That is possible because the gateway
 // detects the end later than the model.
-func (a *modelOutput) hasRepliedSince(end time.Time) bool {
-	return a.turn.hasAnswer && a.turn.startedAt.After(end) || a.turn.state == turnIdle && !a.lastTurn.wasCut && a.lastTurn.startedAt.After(end)
+func (m *modelOutput) hasRepliedSince(end time.Time) bool {
+	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }
 
 // isLate reports whether a message belongs to the ended turn: a transcript or a thought that answers nothing new. Voice
 // and written text always begin a new turn; turnDeadline gives such a turn an end if it was not requested.
-func (a *modelOutput) isLate(c *wire.ServerContent) bool {
+func (m *modelOutput) isLate(c *wire.ServerContent) bool {
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
 	}
-	switch a.turn.state {
+	switch m.turn.state {
 	case turnCut:
-		return a.turn.selfInterrupted // such messages belong to the ended turn until its turnComplete
+		return m.turn.selfInterrupted // such messages belong to the ended turn until its turnComplete
 	case turnIdle:
 	default:
 		return false
 	}
 	switch {
-	case a.lastTurn.number == 0:
+	case m.lastTurn.number == 0:
 		return false
-	case a.hasRequest() && !a.loop.user.isSpeaking:
-		return time.Since(a.lastTurn.endedAt) < leftoverTime && time.Since(a.prompts.questionEndedAt) < minReplyTime
+	case m.hasRequest() && !m.loop.user.isSpeaking:
+		return time.Since(m.lastTurn.endedAt) < leftoverTime && time.Since(m.prompts.questionEndedAt) < minReplyTime
 	}
-	return !a.prompts.isOpen || a.lastTurn.wasCut
+	return !m.prompts.isOpen || m.lastTurn.wasCut
 }
 
 // addLate adds a message to the ended turn.
-func (a *modelOutput) addLate(c *wire.ServerContent) {
-	number, voice := a.lastTurn.number, a.lastTurn.voiceLength
+func (m *modelOutput) addLate(c *wire.ServerContent) {
+	number, voice := m.lastTurn.number, m.lastTurn.voiceLength
 	if c.Thoughts != "" {
-		a.voice.notifyInOrder(a.subscribers, Thought{Turn: number, Text: c.Thoughts})
+		m.voice.notifyInOrder(m.subscribers, Thought{Turn: number, Text: c.Thoughts})
 	}
 	text := c.OutputTranscription
-	if text == "" || a.lastTurn.wasCut || a.loop.isUnheard() {
+	if text == "" || m.lastTurn.wasCut || m.loop.isUnheard() {
 		return
 	}
-	a.sendAnswerText(number, text, c.Transcript)
-	a.transcript.AddAnswer(number, text, voice, voice)
-	a.voice.AddMark(func(heard bool) {
+	m.sendAnswerText(number, text, c.Transcript)
+	m.transcript.AddAnswer(number, text, voice, voice)
+	m.voice.AddMark(func(heard bool) {
 		if heard {
-			a.transcript.MarkComplete(number)
-			a.sendFinalAnswerText(number)
+			m.transcript.MarkComplete(number)
+			m.sendFinalAnswerText(number)
 		}
 	})
 }
 
 // onTranscript handles a transcript of the person's speech. It may come after the answer.
-func (a *modelOutput) onTranscript(text string) {
-	turn := a.questionTurn()
-	isLate := a.isLateTranscript()
+func (m *modelOutput) onTranscript(text string) {
+	turn := m.questionTurn()
+	isLate := m.isLateTranscript()
 	switch {
 	case isLate:
-		turn = a.lastTurn.number
-	case !a.mayBeLate():
-		a.prompts.isOpen = true
+		turn = m.lastTurn.number
+	case !m.mayBeLate():
+		m.prompts.isOpen = true
 	}
-	a.openUserTextTurn = turn
-	a.transcript.AddTranscription(turn, text)
-	a.subscribers.notify(UserText{Turn: turn, Text: text})
+	m.openUserTextTurn = turn
+	m.transcript.AddTranscription(turn, text)
+	m.subscribers.notify(UserText{Turn: turn, Text: text})
 	if isLate {
-		a.sendFinalUserText()
-		a.lastTurn.hasQuestionText = false // more pieces may follow
+		m.sendFinalUserText()
+		m.lastTurn.hasQuestionText = false // more pieces may follow
 	}
 }
 
 // mayBeLate reports whether a transcript of the person's speech that comes now may belong to an answered question.
 // isLateTranscript reports whether it must belong to that question, because the question has no transcript yet.
-func (a *modelOutput) mayBeLate() bool {
-	return a.turn.state == turnIdle && a.lastTurn.number > 0 && !a.loop.user.isSpeaking && !a.hasRequest() &&
-		time.Since(a.lastTurn.endedAt) < lateTranscriptTime
+func (m *modelOutput) mayBeLate() bool {
+	return m.turn.state == turnIdle && m.lastTurn.number > 0 && !m.loop.user.isSpeaking && !m.hasRequest() &&
+		time.Since(m.lastTurn.endedAt) < lateTranscriptTime
 }
 
-func (a *modelOutput) isLateTranscript() bool { return a.mayBeLate() && !a.lastTurn.hasQuestionText }
+func (m *modelOutput) isLateTranscript() bool { return m.mayBeLate() && !m.lastTurn.hasQuestionText }
 
 // hasStopped reports whether the whole turn has presumably been received, because nothing has come for longer than the
 // usual pauses.
-func (a *modelOutput) hasStopped() bool {
-	t := &a.turn
-	if t.isRequested || a.voice.QueuedDuration() > 0 {
+func (m *modelOutput) hasStopped() bool {
+	t := &m.turn
+	if t.isRequested || m.voice.QueuedDuration() > 0 {
 		return time.Since(t.latestAt) >= stoppedAfter
 	}
 	return time.Since(t.latestAt) >= strayAfter
@@ -180,18 +180,18 @@ func (a *modelOutput) hasStopped() bool {
 // turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
 // is false if there is no deadline: if the model is idle, if the keeper watches the answer and asks again, if the turn
 // was interrupted and the model no longer works, or if a tool call runs.
-func (a *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
-	t := &a.turn
+func (m *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
+	t := &m.turn
 	switch {
-	case t.state == turnIdle && !a.isWorking, t.isGenerating() && t.isRequested, t.isCut() && !a.isWorking, a.calls.HasRunningCall():
+	case t.state == turnIdle && !m.isWorking, t.isGenerating() && t.isRequested, t.isCut() && !m.isWorking, m.calls.HasRunningCall():
 		return time.Time{}, false
 	case t.state == turnIdle:
-		at = a.lastTurn.endedAt
+		at = m.lastTurn.endedAt
 	default:
 		at = t.latestAt
 		if voiced := t.startedAt.Add(t.voiceLength); voiced.After(at) { // the model sends turnComplete only when the voice would have been played
 			at = voiced
 		}
 	}
-	return at.Add(patience + a.voice.QueuedDuration()), true
+	return at.Add(patience + m.voice.QueuedDuration()), true
 }

@@ -37,11 +37,11 @@ func (l *lossCounters) lossShares() Loss {
 	return Loss{l.up.lossShare(), l.down.lossShare()}
 }
 
-func (w lossCounter) lossShare() *float64 {
-	if w.total == 0 {
+func (l lossCounter) lossShare() *float64 {
+	if l.total == 0 {
 		return nil
 	}
-	share := w.lost / w.total
+	share := l.lost / l.total
 	return &share
 }
 

@@ -104,34 +104,34 @@ func (t *turn) isCut() bool { return t.state == turnDropped || t.state == turnCu
 // handleContent plays the model's output and forwards everything else; the caller of handleContent then ends the turn
 // if it is complete. An interruption is processed before the rest of its message, because audio in that message belongs
 // to the interrupted answer.
-func (a *modelOutput) handleContent(c *wire.ServerContent) {
-	t := &a.turn
+func (m *modelOutput) handleContent(c *wire.ServerContent) {
+	t := &m.turn
 	if c.Interrupted {
-		a.onInterrupted()
+		m.onInterrupted()
 	}
 	if c.Fields != nil {
-		a.voice.notifyInOrder(a.subscribers, RawServerContent{ServerContent: c.Fields})
+		m.voice.notifyInOrder(m.subscribers, RawServerContent{ServerContent: c.Fields})
 	}
 	if c.InputTranscription != "" {
-		a.onTranscript(c.InputTranscription)
+		m.onTranscript(c.InputTranscription)
 	}
 	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": must follow the text, which waits for its voice
-		a.voice.AddMark(func(bool) {
-			if b := (RawServerContent{ServerContent: raw}); !a.voice.deferEvent(b) {
-				a.subscribers.notify(b)
+		m.voice.AddMark(func(bool) {
+			if b := (RawServerContent{ServerContent: raw}); !m.voice.deferEvent(b) {
+				m.subscribers.notify(b)
 			}
 		})
 	}
 	switch {
 	case t.state == turnDropped:
 		t.latestAt = time.Now()
-	case a.isLate(c):
-		a.addLate(c)
+	case m.isLate(c):
+		m.addLate(c)
 	default:
-		a.onAnswer(c)
+		m.onAnswer(c)
 	}
 	if c.Grounding != nil {
-		a.voice.notifyInOrder(a.subscribers, a.groundingEvent(c))
+		m.voice.notifyInOrder(m.subscribers, m.groundingEvent(c))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		switch {
@@ -142,38 +142,38 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 		}
 	}
 	if c.Interaction != "" {
-		a.isWorking, a.workRequested = c.Interaction == wire.InProgress, t.isRequested || a.hasRequest()
+		m.isWorking, m.workRequested = c.Interaction == wire.InProgress, t.isRequested || m.hasRequest()
 	}
 }
 
 // onInterrupted ends the answer because the model reported an interruption.
-func (a *modelOutput) onInterrupted() {
-	t := &a.turn
-	byVoice := a.loop.user.isSpeaking || t.spokenOver
-	a.lastTurn = lastTurn{number: t.number, endedAt: time.Now(), startedAt: t.startedAt, wasCut: true}
+func (m *modelOutput) onInterrupted() {
+	t := &m.turn
+	byVoice := m.loop.user.isSpeaking || t.spokenOver
+	m.lastTurn = lastTurn{number: t.number, endedAt: time.Now(), startedAt: t.startedAt, wasCut: true}
 	if !t.isCut() {
-		something := t.state != turnIdle || a.voice.QueuedDuration() > 0
-		cut, behind := a.cutOff(a.interruptionCause(byVoice))
+		something := t.state != turnIdle || m.voice.QueuedDuration() > 0
+		cut, behind := m.cutOff(m.interruptionCause(byVoice))
 		if something {
-			a.subscribers.notify(cut)
+			m.subscribers.notify(cut)
 		}
-		a.notifyDeferred(behind, true)
+		m.notifyDeferred(behind, true)
 	}
 	if !t.isNumberTaken && t.state != turnIdle {
-		a.advanceTurn()
+		m.advanceTurn()
 	}
 	if !byVoice { // typed text has interrupted the answer to something else
-		a.uplink.ReopenTypedText()
+		m.uplink.ReopenTypedText()
 	}
-	a.prompts.onInterrupted()
+	m.prompts.onInterrupted()
 	*t = turn{state: turnDropped, isNumberTaken: true, number: t.number, selfInterrupted: true, latestAt: time.Now()} // turnComplete follows
 }
 
 // interruptionCause returns what has probably interrupted the model, which does not report the cause: unanswered text,
 // unless the person has spoken.
-func (a *modelOutput) interruptionCause(byVoice bool) Cause {
-	if a.prompts.pendingCount > 0 && !byVoice {
-		return a.prompts.newestCause
+func (m *modelOutput) interruptionCause(byVoice bool) Cause {
+	if m.prompts.pendingCount > 0 && !byVoice {
+		return m.prompts.newestCause
 	}
 	return ByVoice
 }
@@ -181,38 +181,38 @@ func (a *modelOutput) interruptionCause(byVoice bool) Cause {
 // groundingEvent returns the metadata of a search. Google's terms require its suggestions to be shown unchanged
 // (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions). They are untrusted HTML, so they are shown
 // in a page of their own.
-func (a *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
+func (m *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
 	g := Grounding{Metadata: c.Grounding}
-	if c.Suggestions != "" && a.suggestionsPage != nil {
-		g.SuggestionsPage = a.suggestionsPage(c.Suggestions)
+	if c.Suggestions != "" && m.suggestionsPage != nil {
+		g.SuggestionsPage = m.suggestionsPage(c.Suggestions)
 	}
 	return g
 }
 
 // onAnswer handles the part of a message that belongs to an active answer.
-func (a *modelOutput) onAnswer(c *wire.ServerContent) {
+func (m *modelOutput) onAnswer(c *wire.ServerContent) {
 	if len(c.Audio) == 0 && !c.HasText && !c.HasThought && c.OutputTranscription == "" {
 		return
 	}
-	t := &a.turn
+	t := &m.turn
 	if !t.isGenerating() {
 		if t.isCut() { // an interrupted turn is over, even if the model still sends parts of it
 			if !t.isNumberTaken {
-				a.advanceTurn()
+				m.advanceTurn()
 			}
 			*t = turn{}
 		}
-		t.number, t.startedAt, t.isRequested = a.turnNumber, time.Now(), a.hasRequest()
-		if a.wasStopped && !t.isRequested || a.wasRetracted {
+		t.number, t.startedAt, t.isRequested = m.turnNumber, time.Now(), m.hasRequest()
+		if m.wasStopped && !t.isRequested || m.wasRetracted {
 			t.state, t.latestAt = turnDropped, time.Now()
 			return
 		}
 		t.state = turnThinking
-		a.prompts.takePrompt()
+		m.prompts.takePrompt()
 	}
 	t.latestAt = time.Now()
 	if c.Thoughts != "" {
-		a.voice.notifyInOrder(a.subscribers, Thought{Turn: t.number, Text: c.Thoughts})
+		m.voice.notifyInOrder(m.subscribers, Thought{Turn: t.number, Text: c.Thoughts})
 	}
 	text, spoken := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
 	if !spoken {
@@ -227,245 +227,245 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 	}
 	t.state = turnSpeaking
 	if !t.hasAnswer {
-		t.hasAnswer, a.hasAnswered = true, true
-		a.keeper.OnAnswer()
-		a.calls.MarkSpoken()
-		a.loop.awaitsGoodbye = false
-		a.status.setApology(false)
-		a.sendFinalUserText()
-		if a.loop.isUnheard() || a.keeper.Config().TextOnly {
-			a.takeQuestion()
+		t.hasAnswer, m.hasAnswered = true, true
+		m.keeper.OnAnswer()
+		m.calls.MarkSpoken()
+		m.loop.awaitsGoodbye = false
+		m.status.setApology(false)
+		m.sendFinalUserText()
+		if m.loop.isUnheard() || m.keeper.Config().TextOnly {
+			m.takeQuestion()
 		}
 	}
-	if a.loop.isUnheard() {
+	if m.loop.isUnheard() {
 		t.state = turnDropped
 		return
 	}
-	a.playAnswer(c, text)
+	m.playAnswer(c, text)
 }
 
 // playAnswer plays the voice of an answer in real time, and sends its text while the voice is played.
-func (a *modelOutput) playAnswer(c *wire.ServerContent, text string) {
-	t := &a.turn
+func (m *modelOutput) playAnswer(c *wire.ServerContent, text string) {
+	t := &m.turn
 	number, from := t.number, t.voiceLength
-	voiced := len(c.Audio) > 0 && !a.keeper.Config().TextOnly
+	voiced := len(c.Audio) > 0 && !m.keeper.Config().TextOnly
 	if voiced && c.AudioRate != wire.OutputRate {
 		voiced = false
 		if !t.hasVoiceLoss {
 			t.hasVoiceLoss = true
-			a.subscribers.reportError(CodeAudioProcessing,
+			m.subscribers.reportError(CodeAudioProcessing,
 				fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, wire.OutputRate))
 		}
 	}
 	if voiced && t.timing == nil {
-		a.voice.whenPlayed(func() {
-			a.voice.isAnswering.Store(true)
-			a.announceThinking(false)
-			a.subscribers.notify(Speaking{number})
+		m.voice.whenPlayed(func() {
+			m.voice.isAnswering.Store(true)
+			m.announceThinking(false)
+			m.subscribers.notify(Speaking{number})
 		})
 	}
 	if text != "" {
-		a.sendAnswerText(number, text, c.Transcript)
+		m.sendAnswerText(number, text, c.Transcript)
 	}
 	if voiced {
-		a.playVoice(c)
+		m.playVoice(c)
 	}
 	until := t.voiceLength
-	a.transcript.AddAnswer(number, text, from, until)
-	a.voice.AddMark(func(heard bool) { // not with whenPlayed, which would need another allocation per message
+	m.transcript.AddAnswer(number, text, from, until)
+	m.voice.AddMark(func(heard bool) { // not with whenPlayed, which would need another allocation per message
 		if heard {
-			a.transcript.SetPlayed(number, until)
+			m.transcript.SetPlayed(number, until)
 		}
 	})
 }
 
 // sendAnswerText sends the text of an answer when its voice is played. A client that asked a speaking model for text
 // gets the transcript as its answer.
-func (a *modelOutput) sendAnswerText(number int, text string, raw []byte) {
-	config := a.keeper.Config()
+func (m *modelOutput) sendAnswerText(number int, text string, raw []byte) {
+	config := m.keeper.Config()
 	if raw != nil && (config.TextOnly || config.TextToo) {
 		raw = wire.TextTurn(text)
 	}
 	send := func() {
 		if raw != nil {
-			a.subscribers.notify(RawServerContent{ServerContent: raw})
+			m.subscribers.notify(RawServerContent{ServerContent: raw})
 		}
-		a.subscribers.notify(AssistantText{Turn: number, Text: text})
+		m.subscribers.notify(AssistantText{Turn: number, Text: text})
 	}
 	if config.TextOnly {
 		send()
 		return
 	}
-	a.voice.whenPlayed(send)
+	m.voice.whenPlayed(send)
 }
 
 // playVoice passes audio to the playout clock.
-func (a *modelOutput) playVoice(c *wire.ServerContent) {
-	t := &a.turn
-	write := a.voice.WritePCM
+func (m *modelOutput) playVoice(c *wire.ServerContent) {
+	t := &m.turn
+	write := m.voice.WritePCM
 	if t.timing == nil {
-		write = a.playFirstAudio
+		write = m.playFirstAudio
 	}
 	if err := write(c.Audio); err != nil {
 		if !t.hasVoiceLoss {
 			t.hasVoiceLoss = true
-			a.log.Warn("voice dropped", "err", err)
-			a.subscribers.reportError(CodeSpeakerStream, "Gemini speaks further ahead than can be kept; some of its voice was lost.")
+			m.log.Warn("voice dropped", "err", err)
+			m.subscribers.reportError(CodeSpeakerStream, "Gemini speaks further ahead than can be kept; some of its voice was lost.")
 		}
 		return
 	}
 	t.voiceLength += voiceDuration(c.Audio)
-	a.textOnlyAnswers = 0
+	m.textOnlyAnswers = 0
 }
 
 // playFirstAudio queues the first audio of an answer, and records when its first frame is out. It also removes the
 // question, so that later unasked output does not count as its answer.
-func (a *modelOutput) playFirstAudio(pcm []int16) error {
-	t := &turnTiming{questionEnd: a.takeQuestion(), firstAudio: time.Now()}
-	a.turn.timing = t
+func (m *modelOutput) playFirstAudio(pcm []int16) error {
+	t := &turnTiming{questionEnd: m.takeQuestion(), firstAudio: time.Now()}
+	m.turn.timing = t
 	first := min(len(pcm), VoiceRate*int(media.FrameDuration/time.Millisecond)/1000)
-	if err := a.voice.WritePCM(pcm[:first]); err != nil {
+	if err := m.voice.WritePCM(pcm[:first]); err != nil {
 		return err
 	}
-	a.voice.whenPlayed(func() { t.firstFrameDelay.Store(max(1, int64(time.Since(t.firstAudio)))) })
-	return a.voice.WritePCM(pcm[first:])
+	m.voice.whenPlayed(func() { t.firstFrameDelay.Store(max(1, int64(time.Since(t.firstAudio)))) })
+	return m.voice.WritePCM(pcm[first:])
 }
 
 // endTurn ends the model's complete turn.
-func (a *modelOutput) endTurn() {
-	t := &a.turn
+func (m *modelOutput) endTurn() {
+	t := &m.turn
 	if !t.selfInterrupted { // otherwise lastTurn already describes this turn, which was interrupted
-		a.lastTurn = lastTurn{number: t.number, startedAt: t.startedAt, voiceLength: t.voiceLength, wasCut: t.isCut()}
+		m.lastTurn = lastTurn{number: t.number, startedAt: t.startedAt, voiceLength: t.voiceLength, wasCut: t.isCut()}
 		if t.state == turnIdle {
-			a.lastTurn.number = a.turnNumber
+			m.lastTurn.number = m.turnNumber
 		}
-		a.lastTurn.hasQuestionText = a.transcript.UserText(a.lastTurn.number) != ""
+		m.lastTurn.hasQuestionText = m.transcript.UserText(m.lastTurn.number) != ""
 	}
-	a.lastTurn.endedAt = time.Now()
+	m.lastTurn.endedAt = time.Now()
 	if !t.isCut() {
-		a.finishTurn(false)
+		m.finishTurn(false)
 	}
 	if !t.isNumberTaken {
-		a.advanceTurn()
+		m.advanceTurn()
 	}
-	a.prompts.onTurnEnd(t.state == turnIdle)
-	a.turn = turn{}
-	a.sendUnheardNote()
+	m.prompts.onTurnEnd(t.state == turnIdle)
+	m.turn = turn{}
+	m.sendUnheardNote()
 }
 
 // abortTurn ends the turn in progress when the connection was lost, because the model will not send its end.
-func (a *modelOutput) abortTurn() {
-	t := &a.turn
-	a.unheardTurn = 0 // the next session's history has what was heard
-	a.isWorking = false
-	a.lastTurn.wasCut = true // nothing more of the last turn will come
-	a.prompts.isOpen = a.prompts.isOpen || t.isRequested
+func (m *modelOutput) abortTurn() {
+	t := &m.turn
+	m.unheardTurn = 0 // the next session's history has what was heard
+	m.isWorking = false
+	m.lastTurn.wasCut = true // nothing more of the last turn will come
+	m.prompts.isOpen = m.prompts.isOpen || t.isRequested
 	if t.state == turnSpeaking || t.state == turnGenerated {
-		a.finishTurn(t.state == turnSpeaking)
+		m.finishTurn(t.state == turnSpeaking)
 	}
 	if t.state != turnIdle && !t.isNumberTaken {
-		a.advanceTurn()
+		m.advanceTurn()
 	}
 	*t = turn{}
 }
 
 // finishTurn reports the end of the turn to the caller once everything received of the turn has been played. lost means
 // that the rest of the turn will not come.
-func (a *modelOutput) finishTurn(lost bool) {
-	number, length, timing, began := a.turn.number, a.turn.voiceLength, a.turn.timing, a.turn.startedAt
-	generation := a.voice.Generation()
+func (m *modelOutput) finishTurn(lost bool) {
+	number, length, timing, began := m.turn.number, m.turn.voiceLength, m.turn.timing, m.turn.startedAt
+	generation := m.voice.Generation()
 	endReported := &atomic.Bool{}
-	a.voice.addFinished(utterance{number, length, endReported})
+	m.voice.addFinished(utterance{number, length, endReported})
 	if number == 0 {
-		number = a.turnNumber // it was empty
+		number = m.turnNumber // it was empty
 	}
 	otherwise := Cause("")
 	if lost {
 		otherwise = ByConnectionLoss
 	}
-	a.voice.AddMark(func(heard bool) {
-		a.voice.isAnswering.Store(false)
+	m.voice.AddMark(func(heard bool) {
+		m.voice.isAnswering.Store(false)
 		endReported.Store(heard)
-		a.reportTurnEnd(number, began, timing, a.reportLatency(timing), a.voice.cutCauseOr(heard, otherwise))
+		m.reportTurnEnd(number, began, timing, m.reportLatency(timing), m.voice.cutCauseOr(heard, otherwise))
 		switch {
 		case !heard:
-			a.transcript.MarkInterrupted(number, -1)
+			m.transcript.MarkInterrupted(number, -1)
 		case lost:
-			kept := a.transcript.MarkInterrupted(number, length)
-			a.sendFinalAnswerText(number)
-			a.subscribers.notify(Interrupted{
+			kept := m.transcript.MarkInterrupted(number, length)
+			m.sendFinalAnswerText(number)
+			m.subscribers.notify(Interrupted{
 				Turn: number, By: ByConnectionLoss, Generation: generation, PlayedText: kept.Content, Played: kept.Played,
 			})
 		default:
-			a.transcript.MarkComplete(number)
-			a.sendFinalAnswerText(number)
-			a.subscribers.notify(TurnComplete{number})
+			m.transcript.MarkComplete(number)
+			m.sendFinalAnswerText(number)
+			m.subscribers.notify(TurnComplete{number})
 		}
-		a.voice.signalPlayed()
+		m.voice.signalPlayed()
 	})
 }
 
 // advanceTurn starts the next turn number.
-func (a *modelOutput) advanceTurn() {
-	a.turnNumber++
-	a.keeper.RecordEvent()
+func (m *modelOutput) advanceTurn() {
+	m.turnNumber++
+	m.keeper.RecordEvent()
 }
 
 // questionTurn returns the number of the turn that begins with the person's next words.
-func (a *modelOutput) questionTurn() int {
-	t := &a.turn
+func (m *modelOutput) questionTurn() int {
+	t := &m.turn
 	if t.state != turnIdle && !t.isNumberTaken && (t.isCut() || t.spokenOver) {
-		return a.turnNumber + 1
+		return m.turnNumber + 1
 	}
-	return a.turnNumber
+	return m.turnNumber
 }
 
 // recordQuestion records when the person ended a question. The model may have detected the end sooner, and have begun
 // to answer.
-func (a *modelOutput) recordQuestion(at time.Time) {
-	a.calls.MarkAsked()
-	a.hasAnswered, a.wasStopped = false, false
-	a.prompts.questionEndedAt = at
-	if !a.hasRepliedSince(at) {
-		a.prompts.isOpen = true
+func (m *modelOutput) recordQuestion(at time.Time) {
+	m.calls.MarkAsked()
+	m.hasAnswered, m.wasStopped = false, false
+	m.prompts.questionEndedAt = at
+	if !m.hasRepliedSince(at) {
+		m.prompts.isOpen = true
 	}
-	if a.turn.isGenerating() {
-		a.turn.isRequested = true
+	if m.turn.isGenerating() {
+		m.turn.isRequested = true
 	}
-	if t := a.turn.timing; t == nil || t.firstAudio.Before(at) {
-		a.questions.addQuestion(at)
+	if t := m.turn.timing; t == nil || t.firstAudio.Before(at) {
+		m.questions.addQuestion(at)
 	}
 }
 
 // takeQuestion removes the question that is answered from now on, and returns its end, or zero if there is none.
-func (a *modelOutput) takeQuestion() time.Time { return a.questions.takeNext(a.keeper.AnswerExpiry()) }
+func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
 
 // interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. asking means
 // that text is sent to the model now. Then an answer that has no voice yet is not interrupted: this answer or the next
 // one covers the text.
-func (a *modelOutput) interrupt(by Cause, asking bool) {
-	t := &a.turn
+func (m *modelOutput) interrupt(by Cause, asking bool) {
+	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
-	if a.voice.QueuedDuration() > 0 || t.isGenerating() && !(asking && silent) {
-		cut, behind := a.cutOff(by)
-		a.subscribers.notify(cut)
-		a.notifyDeferred(behind, t.state != turnIdle)
+	if m.voice.QueuedDuration() > 0 || t.isGenerating() && !(asking && silent) {
+		cut, behind := m.cutOff(by)
+		m.subscribers.notify(cut)
+		m.notifyDeferred(behind, t.state != turnIdle)
 	}
 	if !asking { // otherwise the note is sent together with the text
-		a.sendUnheardNote()
+		m.sendUnheardNote()
 	}
 }
 
 // retractQuestion drops the answer to a question that the person continues. Nothing of this answer was heard.
-func (a *modelOutput) retractQuestion() {
-	a.interrupt(ByVoice, false)
-	a.wasRetracted = true
+func (m *modelOutput) retractQuestion() {
+	m.interrupt(ByVoice, false)
+	m.wasRetracted = true
 }
 
 // notifyDeferred sends the events that were queued behind voice that was then interrupted. As with Google's servers, an
 // interrupted turn has no generationComplete, and one turnComplete after the interruption. underWay means that a turn
 // is in progress whose turnComplete is still to come.
-func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
+func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	hasEnded := underWay
 	for i, b := range slices.Backward(events) {
 		raw, ok := b.(RawServerContent)
@@ -481,32 +481,32 @@ func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 	for _, b := range events {
 		if raw, ok := b.(RawServerContent); !ok || raw.ServerContent != nil {
-			a.subscribers.notify(b)
+			m.subscribers.notify(b)
 		}
 	}
 }
 
 // cutOff interrupts the answer in the gateway, perhaps before the model detects the interruption. It also returns the
 // events that were queued behind the dropped voice.
-func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
-	t := &a.turn
-	playing, stopped := a.voice.QueuedDuration() > 0, a.hasStopped()
-	a.voice.cutCause.Store(&by)
-	flushed, behind := a.voice.dropVoice()
-	a.voice.isAnswering.Store(false)
+func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
+	t := &m.turn
+	playing, stopped := m.voice.QueuedDuration() > 0, m.hasStopped()
+	m.voice.cutCause.Store(&by)
+	flushed, behind := m.voice.dropVoice()
+	m.voice.isAnswering.Store(false)
 	if playing && by == ByVoice {
-		a.reportBargeIn(flushed.FadeDelay)
+		m.reportBargeIn(flushed.FadeDelay)
 	}
-	a.voice.Duck(0)
+	m.voice.Duck(0)
 	i = Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
-	if number, ok := a.trimToPlayed(flushed.Unplayed); ok {
-		kept := a.transcript.PlayedAnswer(number)
+	if number, ok := m.trimToPlayed(flushed.Unplayed); ok {
+		kept := m.transcript.PlayedAnswer(number)
 		i.Turn, i.PlayedText, i.Played = number, kept.Content, kept.Played
-		a.sendFinalAnswerText(number)
+		m.sendFinalAnswerText(number)
 	}
-	latency := a.reportLatency(t.timing)
+	latency := m.reportLatency(t.timing)
 	if t.isActive() {
-		a.reportTurnEnd(t.number, t.startedAt, t.timing, latency, by)
+		m.reportTurnEnd(t.number, t.startedAt, t.timing, latency, by)
 	}
 	t.timing = nil
 	switch {
@@ -516,20 +516,20 @@ func (a *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 		t.state = turnCut
 	}
 	t.latestAt = time.Now()
-	a.recordUnheard(i, flushed.Unplayed)
+	m.recordUnheard(i, flushed.Unplayed)
 	return i, behind
 }
 
 // trimToPlayed marks the turns in the playout as interrupted in the transcript, which keeps the part that was played.
 // It returns the oldest turn whose end was not reported to the caller. A finished turn may still be playing, with the
 // next one queued behind it.
-func (a *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
-	t := &a.turn
-	turns := a.voice.finishedTurns
+func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
+	t := &m.turn
+	turns := m.voice.finishedTurns
 	if t.isActive() {
 		turns = append(turns, utterance{turn: t.number, length: t.voiceLength})
 	}
-	defer func() { a.voice.finishedTurns = a.voice.finishedTurns[:0] }()
+	defer func() { m.voice.finishedTurns = m.voice.finishedTurns[:0] }()
 	for i := len(turns) - 1; i >= 0; i-- {
 		u := turns[i]
 		growing := t.isActive() && i == len(turns)-1
@@ -540,128 +540,128 @@ func (a *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) 
 		case unheard == 0 && !growing:
 			return number, true
 		case unheard < u.length || unheard == 0:
-			a.transcript.MarkInterrupted(u.turn, u.length-unheard)
+			m.transcript.MarkInterrupted(u.turn, u.length-unheard)
 			return number, true
 		}
-		a.transcript.MarkInterrupted(u.turn, 0)
+		m.transcript.MarkInterrupted(u.turn, 0)
 		unheard -= u.length
 	}
 	return number, false
 }
 
 // playingTurn returns the turn that is being played, or 0.
-func (a *modelOutput) playingTurn() int {
-	return a.voice.playingTurn(utterance{turn: a.turn.number, length: a.turn.voiceLength})
+func (m *modelOutput) playingTurn() int {
+	return m.voice.playingTurn(utterance{turn: m.turn.number, length: m.turn.voiceLength})
 }
 
 // isIdle reports whether the model is idle.
-func (a *modelOutput) isIdle() bool {
-	t := &a.turn
-	return !a.isWorking && (t.state == turnIdle || t.isCut() && time.Since(t.latestAt) >= stoppedAfter)
+func (m *modelOutput) isIdle() bool {
+	t := &m.turn
+	return !m.isWorking && (t.state == turnIdle || t.isCut() && time.Since(t.latestAt) >= stoppedAfter)
 }
 
 // onSpeech records that the person has begun to speak.
-func (a *modelOutput) onSpeech() {
-	a.turn.spokenOver = a.turn.state != turnIdle
-	a.prompts.isOpen, a.prompts.pendingCount = true, 0
-	a.wasStopped = false
+func (m *modelOutput) onSpeech() {
+	m.turn.spokenOver = m.turn.state != turnIdle
+	m.prompts.isOpen, m.prompts.pendingCount = true, 0
+	m.wasStopped = false
 }
 
 // announceThinking notifies the caller when an answer becomes due or is no longer due.
-func (a *modelOutput) announceThinking(on bool) {
-	if a.announcedThinking.Swap(on) != on {
-		a.subscribers.notify(Thinking{on})
+func (m *modelOutput) announceThinking(on bool) {
+	if m.announcedThinking.Swap(on) != on {
+		m.subscribers.notify(Thinking{on})
 	}
 }
 
 // sendFinalUserText sends everything that the person said in a turn.
-func (a *modelOutput) sendFinalUserText() {
-	if turn := a.openUserTextTurn; turn > 0 {
-		a.openUserTextTurn = 0
-		a.subscribers.notify(UserText{Turn: turn, Text: a.transcript.UserText(turn), Final: true})
+func (m *modelOutput) sendFinalUserText() {
+	if turn := m.openUserTextTurn; turn > 0 {
+		m.openUserTextTurn = 0
+		m.subscribers.notify(UserText{Turn: turn, Text: m.transcript.UserText(turn), Final: true})
 	}
 }
 
 // sendFinalAnswerText sends everything that was played of a turn.
-func (a *modelOutput) sendFinalAnswerText(number int) {
-	if text := a.transcript.PlayedAnswer(number).Content; text != "" {
-		a.subscribers.notify(AssistantText{Turn: number, Text: text, Final: true})
+func (m *modelOutput) sendFinalAnswerText(number int) {
+	if text := m.transcript.PlayedAnswer(number).Content; text != "" {
+		m.subscribers.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
 }
 
 // reportLatency reports the measured latency of a turn, once, and returns it.
-func (a *modelOutput) reportLatency(t *turnTiming) Latency {
-	l, ok := t.takeLatency(time.Duration(a.voice.roundTrip.Load()))
+func (m *modelOutput) reportLatency(t *turnTiming) Latency {
+	l, ok := t.takeLatency(time.Duration(m.voice.roundTrip.Load()))
 	if ok {
-		a.latestLatency.Store(int64(l.Total()))
-		a.subscribers.notify(l)
+		m.latestLatency.Store(int64(l.Total()))
+		m.subscribers.notify(l)
 	}
 	return l
 }
 
 // reportTurnEnd reports an ended turn to the observer.
-func (a *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, l Latency, cut Cause) {
-	if !a.observer.isEnabled() || began.IsZero() { // it was empty
+func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, l Latency, cut Cause) {
+	if !m.observer.isEnabled() || began.IsZero() { // it was empty
 		return
 	}
 	if t != nil && !t.questionEnd.IsZero() && t.questionEnd.Before(began) {
 		began = t.questionEnd
 	}
-	a.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
+	m.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
 }
 
 // reportBargeIn reports an interruption by the person's voice; left is the length of the voice that was still to be
 // played.
-func (a *modelOutput) reportBargeIn(left time.Duration) {
-	if a.observer.isEnabled() && (a.loop.user.isSpeaking || a.turn.spokenOver) {
-		a.observer.report(BargeIn{time.Since(a.uplink.SpeechStart()) + left})
+func (m *modelOutput) reportBargeIn(left time.Duration) {
+	if m.observer.isEnabled() && (m.loop.user.isSpeaking || m.turn.spokenOver) {
+		m.observer.report(BargeIn{time.Since(m.uplink.SpeechStart()) + left})
 	}
 }
 
 // buildHistory returns the part of the conversation that a new session of the model does not know. Unanswered input is
 // omitted, because it is sent again.
-func (a *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
-	before := a.questionTurn() + 1
-	if a.uplink.HasUnanswered() {
+func (m *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
+	before := m.questionTurn() + 1
+	if m.uplink.HasUnanswered() {
 		before--
 	}
 	if fresh {
-		return a.transcript.HistoryBefore(before, limit)
+		return m.transcript.HistoryBefore(before, limit)
 	}
-	return a.transcript.HistoryBetween(a.coveredTurn, before, limit)
+	return m.transcript.HistoryBetween(m.coveredTurn, before, limit)
 }
 
 // reportCallEnd reports the end of a tool call.
-func (a *modelOutput) reportCallEnd(e toolcalls.CallEnd) {
-	if a.observer.isEnabled() {
-		a.observer.report(CallEnd{e, a.turnNumber})
+func (m *modelOutput) reportCallEnd(e toolcalls.CallEnd) {
+	if m.observer.isEnabled() {
+		m.observer.report(CallEnd{e, m.turnNumber})
 	}
 }
 
 // close drops the voice that is still queued, and reports the turn in which the conversation ends.
-func (a *modelOutput) close() {
+func (m *modelOutput) close() {
 	by := ByEnd
-	a.voice.cutCause.Store(&by)
-	if t := &a.turn; t.isActive() {
-		a.reportTurnEnd(t.number, t.startedAt, t.timing, Latency{}, ByEnd)
+	m.voice.cutCause.Store(&by)
+	if t := &m.turn; t.isActive() {
+		m.reportTurnEnd(t.number, t.startedAt, t.timing, Latency{}, ByEnd)
 	}
-	a.voice.Close()
+	m.voice.Close()
 }
 
 // playCue plays a sound of the gateway, unless the model's voice is still playing.
-func (a *modelOutput) playCue(pcm []int16) {
-	if a.noCues || a.keeper.Config().TextOnly || a.voice.QueuedDuration() > 0 {
+func (m *modelOutput) playCue(pcm []int16) {
+	if m.noCues || m.keeper.Config().TextOnly || m.voice.QueuedDuration() > 0 {
 		return
 	}
-	if err := a.voice.playSound(pcm); err != nil {
-		a.log.Warn("waiting sound dropped", "err", err)
+	if err := m.voice.playSound(pcm); err != nil {
+		m.log.Warn("waiting sound dropped", "err", err)
 	}
 }
 
 // recordTypedText records typed text, and sends it to the watchers.
-func (a *modelOutput) recordTypedText(turn int, text string) {
-	a.transcript.AddTypedText(turn, text)
+func (m *modelOutput) recordTypedText(turn int, text string) {
+	m.transcript.AddTypedText(turn, text)
 	if text != "" {
-		a.subscribers.notifyWatchersOnly(UserText{Turn: turn, Text: text, Final: true})
+		m.subscribers.notifyWatchersOnly(UserText{Turn: turn, Text: text, Final: true})
 	}
 }

@@ -40,15 +40,15 @@ func runTwoGateways(
 }
 
 // resumeCaller has a caller go on at a gateway, and checks that it does.
-func (r *harness) resumeCaller(c *caller) *caller {
-	r.t.Helper()
+func (h *harness) resumeCaller(c *caller) *caller {
+	h.t.Helper()
 	c.mu.Lock()
 	lastEvent := c.last
 	c.mu.Unlock()
-	d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), LastEvent: lastEvent})
+	d := h.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), LastEvent: lastEvent})
 	synctest.Wait()
 	if all := setups(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
-		r.t.Fatalf("not resumed: %v\n%s", all, r.log.b.String())
+		h.t.Fatalf("not resumed: %v\n%s", all, h.log.b.String())
 	}
 	return d
 }

@@ -26,22 +26,22 @@ func (c *caller) resumeToken() string {
 func (c *caller) disconnect() { c.r.t.Helper(); c.leave(nil); c.awaitEnd(nil); synctest.Wait() }
 
 // resumeByToken starts a caller with a token and checks that the conversation is resumed.
-func (r *harness) resumeByToken(token string) *caller {
-	r.t.Helper()
-	c := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: token})
+func (h *harness) resumeByToken(token string) *caller {
+	h.t.Helper()
+	c := h.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	synctest.Wait()
 	if all := setups(c); len(all) == 0 || !all[0].Resumed {
-		r.t.Fatal("not resumed")
+		h.t.Fatal("not resumed")
 	}
 	return c
 }
 
 // checkNotResumed starts a caller with a token and checks that it gets a new conversation.
-func (r *harness) checkNotResumed(token string) *caller {
-	r.t.Helper()
-	c, _ := r.connectCaller(bridge.SessionRequest{Resumable: true, ResumeToken: token})
+func (h *harness) checkNotResumed(token string) *caller {
+	h.t.Helper()
+	c, _ := h.connectCaller(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	if lastEvent[bridge.SetupComplete](c).Resumed {
-		r.t.Fatal("resumed")
+		h.t.Fatal("resumed")
 	}
 	return c
 }

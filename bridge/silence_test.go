@@ -29,19 +29,19 @@ func silent(t *testing.T, times int, f func(t *testing.T, r *harness, c *caller,
 }
 
 // awaitInstruction waits until the model gets an instruction, and returns how long that took.
-func (r *harness) awaitInstruction(l *bridgetest.Conn, instruction string) time.Duration {
-	r.t.Helper()
-	begun, before := r.elapsed(), l.InputLog()
+func (h *harness) awaitInstruction(l *bridgetest.Conn, instruction string) time.Duration {
+	h.t.Helper()
+	begun, before := h.elapsed(), l.InputLog()
 	for l.InputLog() == before {
 		time.Sleep(20 * time.Millisecond)
-		if r.elapsed() > begun+time.Minute {
-			r.t.Fatalf("the model got no more than %q", before)
+		if h.elapsed() > begun+time.Minute {
+			h.t.Fatalf("the model got no more than %q", before)
 		}
 	}
 	if !strings.HasSuffix(l.InputLog(), ", typed "+instruction) {
-		r.t.Errorf("the model got %q, not %q", l.InputLog(), instruction)
+		h.t.Errorf("the model got %q, not %q", l.InputLog(), instruction)
 	}
-	return r.elapsed() - begun
+	return h.elapsed() - begun
 }
 
 // A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says

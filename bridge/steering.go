@@ -30,7 +30,7 @@ func newSteeringAt(raw json.RawMessage, flow flow.Flow) *steering {
 }
 
 // applyUpdate changes the agent, or its functions.
-func (t *steering) applyUpdate(c BackendUpdate) error {
+func (s *steering) applyUpdate(c BackendUpdate) error {
 	if len(c.Functions) > 0 {
 		var functions []struct{ Name string }
 		if err := json.Unmarshal(c.Functions, &functions); err != nil {
@@ -39,12 +39,12 @@ func (t *steering) applyUpdate(c BackendUpdate) error {
 				Message: "payload.functions must be an array of function declarations.",
 			}
 		}
-		t.functions, t.functionNames = c.Functions, map[string]bool{}
+		s.functions, s.functionNames = c.Functions, map[string]bool{}
 		for _, f := range functions {
-			t.functionNames[f.Name] = true
+			s.functionNames[f.Name] = true
 		}
 	}
-	t.agent = c.Agent.MergeOver(t.agent)
+	s.agent = c.Agent.MergeOver(s.agent)
 	return nil
 }
 
@@ -52,9 +52,9 @@ var errSameStep = errors.New("step unchanged")
 
 // advanceStep moves to the next step. It returns errSameStep if the step stays the same; the collected fields may have
 // changed even then.
-func (t *steering) advanceStep(c advanceStep) error {
+func (s *steering) advanceStep(c advanceStep) error {
 	var moved bool
-	if t.flow, *c.answer, moved = t.flow.Advance(c.args); !moved {
+	if s.flow, *c.answer, moved = s.flow.Advance(c.args); !moved {
 		return errSameStep
 	}
 	return nil
@@ -86,17 +86,17 @@ func newStepTool(do func(Command) error) tools.Tool {
 }
 
 // withFunctions adds the functions of the backend to a config.
-func (t *steering) withFunctions(raw json.RawMessage) json.RawMessage {
-	return editJSON(raw, len(t.functionNames) > 0, func(config map[string]any) {
+func (s *steering) withFunctions(raw json.RawMessage) json.RawMessage {
+	return editJSON(raw, len(s.functionNames) > 0, func(config map[string]any) {
 		list, _ := config["tools"].([]any)
-		config["tools"] = append(list, map[string]any{"functionDeclarations": t.functions})
+		config["tools"] = append(list, map[string]any{"functionDeclarations": s.functions})
 	})
 }
 
 // splitCalls separates the calls of functions that the caller has declared from those that the backend has declared.
-func (t *steering) splitCalls(calls []tools.Call) (callers, backends []tools.Call) {
+func (s *steering) splitCalls(calls []tools.Call) (callers, backends []tools.Call) {
 	for _, c := range calls {
-		if t.functionNames[c.Name] {
+		if s.functionNames[c.Name] {
 			backends = append(backends, c)
 		} else {
 			callers = append(callers, c)

@@ -18,14 +18,14 @@ type stuck struct {
 	let  chan struct{}
 }
 
-func (d *stuck) Write(b []byte) (int, error) {
-	if d.open.Load() {
-		<-d.let
+func (s *stuck) Write(b []byte) (int, error) {
+	if s.open.Load() {
+		<-s.let
 	}
 	return len(b), nil
 }
 
-func (d *stuck) Close() error { return nil }
+func (s *stuck) Close() error { return nil }
 
 // A disk that hangs holds up neither the loop of a conversation that ends its recording nor, for more than a moment, the
 // shutdown.

@@ -34,133 +34,133 @@ type callerConn struct {
 type watcher struct{ notify func(Event) }
 
 // notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
-func (a *subscribers) notify(b EventBody) { a.answer(nil, b) }
+func (s *subscribers) notify(b EventBody) { s.answer(nil, b) }
 
 // answer sends an event that answers a command. replyTo is the command's ReplyTo; a replayed event no longer has it.
-func (a *subscribers) answer(replyTo any, b EventBody) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.replay.addEvent(b, a.keepMissed)
+func (s *subscribers) answer(replyTo any, b EventBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.replay.addEvent(b, s.keepMissed)
 	e.ReplyTo = replyTo
-	if a.receiver != nil {
-		a.receiver.Notify(e)
+	if s.receiver != nil {
+		s.receiver.Notify(e)
 	}
-	a.notifyWatchers(e)
+	s.notifyWatchers(e)
 }
 
 // warnDeveloper sends a warning to the client's developer.
-func (a *subscribers) warnDeveloper(message string) { a.notify(Log{Level: "warn", Message: message}) }
+func (s *subscribers) warnDeveloper(message string) { s.notify(Log{Level: "warn", Message: message}) }
 
 // reportError reports an error while the conversation goes on.
-func (a *subscribers) reportError(code Code, message string) {
-	a.notify(ErrorEvent{&Error{Code: code, Message: message}})
+func (s *subscribers) reportError(code Code, message string) {
+	s.notify(ErrorEvent{&Error{Code: code, Message: message}})
 }
 
 // notifyWatchers sends an event to the watchers only. The caller of notifyWatchers must hold mu.
-func (a *subscribers) notifyWatchers(e Event) {
+func (s *subscribers) notifyWatchers(e Event) {
 	if b, ok := e.Body.(SetupComplete); ok {
 		b.ResumeToken = "" // only for the caller
 		e.Body = b
 	}
-	for _, w := range a.watchers {
+	for _, w := range s.watchers {
 		w.notify(e)
 	}
 }
 
 // notifyWatchersOnly sends events that the caller does not need: calls of functions declared by [BackendUpdate], and
 // text that the caller has typed.
-func (a *subscribers) notifyWatchersOnly(b EventBody) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.notifyWatchers(Event{Number: a.replay.last, Time: time.Now(), Body: b})
+func (s *subscribers) notifyWatchersOnly(b EventBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notifyWatchers(Event{Number: s.replay.last, Time: time.Now(), Body: b})
 }
 
 // addWatcher adds a watcher, and sends it these events first.
-func (a *subscribers) addWatcher(w *watcher, first ...EventBody) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (s *subscribers) addWatcher(w *watcher, first ...EventBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, b := range first {
-		w.notify(Event{Number: a.replay.last, Time: time.Now(), Body: b})
+		w.notify(Event{Number: s.replay.last, Time: time.Now(), Body: b})
 	}
-	a.watchers = append(a.watchers, w)
+	s.watchers = append(s.watchers, w)
 }
 
-func (a *subscribers) removeWatcher(w *watcher) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.watchers = slices.DeleteFunc(a.watchers, func(other *watcher) bool { return other == w })
+func (s *subscribers) removeWatcher(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = slices.DeleteFunc(s.watchers, func(other *watcher) bool { return other == w })
 }
 
 // setCurrent makes v the current caller, and returns the previous one, or nil.
-func (a *subscribers) setCurrent(v *callerConn) (before *callerConn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before, a.current = a.current, v
+func (s *subscribers) setCurrent(v *callerConn) (before *callerConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.current = s.current, v
 	return before
 }
 
 // startEvents starts sending events to the first caller.
-func (a *subscribers) startEvents(v *callerConn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.receiver = v.caller
+func (s *subscribers) startEvents(v *callerConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.receiver = v.caller
 }
 
 // resumeEvents starts sending events to a returning caller: first done, then the missed ones. attended means that the
 // previous caller had not left. playing is the number of the turn being played. It is 0 if there is none, or if its
 // [Speaking] event is among the missed events.
-func (a *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.replay.pruneEvents(attended, open)
-	missed := a.replay.missedEvents(v.request.LastEvent, open)
-	a.receiver = v.caller
-	a.receiver.Notify(Event{Time: time.Now(), Body: done})
+func (s *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replay.pruneEvents(attended, open)
+	missed := s.replay.missedEvents(v.request.LastEvent, open)
+	s.receiver = v.caller
+	s.receiver.Notify(Event{Time: time.Now(), Body: done})
 	for _, e := range missed {
-		a.receiver.Notify(e)
+		s.receiver.Notify(e)
 	}
 	if playing > 0 {
-		a.receiver.Notify(a.replay.addEvent(Speaking{playing}, false))
+		s.receiver.Notify(s.replay.addEvent(Speaking{playing}, false))
 	}
 }
 
 // removeCaller removes a caller, and reports whether it was the current one.
-func (a *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.current != v {
+func (s *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != v {
 		return false
 	}
-	a.current, a.receiver = nil, nil
-	a.replay.pruneEvents(true, open)
+	s.current, s.receiver = nil, nil
+	s.replay.pruneEvents(true, open)
 	return true
 }
 
 // pruneEvents drops events that are no longer needed: see [replayBuffer.pruneEvents].
-func (a *subscribers) pruneEvents(attended bool, open func(id string) bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.replay.pruneEvents(attended, open)
+func (s *subscribers) pruneEvents(attended bool, open func(id string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replay.pruneEvents(attended, open)
 }
 
 // setKeepEvents sets whether a caller may come back.
-func (a *subscribers) setKeepEvents(on bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.keepMissed = on
+func (s *subscribers) setKeepEvents(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepMissed = on
 }
 
 // lastEventNumber returns the number of the newest event.
-func (a *subscribers) lastEventNumber() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.replay.last
+func (s *subscribers) lastEventNumber() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replay.last
 }
 
 // close stops the sending of events, and returns the current caller, or nil.
-func (a *subscribers) close() *callerConn {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.receiver = nil
-	return a.current
+func (s *subscribers) close() *callerConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.receiver = nil
+	return s.current
 }

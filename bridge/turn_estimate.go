@@ -37,26 +37,26 @@ type turnEstimate struct {
 }
 
 // applyConfig adds the configuration in force to the context.
-func (b *turnEstimate) applyConfig(c liveconfig.Config) {
+func (te *turnEstimate) applyConfig(c liveconfig.Config) {
 	text := c.Effective()
-	if len(text) == b.configBytes {
+	if len(text) == te.configBytes {
 		return
 	}
-	b.configBytes = len(text)
+	te.configBytes = len(text)
 	size := len(text)
-	if b.context.Prompt == 0 {
+	if te.context.Prompt == 0 {
 		for _, h := range c.Options.History {
 			size += len(h.Content)
 		}
 	}
-	b.context = b.context.Plus(textTokens(size / bytesPerToken))
+	te.context = te.context.Plus(textTokens(size / bytesPerToken))
 	var limit struct {
 		GenerationConfig struct{ MaxOutputTokens int }
 	}
 	_ = json.Unmarshal(text, &limit) // cannot fail: text is valid JSON
-	b.answerReserve = answerTokens
+	te.answerReserve = answerTokens
 	if most := limit.GenerationConfig.MaxOutputTokens; most > 0 {
-		b.answerReserve = min(b.answerReserve, most)
+		te.answerReserve = min(te.answerReserve, most)
 	}
 }
 
@@ -65,35 +65,35 @@ func textTokens(n int) wire.Tokens {
 }
 
 // recordUsage records the reported tokens of a turn: the next turn reads everything that this one read and generated.
-func (b *turnEstimate) recordUsage(t wire.Tokens) {
-	b.context = wire.Tokens{PromptBy: t.PromptBy}.Plus(wire.Tokens{PromptBy: t.ResponseBy})
-	b.context.Prompt, b.context.Total = t.Total, t.Total
+func (te *turnEstimate) recordUsage(t wire.Tokens) {
+	te.context = wire.Tokens{PromptBy: t.PromptBy}.Plus(wire.Tokens{PromptBy: t.ResponseBy})
+	te.context.Prompt, te.context.Total = t.Total, t.Total
 }
 
 // startTurn starts the estimate of a new turn.
-func (b *turnEstimate) startTurn(sent uint64) {
-	b.sentBefore, b.reservedIn, b.reservedOut = sent, questionTokens, b.answerReserve
+func (te *turnEstimate) startTurn(sent uint64) {
+	te.sentBefore, te.reservedIn, te.reservedOut = sent, questionTokens, te.answerReserve
 }
 
 // growReserve extends the reserve for a long turn, and reports whether it did. sent is the input so far, in
 // thousandths of a token; spoken is the number of tokens of the answer.
-func (b *turnEstimate) growReserve(sent uint64, spoken int) bool {
-	in := int((sent - b.sentBefore) / 1000)
+func (te *turnEstimate) growReserve(sent uint64, spoken int) bool {
+	in := int((sent - te.sentBefore) / 1000)
 	// The reserve grows when a quarter of it is left, at least 15 s: after the budget is used up, the answer may continue for farewellTime.
-	long := b.answerReserve == answerTokens && 4*spoken > 3*b.reservedOut
-	if in <= b.reservedIn && !long {
+	long := te.answerReserve == answerTokens && 4*spoken > 3*te.reservedOut
+	if in <= te.reservedIn && !long {
 		return false
 	}
-	b.reservedIn = max(b.reservedIn, in+questionTokens)
+	te.reservedIn = max(te.reservedIn, in+questionTokens)
 	if long {
-		b.reservedOut = spoken + answerTokens
+		te.reservedOut = spoken + answerTokens
 	}
 	return true
 }
 
 // maxMicros returns the estimate in millionths of a US dollar.
-func (b *turnEstimate) maxMicros() int {
-	return int(b.prices.Cost(b.context)+b.prices.MaxCost(b.reservedIn, b.reservedOut)) + 1
+func (te *turnEstimate) maxMicros() int {
+	return int(te.prices.Cost(te.context)+te.prices.MaxCost(te.reservedIn, te.reservedOut)) + 1
 }
 
 // checkBudget returns the estimate for the first turn of a conversation, or an error if its cost cannot be limited.

@@ -260,13 +260,13 @@ func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"}
 
 // unspokenText returns the text of an answer that ends now without voice in a session with voice, or "".
-func (a *modelOutput) unspokenText(c *wire.ServerContent) string {
-	t, config := &a.turn, a.keeper.Config()
-	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || a.noCues ||
-		a.loop.isUnheard() {
+func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
+	t, config := &m.turn, m.keeper.Config()
+	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || m.noCues ||
+		m.loop.isUnheard() {
 		return ""
 	}
-	return strings.TrimSpace(a.transcript.AnswerText(t.number))
+	return strings.TrimSpace(m.transcript.AnswerText(t.number))
 }
 
 // requestSpeech asks the model to speak an answer that it has only written, since a caller on a telephone cannot read

@@ -46,10 +46,10 @@ type voiceReceiver struct {
 }
 
 // hangUp ends the call: a model that says no more would be dialled again.
-func (e *voiceReceiver) hangUp() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, end := range e.ends {
+func (v *voiceReceiver) hangUp() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, end := range v.ends {
 		end()
 	}
 }
@@ -64,12 +64,12 @@ func newVoiceReceiver(t *testing.T, rate int) *voiceReceiver {
 }
 
 // listen takes packets until there are no more.
-func (e *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
+func (v *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
 	if err != nil {
-		e.t.Error(err)
+		v.t.Error(err)
 		return
 	}
-	frame := make([]int16, media.Samples(media.MaxPacketDuration, e.rate))
+	frame := make([]int16, media.Samples(media.MaxPacketDuration, v.rate))
 	for found := false; ; {
 		packet, err := next()
 		if err != nil {
@@ -79,18 +79,18 @@ func (e *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*r
 		if err != nil || found {
 			continue
 		}
-		e.pcm = append(e.pcm, frame[:n]...)
-		newest := e.pcm[max(0, len(e.pcm)-e.rate/5):]
-		if found = media.RMS(newest) > 1000 && mediatest.ToneLevel(newest, e.rate, beep) > 0.5; found {
-			close(e.heard)
+		v.pcm = append(v.pcm, frame[:n]...)
+		newest := v.pcm[max(0, len(v.pcm)-v.rate/5):]
+		if found = media.RMS(newest) > 1000 && mediatest.ToneLevel(newest, v.rate, beep) > 0.5; found {
+			close(v.heard)
 		}
 	}
 }
 
 // track listens to a voice that comes by WebRTC.
-func (e *voiceReceiver) track(track *webrtc.TrackRemote) {
-	decoder, err := opus.NewDecoder(e.rate, "libopus")
-	e.listen(decoder, err, func() (*rtp.Packet, error) {
+func (v *voiceReceiver) track(track *webrtc.TrackRemote) {
+	decoder, err := opus.NewDecoder(v.rate, "libopus")
+	v.listen(decoder, err, func() (*rtp.Packet, error) {
 		p, _, err := track.ReadRTP()
 		return p, err
 	})

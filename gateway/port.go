@@ -165,20 +165,20 @@ type splitListener struct {
 	conns chan net.Conn
 }
 
-func (h *splitListener) Accept() (net.Conn, error) {
+func (s *splitListener) Accept() (net.Conn, error) {
 	select {
-	case conn := <-h.conns:
+	case conn := <-s.conns:
 		return conn, nil
-	case <-h.closed:
+	case <-s.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close closes both listeners of the port.
-func (h *splitListener) Close() error {
-	h.cancel()
-	err := h.Listener.Close()
-	h.running.Wait()
+func (s *splitListener) Close() error {
+	s.cancel()
+	err := s.Listener.Close()
+	s.running.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -191,11 +191,11 @@ type peekedConn struct {
 	first []byte
 }
 
-func (b *peekedConn) Read(p []byte) (int, error) {
-	if len(b.first) > 0 && len(p) > 0 {
-		n := copy(p, b.first)
-		b.first = nil
+func (pc *peekedConn) Read(p []byte) (int, error) {
+	if len(pc.first) > 0 && len(p) > 0 {
+		n := copy(p, pc.first)
+		pc.first = nil
 		return n, nil
 	}
-	return b.Conn.Read(p)
+	return pc.Conn.Read(p)
 }

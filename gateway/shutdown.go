@@ -29,13 +29,13 @@ type closer struct {
 	end  func(ctx context.Context) error
 }
 
-func (e *shutdown) onClose(name string, end func(context.Context) error) {
-	e.parts = append(e.parts, closer{name, end})
+func (s *shutdown) onClose(name string, end func(context.Context) error) {
+	s.parts = append(s.parts, closer{name, end})
 }
 
 // closeFirst registers a component that is closed before all others, even before those that are registered later.
-func (e *shutdown) closeFirst(name string, end func(context.Context) error) {
-	e.first = append(e.first, closer{name, end})
+func (s *shutdown) closeFirst(name string, end func(context.Context) error) {
+	s.first = append(s.first, closer{name, end})
 }
 
 // closeFunc adapts a close function that takes no context.
@@ -48,11 +48,11 @@ func closeFunc(end func()) func(context.Context) error {
 
 // closeAll closes all components, within shutdownTimeout in all. Those that have not ended by then are logged, abandoned and named in the
 // error.
-func (e *shutdown) closeAll() (err error) {
+func (s *shutdown) closeAll() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	for _, p := range slices.Backward(slices.Concat(e.parts, e.first)) {
+	for _, p := range slices.Backward(slices.Concat(s.parts, s.first)) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.end(ctx) }()
 		late := time.NewTimer(max(0, time.Until(deadline)) + lastMoment)
@@ -64,7 +64,7 @@ func (e *shutdown) closeAll() (err error) {
 		}
 		late.Stop()
 		if failed != nil {
-			e.log.Error("component not closed at shutdown", "component", p.name, "err", failed)
+			s.log.Error("component not closed at shutdown", "component", p.name, "err", failed)
 			err = errors.Join(err, fmt.Errorf("close %s: %w", p.name, failed))
 		}
 	}

@@ -215,8 +215,8 @@ func (c *comparison) addRecovery(cell string, m measured) {
 }
 
 // duringCondition returns the verdicts on the blocks that were spoken during the condition.
-func (c *impaired) duringCondition(all []verdict) []verdict {
-	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spokenAt.Before(c.begin) || !v.spokenAt.Before(c.end) })
+func (ic *impaired) duringCondition(all []verdict) []verdict {
+	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spokenAt.Before(ic.begin) || !v.spokenAt.Before(ic.end) })
 }
 
 // addShares adds the share of speech that arrived, with one value for every 3 s of the condition.

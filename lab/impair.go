@@ -42,7 +42,7 @@ const (
 // callPhases holds the durations of the phases of a call.
 type callPhases struct{ settle, clean, bad, after time.Duration }
 
-func (s callPhases) total() time.Duration { return s.settle + s.clean + s.bad + s.after }
+func (c callPhases) total() time.Duration { return c.settle + c.clean + c.bad + c.after }
 
 // callAll makes the calls of all conditions, a few at a time. A failed call is nil and has an error.
 func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s callPhases) ([]*impaired, []error) {
@@ -80,71 +80,71 @@ type impaired struct {
 }
 
 // run makes the call and applies the condition.
-func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err error) {
-	c.speech = speech()
-	for i := range c.network {
+func (ic *impaired) run(ctx context.Context, stage *stage, seed uint64) (err error) {
+	ic.speech = speech()
+	for i := range ic.network {
 		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		c.network[i] = mediatest.NewSocket(socket, seed)
-		defer c.network[i].Close()
+		ic.network[i] = mediatest.NewSocket(socket, seed)
+		defer ic.network[i].Close()
 	}
-	c.setImpairment(mediatest.Impairment{})
-	name := fmt.Sprint(c.name, seed)
+	ic.setImpairment(mediatest.Impairment{})
+	name := fmt.Sprint(ic.name, seed)
 	if stage.hasSharedInstruction() {
 		name = instruction
 	}
-	o := callOptions{instruction: name, likeChrome: true, socket: c.network[0], second: c.network[1], sink: &c.received}
-	if c.caller, err = stage.placeCall(ctx, o); err != nil {
+	o := callOptions{instruction: name, likeChrome: true, socket: ic.network[0], second: ic.network[1], sink: &ic.received}
+	if ic.caller, err = stage.placeCall(ctx, o); err != nil {
 		return err
 	}
-	defer c.caller.close()
-	if c.model, err = stage.awaitSession(ctx, c.caller); err != nil {
+	defer ic.caller.close()
+	if ic.model, err = stage.awaitSession(ctx, ic.caller); err != nil {
 		return err
 	}
-	talking, quiet := context.WithTimeout(ctx, c.total())
+	talking, quiet := context.WithTimeout(ctx, ic.total())
 	defer quiet()
 	var talkers sync.WaitGroup
 	var tellErr error
-	talkers.Go(func() { c.sendUserSpeech(talking) })
-	talkers.Go(func() { tellErr = c.sendModelSpeech(talking) })
-	if err = c.applyCondition(ctx); err != nil {
+	talkers.Go(func() { ic.sendUserSpeech(talking) })
+	talkers.Go(func() { tellErr = ic.sendModelSpeech(talking) })
+	if err = ic.applyCondition(ctx); err != nil {
 		quiet()
 	}
 	talkers.Wait()
 	sleep(ctx, latest) // wait for packets in transit
-	return errors.Join(err, tellErr, c.caller.err())
+	return errors.Join(err, tellErr, ic.caller.err())
 }
 
 // setImpairment applies an impairment to both directions, in addition to linkDelay.
-func (c *impaired) setImpairment(p mediatest.Impairment) {
+func (ic *impaired) setImpairment(p mediatest.Impairment) {
 	p.Delay = linkDelay
-	for _, network := range c.network {
+	for _, network := range ic.network {
 		network.Set(p, p)
 	}
 }
 
 // sendUserSpeech sends the speech of the person.
-func (c *impaired) sendUserSpeech(ctx context.Context) {
+func (ic *impaired) sendUserSpeech(ctx context.Context) {
 	encoder := newTalker()
 	start := time.Now()
-	c.delays = paceFrames(ctx, frame, 1, int(c.total()/frame), func(_, i int) {
-		if frames := c.speech.frameCount(); i%frames == 0 {
-			c.userSpeech = append(c.userSpeech, utterance{start.Add(time.Duration(i) * frame), 0, frames})
+	ic.delays = paceFrames(ctx, frame, 1, int(ic.total()/frame), func(_, i int) {
+		if frames := ic.speech.frameCount(); i%frames == 0 {
+			ic.userSpeech = append(ic.userSpeech, utterance{start.Add(time.Duration(i) * frame), 0, frames})
 		}
-		c.caller.sendPacket(encoder.encodeFrame(c.speech.micFrame(i)))
+		ic.caller.sendPacket(encoder.encodeFrame(ic.speech.micFrame(i)))
 	})
 }
 
 // sendModelSpeech sends the voice of the model, one clip a turn.
-func (c *impaired) sendModelSpeech(ctx context.Context) error {
+func (ic *impaired) sendModelSpeech(ctx context.Context) error {
 	const between = 200 * time.Millisecond // pause between turns
 	for i := 0; ctx.Err() == nil; i++ {
-		from, to := c.speech.clipFrames(i)
+		from, to := ic.speech.clipFrames(i)
 		turn := utterance{time.Now(), from, to}
-		c.modelSpeech = append(c.modelSpeech, turn)
-		if err := c.model.sendTurn(ctx, c.speech.voiceFrames(from, to)); err != nil {
+		ic.modelSpeech = append(ic.modelSpeech, turn)
+		if err := ic.model.sendTurn(ctx, ic.speech.voiceFrames(from, to)); err != nil {
 			return err
 		}
 		sleep(ctx, time.Until(turn.frameTime(to).Add(between)))
@@ -153,23 +153,23 @@ func (c *impaired) sendModelSpeech(ctx context.Context) error {
 }
 
 // applyCondition applies the condition at its time, and waits for its end.
-func (c *impaired) applyCondition(ctx context.Context) error {
-	if err := sleep(ctx, c.settle+c.clean); err != nil {
+func (ic *impaired) applyCondition(ctx context.Context) error {
+	if err := sleep(ctx, ic.settle+ic.clean); err != nil {
 		return err
 	}
-	c.begin = time.Now()
-	c.setImpairment(c.profile)
-	if c.blackout > 0 {
-		c.begin = c.begin.Add(c.blackout) // the measurement begins after the outage
-		for _, network := range c.network {
-			network.Blackout(c.begin)
+	ic.begin = time.Now()
+	ic.setImpairment(ic.profile)
+	if ic.blackout > 0 {
+		ic.begin = ic.begin.Add(ic.blackout) // the measurement begins after the outage
+		for _, network := range ic.network {
+			network.Blackout(ic.begin)
 		}
 	}
-	if err := sleep(ctx, c.bad); err != nil {
+	if err := sleep(ctx, ic.bad); err != nil {
 		return err
 	}
-	c.end = time.Now()
-	c.setImpairment(mediatest.Impairment{})
+	ic.end = time.Now()
+	ic.setImpairment(mediatest.Impairment{})
 	return nil
 }
 
@@ -182,32 +182,32 @@ type measured struct {
 }
 
 // evaluate evaluates both directions.
-func (c *impaired) evaluate() (up, down measured) {
-	up = c.evaluateDirection(judgeSpeech(c.speech, c.userSpeech, c.model.snapshot()))
-	verdicts := judgeSpeech(c.speech, c.modelSpeech, c.received.snapshot())
-	arrives := recoveryTime(verdicts, c.begin)
-	applyPlayout(c.modelSpeech, verdicts)
-	down = c.evaluateDirection(verdicts)
+func (ic *impaired) evaluate() (up, down measured) {
+	up = ic.evaluateDirection(judgeSpeech(ic.speech, ic.userSpeech, ic.model.snapshot()))
+	verdicts := judgeSpeech(ic.speech, ic.modelSpeech, ic.received.snapshot())
+	arrives := recoveryTime(verdicts, ic.begin)
+	applyPlayout(ic.modelSpeech, verdicts)
+	down = ic.evaluateDirection(verdicts)
 	down.recovery = arrives
 	return up, down
 }
 
-func (c *impaired) evaluateDirection(all []verdict) measured {
+func (ic *impaired) evaluateDirection(all []verdict) measured {
 	var before, after []time.Duration
 	arrivedBlocks := 0
 	var m measured
 	for _, v := range all {
-		in := !v.spokenAt.Before(c.begin) && v.spokenAt.Before(c.end)
+		in := !v.spokenAt.Before(ic.begin) && v.spokenAt.Before(ic.end)
 		if in {
 			m.blocks++
 		}
-		switch dark := c.begin.Add(-c.blackout); {
+		switch dark := ic.begin.Add(-ic.blackout); {
 		case !v.present:
 		case in:
 			arrivedBlocks++
-		case v.spokenAt.Before(dark) && v.spokenAt.After(dark.Add(-c.clean)):
+		case v.spokenAt.Before(dark) && v.spokenAt.After(dark.Add(-ic.clean)):
 			before = append(before, v.delay)
-		case v.spokenAt.After(c.end.Add(backTime)):
+		case v.spokenAt.After(ic.end.Add(backTime)):
 			after = append(after, v.delay)
 		}
 	}
@@ -216,7 +216,7 @@ func (c *impaired) evaluateDirection(all []verdict) measured {
 	if len(after) == 0 {
 		m.remainingDelay = backTime // nothing has arrived after the condition
 	}
-	m.recovery = recoveryTime(all, c.begin)
+	m.recovery = recoveryTime(all, ic.begin)
 	return m
 }
 

@@ -40,7 +40,7 @@ type trialTiming struct {
 // slowTrialTiming is for subjects with replies within a second.
 var slowTrialTiming = trialTiming{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
-func (t trialTiming) silenceBefore() time.Duration { return t.trial - 100*time.Millisecond }
+func (tt trialTiming) silenceBefore() time.Duration { return tt.trial - 100*time.Millisecond }
 
 // latency holds the measured times from beeps to replies, and those of interruptions.
 type latency struct {
@@ -57,10 +57,10 @@ func beepOffset(trial int) time.Duration {
 
 // makeBeeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end
 // of its frame.
-func (p trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
-	each := int(p.trial / frame)
+func (tt trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
+	each := int(tt.trial / frame)
 	for i := range n {
-		t := time.Duration(i)*p.trial + p.silenceBefore() + beepOffset(i)
+		t := time.Duration(i)*tt.trial + tt.silenceBefore() + beepOffset(i)
 		for j := i * each; j < (i+1)*each; j++ {
 			pcm := make([]int16, media.Samples(frame, rate))
 			first := media.Samples(t, rate) - j*len(pcm) // index of the beep's first sample in this frame
@@ -136,12 +136,12 @@ func measureLatency(ctx context.Context, o options, stage *stage, p trialTiming)
 func (o options) interruptions() int { return max(2, o.trials/5) }
 
 // matchReplies finds the reply of each trial: the first that begins between its beep and the next one.
-func (p trialTiming) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
+func (tt trialTiming) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
 		in := int(t / frame)
 		spoken := sent[in].Add(t - time.Duration(in+1)*frame)
-		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(p.trial-frame)) })
+		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(tt.trial-frame)) })
 		if i >= 0 {
 			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
 		}
@@ -154,27 +154,27 @@ func (p trialTiming) matchReplies(trials []time.Duration, sent, replies []time.T
 
 // measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after each interruption. An
 // answer that does not arrive, or does not end, has no figure. failed describes the last such answer.
-func (p trialTiming) measureInterruptions(
+func (tt trialTiming) measureInterruptions(
 	ctx context.Context, s *session, voice *loudness, trials int,
 ) (took []time.Duration, failed error) {
-	answer := voiceMessage(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far longer than the part that is played
+	answer := voiceMessage(mediatest.Tone(4*tt.voiceBefore, voiceRate, 440, 12000), "") // far longer than the part that is played
 	for i := range trials + warmUp {
 		start := time.Now()
 		if err := s.sendToSubject(answer); err != nil {
 			return took, err
 		}
-		sleep(ctx, time.Until(start.Add(p.voiceBefore+beepOffset(i))))
+		sleep(ctx, time.Until(start.Add(tt.voiceBefore+beepOffset(i))))
 		at := time.Now()
 		if err := s.sendToSubject(interruptedMessage, turnCompleteMessage); err != nil {
 			return took, err
 		}
-		if err := sleep(ctx, p.silenceAfter); err != nil {
+		if err := sleep(ctx, tt.silenceAfter); err != nil {
 			return took, err
 		}
 		switch last := voice.newestTime(); {
 		case last.Before(start):
 			failed = fmt.Errorf("the caller did not hear answer %d", i)
-		case time.Since(last) < p.silenceAfter/4:
+		case time.Since(last) < tt.silenceAfter/4:
 			failed = fmt.Errorf("the voice of answer %d continues after its interruption", i)
 		case i >= warmUp:
 			took = append(took, max(0, last.Sub(at)))

@@ -40,8 +40,8 @@ type utterance struct {
 	from, to int       // frames; to is excluded
 }
 
-func (r utterance) frameTime(frameNumber int) time.Time {
-	return r.at.Add(time.Duration(frameNumber-r.from) * frame)
+func (u utterance) frameTime(frameNumber int) time.Time {
+	return u.at.Add(time.Duration(frameNumber-u.from) * frame)
 }
 
 // verdict is the result for a voiced block.

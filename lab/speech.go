@@ -57,25 +57,25 @@ var speech = sync.OnceValue(func() *reference {
 })
 
 // frameCount returns the length in frames of 20 ms.
-func (s *reference) frameCount() int { return len(s.pcm) / media.Samples(frame, modelRate) }
+func (r *reference) frameCount() int { return len(r.pcm) / media.Samples(frame, modelRate) }
 
 // micFrame returns frame i at micRate. The speech repeats after its end.
-func (s *reference) micFrame(i int) []int16 {
+func (r *reference) micFrame(i int) []int16 {
 	n := media.Samples(frame, micRate)
-	i %= s.frameCount()
-	return s.mic[i*n : (i+1)*n]
+	i %= r.frameCount()
+	return r.mic[i*n : (i+1)*n]
 }
 
 // voiceFrames returns the sound at voiceRate from frame from up to frame to, which is excluded.
-func (s *reference) voiceFrames(from, to int) []int16 {
+func (r *reference) voiceFrames(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
-	return s.voice[from*n : to*n]
+	return r.voice[from*n : to*n]
 }
 
 // clipFrames returns the first frame of clip i, and the one after its last. The clips repeat after the last one.
-func (s *reference) clipFrames(i int) (from, to int) {
-	i %= len(s.clips) - 1
-	return s.clips[i], s.clips[i+1]
+func (r *reference) clipFrames(i int) (from, to int) {
+	i %= len(r.clips) - 1
+	return r.clips[i], r.clips[i+1]
 }
 
 // talker encodes a caller's audio.

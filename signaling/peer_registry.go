@@ -36,16 +36,16 @@ type HTTPCall struct {
 }
 
 // AsHTTPCall returns the call itself, for [PeerRegistry].
-func (c *HTTPCall) AsHTTPCall() *HTTPCall { return c }
+func (h *HTTPCall) AsHTTPCall() *HTTPCall { return h }
 
 // RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request of the call. It blocks
 // until the function has returned, and returns the function's error. If the call has ended, RunInCall returns the error
 // gone; if ctx is done first, it returns the error of ctx.
-func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
+func (h *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
 	done := make(chan error, 1)
 	select {
-	case c.requests <- func() { done <- do() }:
-	case <-c.done:
+	case h.requests <- func() { done <- do() }:
+	case <-h.done:
 		return gone
 	case <-ctx.Done():
 		return ctx.Err()
@@ -53,7 +53,7 @@ func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) e
 	select {
 	case err := <-done:
 		return err
-	case <-c.done: // the function has panicked, or it has ended the call
+	case <-h.done: // the function has panicked, or it has ended the call
 	}
 	select {
 	case err := <-done:
@@ -64,11 +64,11 @@ func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) e
 }
 
 // Requests delivers the functions that RunInCall was given: Serve must call each.
-func (c *HTTPCall) Requests() <-chan func() { return c.requests }
+func (h *HTTPCall) Requests() <-chan func() { return h.requests }
 
 // HangUp ends the conversation.
-func (c *HTTPCall) HangUp() {
-	if s := c.session.Load(); s != nil {
+func (h *HTTPCall) HangUp() {
+	if s := h.session.Load(); s != nil {
 		_ = s.Do(bridge.Goodbye{}) // fails if the conversation has just ended
 	}
 }
@@ -91,8 +91,8 @@ func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 // AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Cameras, Connected and
 // Lost, and Session if that is nil. A [rtc.RefusedError] says what is wrong with the offer. The caller must close the
 // peer.
-func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
-	c.session.Store(s)
+func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
+	h.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
 	isConnected, isLost := sync.OnceFunc(func() { s.HoldVoice(false); close(connected) }), sync.OnceFunc(func() { close(lost) })
 	p := &Peer{Connected: connected, Lost: lost, connectTimer: time.AfterFunc(connectTimeout, isLost)}
@@ -110,8 +110,8 @@ func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 		p.connectTimer.Stop()
 		return nil, err
 	}
-	offer := c.Offer
-	c.Offer = rtc.Offer{} // its text of 20 KB is not needed any more
+	offer := h.Offer
+	h.Offer = rtc.Offer{} // its text of 20 KB is not needed any more
 	if p.SDP, err = p.Peer.Answer(offer); err != nil {
 		p.Close()
 		return nil, err
@@ -138,9 +138,9 @@ func (p *Peer) Output() media.Output {
 }
 
 // StartMedia attaches the voice and sends the answer.
-func (c *HTTPCall) StartMedia(p *Peer) {
-	c.session.Load().AttachOutput(p.Output())
-	c.answerSDP <- p.SDP
+func (h *HTTPCall) StartMedia(p *Peer) {
+	h.session.Load().AttachOutput(p.Output())
+	h.answerSDP <- p.SDP
 }
 
 // Close closes the peer and waits for its goroutines.
@@ -167,25 +167,25 @@ type PeerRegistry[C interface {
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.
-func (ps *PeerRegistry[C]) HasEnded(id string) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	_, ok := ps.recentlyEnded.Get(time.Now(), id)
+func (p *PeerRegistry[C]) HasEnded(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.recentlyEnded.Get(time.Now(), id)
 	return ok
 }
 
 // removeCall removes a call, so that FindCall no longer finds it.
-func (ps *PeerRegistry[C]) removeCall(id string) {
-	ps.calls.Delete(id)
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.recentlyEnded.Period = endedCallTime
-	ps.recentlyEnded.Put(time.Now(), id, struct{}{})
+func (p *PeerRegistry[C]) removeCall(id string) {
+	p.calls.Delete(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recentlyEnded.Period = endedCallTime
+	p.recentlyEnded.Put(time.Now(), id, struct{}{})
 }
 
 // StartCall starts a call for the offer of a request; the call outlives the request. It blocks until the answer is
 // available. If the conversation ends before that, StartCall returns the reason for the end.
-func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
+func (p *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
 	err error,
 ) {
 	ctx, leave := OutliveRequest(r.Context())
@@ -194,10 +194,10 @@ func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id stri
 	}
 	call, ended := c.AsHTTPCall(), make(chan error, 1)
 	call.answerSDP, call.requests, call.done = make(chan string, 1), make(chan func()), make(chan struct{})
-	ps.calls.Store(id, c)
+	p.calls.Store(id, c)
 	go func() {
 		defer leave()
-		defer ps.removeCall(id)
+		defer p.removeCall(id)
 		defer close(call.done)
 		defer crash.Recover(loggerOf(r.Context()), "caller", func(err error) { ended <- err })
 		ended <- host.Serve(ctx, c, open)
@@ -214,8 +214,8 @@ func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id stri
 }
 
 // FindCall returns the call with this ID.
-func (ps *PeerRegistry[C]) FindCall(id string) (c C, ok bool) {
-	found, ok := ps.calls.Load(id)
+func (p *PeerRegistry[C]) FindCall(id string) (c C, ok bool) {
+	found, ok := p.calls.Load(id)
 	if ok {
 		c = found.(C)
 	}
@@ -223,9 +223,9 @@ func (ps *PeerRegistry[C]) FindCall(id string) (c C, ok bool) {
 }
 
 // HangUp ends a call. FindCall no longer finds the call, although its end may take a moment.
-func (ps *PeerRegistry[C]) HangUp(id string) {
-	if c, ok := ps.FindCall(id); ok {
-		ps.removeCall(id)
+func (p *PeerRegistry[C]) HangUp(id string) {
+	if c, ok := p.FindCall(id); ok {
+		p.removeCall(id)
 		c.AsHTTPCall().HangUp()
 	}
 }

@@ -71,19 +71,19 @@ func NewChunkedWriter(w http.ResponseWriter, within time.Duration) *ChunkedWrite
 }
 
 // Unwrap supports [http.ResponseController].
-func (p *ChunkedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (c *ChunkedWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // Write implements io.Writer.
-func (p *ChunkedWriter) Write(b []byte) (int, error) {
-	p.renewDeadline()
-	return p.ResponseWriter.Write(b)
+func (c *ChunkedWriter) Write(b []byte) (int, error) {
+	c.renewDeadline()
+	return c.ResponseWriter.Write(b)
 }
 
 // FlushError supports [http.ResponseController].
-func (p *ChunkedWriter) FlushError() error { return p.control.Flush() }
+func (c *ChunkedWriter) FlushError() error { return c.control.Flush() }
 
-func (p *ChunkedWriter) renewDeadline() {
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) // fails only if the writer supports no deadline
+func (c *ChunkedWriter) renewDeadline() {
+	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout)) // fails only if the writer supports no deadline
 }
 
 // OwnedID returns an ID that ends in the name of this gateway, if it is in a cluster, so that [ProxyToOwner] finds it.

@@ -66,46 +66,46 @@ func NewRateLimiter() *RateLimiter {
 }
 
 // Release ends all waits.
-func (p *RateLimiter) Release() { p.release() }
+func (r *RateLimiter) Release() { r.release() }
 
 // AdmitMessage blocks until a received message of so many bytes may be processed.
-func (p *RateLimiter) AdmitMessage(bytes int) {
-	p.waitBytes(bytes)
-	p.waitMessage()
+func (r *RateLimiter) AdmitMessage(bytes int) {
+	r.waitBytes(bytes)
+	r.waitMessage()
 }
 
 // ChargeTime reports how long it took to process something that is neither audio nor a picture. The next message waits
 // if the client has used up its share of the processor.
-func (p *RateLimiter) ChargeTime(took time.Duration) {
-	p.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
+func (r *RateLimiter) ChargeTime(took time.Duration) {
+	r.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
 }
 
 // waitMessage waits until a received message may be read, or the limiter was released.
-func (p *RateLimiter) waitMessage() {
-	p.waitFor(p.messages, 1)
-	p.waitFor(p.work, 0)
+func (r *RateLimiter) waitMessage() {
+	r.waitFor(r.messages, 1)
+	r.waitFor(r.work, 0)
 }
 
 // waitBytes waits until n bytes more may be read, or the limiter was released.
-func (p *RateLimiter) waitBytes(n int) { p.waitFor(p.bytes, n) }
+func (r *RateLimiter) waitBytes(n int) { r.waitFor(r.bytes, n) }
 
-func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {
+func (r *RateLimiter) waitFor(l *rate.Limiter, n int) {
 	d := l.ReserveN(time.Now(), min(n, l.Burst())).Delay()
 	if d <= 0 {
 		return
 	}
-	p.throttleState.CompareAndSwap(0, 1)
+	r.throttleState.CompareAndSwap(0, 1)
 	select {
 	case <-time.After(d):
-	case <-p.done:
+	case <-r.done:
 	}
 }
 
 // ChargeHeavy charges heavyCost for the message being processed. The next message may have to wait for that.
-func (p *RateLimiter) ChargeHeavy() { p.messages.ReserveN(time.Now(), heavyCost-1) }
+func (r *RateLimiter) ChargeHeavy() { r.messages.ReserveN(time.Now(), heavyCost-1) }
 
 // TakeThrottleWarning reports whether the client was throttled, and should be warned. It returns true once.
-func (p *RateLimiter) TakeThrottleWarning() bool { return p.throttleState.CompareAndSwap(1, 2) }
+func (r *RateLimiter) TakeThrottleWarning() bool { return r.throttleState.CompareAndSwap(1, 2) }
 
 // limitedWriter is a response writer whose Hijack returns a rate-limited connection.
 type limitedWriter struct {

@@ -39,48 +39,48 @@ func NewSendQueue[T any]() *SendQueue[T] { return &SendQueue[T]{wake: make(chan 
 
 // Put queues a value of so many bytes. If more than 4 MiB are queued, it drops the value and makes Run return
 // [ErrSlow]. After Close it drops the value.
-func (o *SendQueue[T]) Put(value T, size int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (s *SendQueue[T]) Put(value T, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case o.isClosed:
+	case s.isClosed:
 		return
-	case o.queuedBytes > maxQueuedBytes:
-		o.isSlow = true
+	case s.queuedBytes > maxQueuedBytes:
+		s.isSlow = true
 	default:
-		o.queue = append(o.queue, item[T]{value, size})
-		o.queuedBytes += size
+		s.queue = append(s.queue, item[T]{value, size})
+		s.queuedBytes += size
 	}
-	o.wakeWriter()
+	s.wakeWriter()
 }
 
 // Full reports whether more than 1 MiB is queued: audio should wait elsewhere, as [voxgate/media.BackpressureOutput] says.
-func (o *SendQueue[T]) Full() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.queuedBytes > fullBytes
+func (s *SendQueue[T]) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queuedBytes > fullBytes
 }
 
 // Close makes the queue drop all further values; Run returns when the queue is empty.
-func (o *SendQueue[T]) Close() {
-	o.mu.Lock()
-	o.isClosed = true
-	o.mu.Unlock()
-	o.wakeWriter()
+func (s *SendQueue[T]) Close() {
+	s.mu.Lock()
+	s.isClosed = true
+	s.mu.Unlock()
+	s.wakeWriter()
 }
 
-func (o *SendQueue[T]) wakeWriter() {
+func (s *SendQueue[T]) wakeWriter() {
 	select {
-	case o.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
 // Run calls write with one value after the other until the queue is closed and empty (nil), too much is queued
 // ([ErrSlow]), ctx is done, or write fails.
-func (o *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
+func (s *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
 	for {
-		value, ok, done, err := o.takeNext()
+		value, ok, done, err := s.takeNext()
 		switch {
 		case err != nil:
 			return err
@@ -92,7 +92,7 @@ func (o *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) e
 			return nil
 		default:
 			select {
-			case <-o.wake:
+			case <-s.wake:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -100,17 +100,17 @@ func (o *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) e
 	}
 }
 
-func (o *SendQueue[T]) takeNext() (value T, ok, done bool, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.isSlow {
+func (s *SendQueue[T]) takeNext() (value T, ok, done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isSlow {
 		return value, false, true, ErrSlow
 	}
-	if len(o.queue) == 0 {
-		return value, false, o.isClosed, nil
+	if len(s.queue) == 0 {
+		return value, false, s.isClosed, nil
 	}
-	first := o.queue[0]
-	o.queue = slices.Delete(o.queue, 0, 1) // short, and reuses its memory
-	o.queuedBytes -= first.size
+	first := s.queue[0]
+	s.queue = slices.Delete(s.queue, 0, 1) // short, and reuses its memory
+	s.queuedBytes -= first.size
 	return first.value, true, false, nil
 }

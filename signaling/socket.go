@@ -249,10 +249,10 @@ type errorReader struct {
 	err error
 }
 
-func (s *errorReader) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
+func (e *errorReader) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		s.err = err
+		e.err = err
 	}
 	return n, err
 }

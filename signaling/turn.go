@@ -115,22 +115,22 @@ func parseICEURL(text string) (string, error) {
 }
 
 // checkCredentials rejects credentials that browsers reject.
-func (s ICEServer) checkCredentials() error {
-	if s.hasTURN() && s.Credential != "" && s.Username == "" {
+func (i ICEServer) checkCredentials() error {
+	if i.hasTURN() && i.Credential != "" && i.Username == "" {
 		return errors.New("a TURN server with a credential needs a username")
 	}
-	if s.hasTURN() && s.Credential == "" && s.Username != "" {
+	if i.hasTURN() && i.Credential == "" && i.Username != "" {
 		return errors.New("a TURN server with a username needs a credential")
 	}
 	return nil
 }
 
-func (s ICEServer) hasTURN() bool {
-	return slices.ContainsFunc(s.URLs, func(u string) bool { return strings.HasPrefix(u, "turn") })
+func (i ICEServer) hasTURN() bool {
+	return slices.ContainsFunc(i.URLs, func(u string) bool { return strings.HasPrefix(u, "turn") })
 }
 
 // NeedsSecret reports whether the settings of the server lack credentials that clients need.
-func (s ICEServer) NeedsSecret() bool { return s.Credential == "" && s.hasTURN() }
+func (i ICEServer) NeedsSecret() bool { return i.Credential == "" && i.hasTURN() }
 
 // ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets credentials that are
 // derived from the shared secret, in the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section

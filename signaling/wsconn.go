@@ -113,57 +113,57 @@ func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*
 }
 
 // Remote returns the client's address, also behind a trusted proxy.
-func (l *WSConn) Remote() string { return l.remote }
+func (w *WSConn) Remote() string { return w.remote }
 
 // Limiter returns the rate limiter for the client's messages.
-func (l *WSConn) Limiter() *RateLimiter { return l.limiter }
+func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 
 // ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
 // client that takes more than a tenth of a processor in the long run is throttled.
-func (l *WSConn) ChargeTime(took time.Duration) { l.limiter.ChargeTime(took) }
+func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
 
 // MarkOpened reports that the required first message has arrived. Before it a connection lives for 10 s, after it as
 // long as the client answers pings.
-func (l *WSConn) MarkOpened() {
-	l.isOpened.Store(true)
-	l.extendDeadline(silenceTimeout, false)
-	l.releaseWait()
+func (w *WSConn) MarkOpened() {
+	w.isOpened.Store(true)
+	w.extendDeadline(silenceTimeout, false)
+	w.releaseWait()
 }
 
 // Next blocks until the next message begins. text reports whether it is a text message, not a binary one. Unread data
 // is skipped by the next call. A client that sends more than 500 messages or 4 MiB a second, or messages that take too
 // long to process (see [WSConn.ChargeTime]), is throttled.
-func (l *WSConn) Next() (message io.Reader, text bool, err error) {
-	if l.isOpened.Load() {
-		l.extendDeadline(silenceTimeout, false)
+func (w *WSConn) Next() (message io.Reader, text bool, err error) {
+	if w.isOpened.Load() {
+		w.extendDeadline(silenceTimeout, false)
 	}
-	kind, message, err := l.conn.NextReader()
+	kind, message, err := w.conn.NextReader()
 	if err != nil {
 		return nil, false, err
 	}
-	l.limiter.waitMessage()
+	w.limiter.waitMessage()
 	return message, kind == websocket.TextMessage, nil
 }
 
 // Write sends a message. It blocks for at most 5 s.
-func (l *WSConn) Write(message []byte, text bool) error {
+func (w *WSConn) Write(message []byte, text bool) error {
 	kind := websocket.BinaryMessage
 	if text {
 		kind = websocket.TextMessage
 	}
-	l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return l.conn.WriteMessage(kind, message)
+	w.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return w.conn.WriteMessage(kind, message)
 }
 
 // PingUntil pings the client until ctx is done or a ping fails.
-func (l *WSConn) PingUntil(ctx context.Context) {
+func (w *WSConn) PingUntil(ctx context.Context) {
 	t := time.NewTicker(pingInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			l.pingedAt.Store(time.Now().UnixNano())
-			if l.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
+			w.pingedAt.Store(time.Now().UnixNano())
+			if w.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -174,8 +174,8 @@ func (l *WSConn) PingUntil(ctx context.Context) {
 
 // SendGoodbye sends a close frame, once; Next ends when the client has answered, or after a second. A reason of more
 // than 123 bytes is shortened.
-func (l *WSConn) SendGoodbye(code int, reason string) {
-	if l.goodbyeSent.Swap(true) {
+func (w *WSConn) SendGoodbye(code int, reason string) {
+	if w.goodbyeSent.Swap(true) {
 		return
 	}
 	if len(reason) > maxReason {
@@ -186,27 +186,27 @@ func (l *WSConn) SendGoodbye(code int, reason string) {
 		reason = reason[:end]
 	}
 	frame := websocket.FormatCloseMessage(code, reason)
-	if l.conn.WriteControl(websocket.CloseMessage, frame, time.Now().Add(closeTimeout)) != nil {
-		l.conn.Close()
+	if w.conn.WriteControl(websocket.CloseMessage, frame, time.Now().Add(closeTimeout)) != nil {
+		w.conn.Close()
 		return
 	}
-	l.extendDeadline(closeTimeout, true)
+	w.extendDeadline(closeTimeout, true)
 }
 
 // extendDeadline sets the read deadline to d from now. After a call with last set, further calls have no effect.
-func (l *WSConn) extendDeadline(d time.Duration, last bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.isClosing {
-		l.isClosing = last
-		l.conn.SetReadDeadline(time.Now().Add(d))
+func (w *WSConn) extendDeadline(d time.Duration, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isClosing {
+		w.isClosing = last
+		w.conn.SetReadDeadline(time.Now().Add(d))
 	}
 }
 
 // Close closes the connection.
-func (l *WSConn) Close() {
-	l.releaseWait()
-	l.conn.Close()
+func (w *WSConn) Close() {
+	w.releaseWait()
+	w.conn.Close()
 }
 
 // ErrNoFirstMessage is the error of a socket whose client has not begun a conversation.

@@ -21,18 +21,18 @@ type JSONError struct {
 }
 
 // Error implements error.
-func (e *JSONError) Error() string {
+func (j *JSONError) Error() string {
 	switch {
-	case e.Want == "" && e.Field == "":
-		return "not valid JSON: " + e.Got
-	case e.Want == "":
-		return e.Field + " is not valid JSON: " + e.Got
+	case j.Want == "" && j.Field == "":
+		return "not valid JSON: " + j.Got
+	case j.Want == "":
+		return j.Field + " is not valid JSON: " + j.Got
 	}
-	field := e.Field
+	field := j.Field
 	if field == "" {
 		field = "it"
 	}
-	return fmt.Sprintf("%s must be %s, not %s", field, e.Want, e.Got)
+	return fmt.Sprintf("%s must be %s, not %s", field, j.Want, j.Got)
 }
 
 // ExplainJSON converts an error of encoding/json to one that names no Go type. Other errors stay. at is the path of the value.

@@ -30,25 +30,25 @@ type assistant struct {
 	lastSpeechTurn int         // the newest turn in which the user has spoken
 }
 
-func (d *Server) newAssistant(v *clientConn, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
-	a := &assistant{server: d, theme: theme, pushToTalk: start.PushToTalk, grant: open.Grant, account: open.Account}
+func (srv *Server) newAssistant(v *clientConn, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
+	a := &assistant{server: srv, theme: theme, pushToTalk: start.PushToTalk, grant: open.Grant, account: open.Account}
 	project := desk.NewProject(start.ProjectContext)
-	if d.Workspace != nil {
+	if srv.Workspace != nil {
 		known := false
-		if project, known = d.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
+		if project, known = srv.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
 			v.sendWarning("The project is no longer stored here; this is a new one.")
 		}
 	}
 	a.desk = &desk.Desk{
-		Project: project, Targets: start.Targets, Workspace: d.Workspace, Act: a.sendAction,
-		Free: d.Host.Backend() == "emulator",
+		Project: project, Targets: start.Targets, Workspace: srv.Workspace, Act: a.sendAction,
+		Free: srv.Host.Backend() == "emulator",
 		InputCount: func() int {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.inputCount
 		},
 	}
-	if d.AppModel != "" {
+	if srv.AppModel != "" {
 		a.desk.Generate = a.generateApp
 	}
 	return a

@@ -51,19 +51,19 @@ type caller struct {
 }
 
 // runSession runs a conversation until it ends.
-func (v *clientConn) runSession(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
-	c := &caller{clientConn: v, dismissals: make(chan string, 16), textLimiter: rate.NewLimiter(textRate, textBurst)}
+func (cc *clientConn) runSession(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
+	c := &caller{clientConn: cc, dismissals: make(chan string, 16), textLimiter: rate.NewLimiter(textRate, textBurst)}
 	c.voice = newVoiceOutput(func(pcm []byte, generation uint32) {
-		v.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.minGeneration, Generation: generation})
+		cc.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.minGeneration, Generation: generation})
 	})
 	open.Config, open.Tools, open.EndpointState = liveConfig, a.desk.Tools(), a
 	if a.pushToTalk {
 		open.Config = pushToTalkConfig
 	}
-	err := v.server.Host.Serve(ctx, c, open)
+	err := cc.server.Host.Serve(ctx, c, open)
 	c.voice.flushFrame()
 	if a := c.assistant.Load(); a != nil {
-		a.detachClient(v)
+		a.detachClient(cc)
 	}
 	return err
 }

@@ -52,8 +52,8 @@ type frame struct {
 }
 
 // onRoundTrip records the round-trip time. It does not block.
-func (v *clientConn) onRoundTrip(d time.Duration) {
-	if s := v.session.Load(); s != nil {
+func (cc *clientConn) onRoundTrip(d time.Duration) {
+	if s := cc.session.Load(); s != nil {
 		s.SetRoundTrip(d)
 	}
 }
@@ -71,12 +71,12 @@ func readFrame(from io.Reader, text bool) ([]byte, error) {
 }
 
 // parseFrame parses a received message.
-func (v *clientConn) parseFrame(m signaling.Message) (f frame) {
+func (cc *clientConn) parseFrame(m signaling.Message) (f frame) {
 	switch {
 	case m.Text && m.Err == nil:
 		began := time.Now()
 		f.message, f.err = parseMessage(m.Data)
-		v.ChargeTime(time.Since(began))
+		cc.ChargeTime(time.Since(began))
 	case m.Text:
 		f.err = m.Err
 	case m.Err != nil:
@@ -91,59 +91,59 @@ func (v *clientConn) parseFrame(m signaling.Message) (f frame) {
 }
 
 // sendMessage queues a message for the client. It does not block.
-func (v *clientConn) sendMessage(m serverMessage) { v.PutText(encodeMessage(m)) }
+func (cc *clientConn) sendMessage(m serverMessage) { cc.PutText(encodeMessage(m)) }
 
 // sendError sends the client an error about its own message, within the rate limit.
-func (v *clientConn) sendError(err error) {
-	if err != nil && v.errorLimiter.Allow() {
-		v.sendMessage(newErrorFrame(err))
+func (cc *clientConn) sendError(err error) {
+	if err != nil && cc.errorLimiter.Allow() {
+		cc.sendMessage(newErrorFrame(err))
 	}
 }
 
-func (v *clientConn) sendWarning(format string, args ...any) {
-	v.sendMessage(logFrame{Level: "warn", Message: fmt.Sprintf(format, args...)})
+func (cc *clientConn) sendWarning(format string, args ...any) {
+	cc.sendMessage(logFrame{Level: "warn", Message: fmt.Sprintf(format, args...)})
 }
 
 var errSocketLost = errors.New("the socket is lost")
 
 // run serves conversations one after the other. It returns the reason for closing the socket.
-func (v *clientConn) run(ctx context.Context) error {
+func (cc *clientConn) run(ctx context.Context) error {
 	for first := true; ; first = false {
-		start, err := v.awaitStart(ctx, first)
+		start, err := cc.awaitStart(ctx, first)
 		if err == nil {
-			err = v.serveConversation(ctx, start)
+			err = cc.serveConversation(ctx, start)
 		}
-		if v.reportEnd(err) {
+		if cc.reportEnd(err) {
 			return err
 		}
 	}
 }
 
 // awaitStart waits for the next start message. It waits for idleTimeout at most; the socket itself limits the wait for the first message.
-func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
+func (cc *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
 	var idleTimer <-chan time.Time
 	if !first {
 		idleTimer = time.After(idleTimeout)
 	}
 	for {
 		select {
-		case m, ok := <-v.messages:
-			f := v.parseFrame(m)
+		case m, ok := <-cc.messages:
+			f := cc.parseFrame(m)
 			switch {
 			case !ok && first:
 				return clientMessage{}, signaling.ErrNoFirstMessage
 			case !ok:
 				return clientMessage{}, errSocketLost
 			case f.err == nil && f.message.Type == typeStart:
-				v.MarkOpened()
+				cc.MarkOpened()
 				return f.message, nil
 			case f.err != nil:
-				v.sendError(f.err)
+				cc.sendError(f.err)
 			case f.sound == nil:
-				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running: send start first."})
-			case !v.soundErrorSent:
-				v.soundErrorSent = true
-				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running for this sound: send start first."})
+				cc.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running: send start first."})
+			case !cc.soundErrorSent:
+				cc.soundErrorSent = true
+				cc.sendError(&bridge.Error{Code: codeNotStarted, Message: "No conversation is running for this sound: send start first."})
 			}
 		case <-idleTimer:
 			return clientMessage{}, signaling.ErrNoFirstMessage
@@ -154,13 +154,13 @@ func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage,
 }
 
 // serveConversation authenticates the client and serves a conversation until it ends or the socket is lost.
-func (v *clientConn) serveConversation(ctx context.Context, start clientMessage) error {
+func (cc *clientConn) serveConversation(ctx context.Context, start clientMessage) error {
 	open := bridge.SessionRequest{
 		Origin: bridge.Origin{Protocol: protocolName, ShowsQuestions: start.Questions}, Resumable: start.Resume.isRequested,
 		ResumeToken: start.Resume.token,
 	}
-	v.token = cmp.Or(start.Token, v.token)
-	if err := access.From(ctx).Authorize(&open, v.token); err != nil {
+	cc.token = cmp.Or(start.Token, cc.token)
+	if err := access.From(ctx).Authorize(&open, cc.token); err != nil {
 		return err
 	}
 	if open.Account == nil {
@@ -168,51 +168,51 @@ func (v *clientConn) serveConversation(ctx context.Context, start clientMessage)
 	}
 	theme := cmp.Or(start.Theme, defaultTheme)
 	if themeVoices[theme] == "" {
-		v.sendWarning("The theme %.40q is unknown; %s is used instead.", theme, defaultTheme)
+		cc.sendWarning("The theme %.40q is unknown; %s is used instead.", theme, defaultTheme)
 		theme = defaultTheme
 	}
 	open.Agent = open.FixedAgent().MergeOver(bridge.Agent{
 		Model: start.Model, Voice: themeVoices[theme], Language: start.Language, Prompt: buildInstruction(theme, start.ProjectContext),
 	})
-	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.IsLiveModel(model) && v.server.CheckModel != nil {
-		if err := v.server.CheckModel(ctx, model); err != nil {
+	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.IsLiveModel(model) && cc.server.CheckModel != nil {
+		if err := cc.server.CheckModel(ctx, model); err != nil {
 			return err
 		}
 	}
 	open.Dial = textmodel.NewDialer(
 		func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
 			// The account is unlimited here, because the session counts the returned tokens against the client's account.
-			cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece)
+			cost, err := cc.server.Generate(ctx, bridge.Unlimited, model, request, piece)
 			return cost.Tokens, err
 		}).Dial
-	a := v.server.newAssistant(v, theme, start, open)
-	defer a.detachClient(v)
-	return v.runSession(ctx, open, a)
+	a := cc.server.newAssistant(cc, theme, start, open)
+	defer a.detachClient(cc)
+	return cc.runSession(ctx, open, a)
 }
 
 // reportEnd reports the end of a conversation to the client. over is true if the socket must be closed, too.
-func (v *clientConn) reportEnd(err error) (over bool) {
+func (cc *clientConn) reportEnd(err error) (over bool) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, errSocketLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has left
 		errors.Is(err, signaling.ErrNoFirstMessage):
 	case errors.Is(err, bridge.ErrGoodbye):
-		v.sendMessage(sessionEnd{Reason: endUser})
+		cc.sendMessage(sessionEnd{Reason: endUser})
 		return false
 	case errors.Is(err, bridge.ErrTimeLimit):
-		v.sendMessage(sessionEnd{endTimeout, err.Error()})
+		cc.sendMessage(sessionEnd{endTimeout, err.Error()})
 		return false
 	case errors.As(err, &limit):
-		v.sendMessage(sessionEnd{endError, limit.Error()})
+		cc.sendMessage(sessionEnd{endError, limit.Error()})
 	case errors.Is(err, bridge.ErrReplaced):
-		v.sendMessage(sessionEnd{endError, "Another connection has taken over this conversation."})
+		cc.sendMessage(sessionEnd{endError, "Another connection has taken over this conversation."})
 	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
-		v.sendMessage(sessionEnd{endError, "The gateway is shutting down."})
+		cc.sendMessage(sessionEnd{endError, "The gateway is shutting down."})
 	default:
 		e := newErrorFrame(err)
-		v.log.Info("conversation refused or failed", "code", e.Code, "err", err)
-		v.sendMessage(e)
-		v.sendMessage(sessionEnd{endError, e.Message})
+		cc.log.Info("conversation refused or failed", "code", e.Code, "err", err)
+		cc.sendMessage(e)
+		cc.sendMessage(sessionEnd{endError, e.Message})
 	}
 	return true
 }

@@ -47,20 +47,20 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints.
-func (d *Server) Endpoints() []signaling.Endpoint {
-	list := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
-	if d.Workspace != nil {
-		list = append(list, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
+func (srv *Server) Endpoints() []signaling.Endpoint {
+	list := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: srv}}
+	if srv.Workspace != nil {
+		list = append(list, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: srv.Workspace, Public: true})
 	}
 	return list
 }
 
 // ServeHTTP serves one WebSocket until it is closed.
-func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &clientConn{server: d, errorLimiter: rate.NewLimiter(errorRate, errorBurst)}
+func (srv *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &clientConn{server: srv, errorLimiter: rate.NewLimiter(errorRate, errorBurst)}
 	o := signaling.SocketOptions{Read: readFrame, CloseReason: signaling.CloseReason, OnRoundTrip: v.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		v.Socket, v.log, v.messages = s, d.Logger.With("remote", s.Remote()), s.Messages()
+		v.Socket, v.log, v.messages = s, srv.Logger.With("remote", s.Remote()), s.Messages()
 		return v.run(ctx)
 	})
 }

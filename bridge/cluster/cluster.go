@@ -147,38 +147,38 @@ func New(o Options) *Cluster {
 }
 
 // Close writes the pending snapshots and deletions, and blocks until that is done.
-func (f *Cluster) Close() {
-	if f != nil {
-		close(f.stop)
-		f.goroutines.Wait()
+func (c *Cluster) Close() {
+	if c != nil {
+		close(c.stop)
+		c.goroutines.Wait()
 	}
 }
 
-func (f *Cluster) runLoop() {
+func (c *Cluster) runLoop() {
 	ctx := context.Background() // each store call has its own timeout
 	renew, notices, quota := time.NewTicker(leaseEvery), time.NewTicker(noticeEvery), time.NewTicker(quotaEvery)
 	defer renew.Stop()
 	defer notices.Stop()
 	defer quota.Stop()
-	f.publishPresence(ctx)
+	c.publishPresence(ctx)
 	for {
 		select {
-		case <-f.wake:
-			f.writeEntries(ctx, false)
+		case <-c.wake:
+			c.writeEntries(ctx, false)
 		case <-renew.C:
-			f.publishPresence(ctx)
-			f.writeEntries(ctx, true)
+			c.publishPresence(ctx)
+			c.writeEntries(ctx, true)
 		case <-notices.C:
-			f.endTakenEntries(ctx)
+			c.endTakenEntries(ctx)
 		case <-quota.C:
-			f.exchangeQuota(ctx)
-		case <-f.stop:
-			f.StopAccepting() // if not done before
-			f.mu.Lock()
-			f.isStopped = true
-			f.mu.Unlock()
-			f.publishPresence(ctx)
-			f.writeEntries(ctx, true)
+			c.exchangeQuota(ctx)
+		case <-c.stop:
+			c.StopAccepting() // if not done before
+			c.mu.Lock()
+			c.isStopped = true
+			c.mu.Unlock()
+			c.publishPresence(ctx)
+			c.writeEntries(ctx, true)
 			return
 		}
 	}
@@ -187,62 +187,62 @@ func (f *Cluster) runLoop() {
 // AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken must end the conversation
 // at this gateway. It is called when another gateway has taken the conversation over, in any goroutine, and perhaps more than
 // once.
-func (f *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
-	if f == nil {
+func (c *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
+	if c == nil {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := &Entry{cluster: f, id: id, generation: generation, onTaken: onTaken}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &Entry{cluster: c, id: id, generation: generation, onTaken: onTaken}
 	r.isStored = generation > 1 // TakeOver has written the snapshot to the store
-	f.entries[r] = struct{}{}
+	c.entries[r] = struct{}{}
 	return r
 }
 
 // QueueSnapshot queues a snapshot to be written, and replaces one that is still queued. It does not block.
-func (r *Entry) QueueSnapshot(next Snapshot) {
-	if r == nil {
+func (e *Entry) QueueSnapshot(next Snapshot) {
+	if e == nil {
 		return
 	}
-	r.cluster.mu.Lock()
-	defer r.cluster.mu.Unlock()
-	r.pending = next
-	r.cluster.wakeWriter()
+	e.cluster.mu.Lock()
+	defer e.cluster.mu.Unlock()
+	e.pending = next
+	e.cluster.wakeWriter()
 }
 
 // End deletes an ended conversation from the store, or stores its last snapshot, if any, for another gateway to continue. It
 // does not block, and must be called only once.
-func (r *Entry) End(last Snapshot) {
-	if r == nil {
+func (e *Entry) End(last Snapshot) {
+	if e == nil {
 		return
 	}
-	f := r.cluster
+	f := e.cluster
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case r.isTaken || last == nil && !r.isStored:
-		delete(f.entries, r)
+	case e.isTaken || last == nil && !e.isStored:
+		delete(f.entries, e)
 		return
 	case last == nil:
-		delete(f.entries, r)
-		f.endedConvs[r.id] = &endedConv{generation: r.generation, expiresAt: time.Now().Add(f.SnapshotTTL + leaseTime + leaseEvery)}
+		delete(f.entries, e)
+		f.endedConvs[e.id] = &endedConv{generation: e.generation, expiresAt: time.Now().Add(f.SnapshotTTL + leaseTime + leaseEvery)}
 	default:
-		r.hasEnded, r.pending = true, last
+		e.hasEnded, e.pending = true, last
 	}
 	f.wakeWriter()
 }
 
 // EndIfTaken reports whether another gateway has taken over the conversation, given the generation in the store. If so, it ends
 // the conversation at this gateway.
-func (r *Entry) EndIfTaken(generation uint64) bool {
-	f := r.cluster
+func (e *Entry) EndIfTaken(generation uint64) bool {
+	f := e.cluster
 	f.mu.Lock()
-	_, known := f.entries[r]
-	r.isTaken = r.isTaken || generation > r.generation
-	hasEnded := !known || r.isTaken
+	_, known := f.entries[e]
+	e.isTaken = e.isTaken || generation > e.generation
+	hasEnded := !known || e.isTaken
 	f.mu.Unlock()
 	if hasEnded {
-		r.onTaken()
+		e.onTaken()
 	}
 	return hasEnded
 }
@@ -251,23 +251,23 @@ func (r *Entry) EndIfTaken(generation uint64) bool {
 // with this gateway as its owner and the next generation. Before that, accept decides whether to take the conversation; it may
 // block. TakeOver returns generation 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or the
 // error of ctx.
-func (f *Cluster) TakeOver(
+func (c *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {
-	if f == nil {
+	if c == nil {
 		return 0, nil
 	}
 	for range maxTakeTries {
-		found, generation, err := f.findSnapshot(ctx, id, parse)
-		if err != nil || found == nil || !accept(generation) || f.hasEnded(id) {
+		found, generation, err := c.findSnapshot(ctx, id, parse)
+		if err != nil || found == nil || !accept(generation) || c.hasEnded(id) {
 			return 0, err
 		}
 		head := found.Header()
 		was := *head
-		*head = SnapshotHeader{Node: f.Node}
-		now, err := f.swapSnapshot(ctx, id, generation, generation+1, found, f.SnapshotTTL+leaseTime)
+		*head = SnapshotHeader{Node: c.Node}
+		now, err := c.swapSnapshot(ctx, id, generation, generation+1, found, c.SnapshotTTL+leaseTime)
 		if err != nil {
-			f.Logger.Warn("store: conversation not taken", "call", id, "err", err)
+			c.Logger.Warn("store: conversation not taken", "call", id, "err", err)
 			return 0, ErrUnavailable
 		}
 		if now != generation+1 { // another gateway was faster
@@ -275,9 +275,9 @@ func (f *Cluster) TakeOver(
 		}
 		if !was.Released {
 			// If this call fails, the other gateway learns of the takeover at its next renewal.
-			_, _, _ = f.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
+			_, _, _ = c.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
 		}
-		f.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
+		c.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
 		return now, nil
 	}
 	return 0, ErrUnavailable
@@ -285,11 +285,11 @@ func (f *Cluster) TakeOver(
 
 // findSnapshot reads the snapshot of a conversation, or returns nil. It waits for a gateway that is about to release
 // it.
-func (f *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte) (Snapshot, error)) (Snapshot, uint64, error) {
+func (c *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte) (Snapshot, error)) (Snapshot, uint64, error) {
 	for start := time.Now(); ; {
-		value, generation, err := f.Store.Get(ctx, snapshotKey(id))
+		value, generation, err := c.Store.Get(ctx, snapshotKey(id))
 		if err != nil {
-			f.Logger.Warn("store: conversation not read", "call", id, "err", err)
+			c.Logger.Warn("store: conversation not read", "call", id, "err", err)
 			return nil, 0, ErrUnavailable
 		}
 		if generation == 0 {
@@ -297,7 +297,7 @@ func (f *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte
 		}
 		found, err := parse(value)
 		if err != nil {
-			f.Logger.Error("invalid snapshot", "call", id, "err", err)
+			c.Logger.Error("invalid snapshot", "call", id, "err", err)
 			return nil, 0, nil
 		}
 		if head := found.Header(); !head.Moving || head.Released || time.Since(start) > releaseTime {
@@ -312,35 +312,35 @@ func (f *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte
 }
 
 // hasEnded reports whether a conversation has ended for good at this gateway, although the store may still have it.
-func (f *Cluster) hasEnded(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.endedConvs[id] != nil
+func (c *Cluster) hasEnded(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endedConvs[id] != nil
 }
 
-func (f *Cluster) wakeWriter() {
+func (c *Cluster) wakeWriter() {
 	select {
-	case f.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
 // writeEntries writes queued snapshots and deletes ended conversations. With all it also renews the other entries, and
 // retries failed deletions. It blocks until that is done.
-func (f *Cluster) writeEntries(ctx context.Context, all bool) {
-	f.mu.Lock()
+func (c *Cluster) writeEntries(ctx context.Context, all bool) {
+	c.mu.Lock()
 	var jobs []func()
-	for r := range f.entries {
+	for r := range c.entries {
 		if r.pending != nil || r.hasEnded || all && r.stored != nil {
-			jobs = append(jobs, func() { f.writeEntry(ctx, r) })
+			jobs = append(jobs, func() { c.writeEntry(ctx, r) })
 		}
 	}
-	for id, e := range f.endedConvs {
+	for id, e := range c.endedConvs {
 		if all || !e.deleteTried {
-			jobs = append(jobs, func() { f.deleteEnded(ctx, id, e) })
+			jobs = append(jobs, func() { c.deleteEnded(ctx, id, e) })
 		}
 	}
-	f.mu.Unlock()
+	c.mu.Unlock()
 	var running errgroup.Group
 	running.SetLimit(writers)
 	for _, write := range jobs {
@@ -350,28 +350,28 @@ func (f *Cluster) writeEntries(ctx context.Context, all bool) {
 }
 
 // writeEntry writes the queued snapshot of a conversation, or renews its entry.
-func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
-	f.mu.Lock()
-	if _, known := f.entries[r]; !known { // the conversation has ended meanwhile
-		f.mu.Unlock()
+func (c *Cluster) writeEntry(ctx context.Context, r *Entry) {
+	c.mu.Lock()
+	if _, known := c.entries[r]; !known { // the conversation has ended meanwhile
+		c.mu.Unlock()
 		return
 	}
 	next, over := r.pending, r.hasEnded
 	r.pending, r.isStored = nil, true
-	f.mu.Unlock()
-	now, err := f.updateEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+	c.mu.Unlock()
+	now, err := c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
 	if err == nil && now == 0 { // expired in the store
 		next = r.stored
-		now, err = f.updateEntry(ctx, r.id, r.generation, next, f.SnapshotTTL+leaseTime)
+		now, err = c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
 	}
-	f.mu.Lock()
+	c.mu.Lock()
 	switch {
 	case err != nil:
 		if r.pending == nil {
 			r.pending = next // written again at the next renewal
 		}
 		if over {
-			delete(f.entries, r) // the stored entry will expire
+			delete(c.entries, r) // the stored entry will expire
 		}
 	case now > r.generation:
 		r.isTaken = true
@@ -380,71 +380,71 @@ func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	}
 	isTaken := r.isTaken
 	if err == nil && (over || isTaken && r.hasEnded) {
-		delete(f.entries, r)
+		delete(c.entries, r)
 	}
-	f.mu.Unlock()
+	c.mu.Unlock()
 	if isTaken && !over {
 		r.onTaken()
 	}
 }
 
 // deleteEnded deletes an ended conversation from the store.
-func (f *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
-	_, err := f.updateEntry(ctx, id, e.generation, nil, 0)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
+	_, err := c.updateEntry(ctx, id, e.generation, nil, 0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if e.deleteTried = true; err == nil || time.Now().After(e.expiresAt) {
-		delete(f.endedConvs, id)
+		delete(c.endedConvs, id)
 	}
 }
 
 // updateEntry updates the stored entry of a conversation of this gateway: it writes a snapshot, renews the stored one if
 // s is nil, or deletes it if ttl is 0. now is the resulting generation in the store.
-func (f *Cluster) updateEntry(
+func (c *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
-	now, err = f.swapSnapshot(ctx, id, generation, generation, s, ttl)
+	now, err = c.swapSnapshot(ctx, id, generation, generation, s, ttl)
 	if err == nil && now > 0 && now < generation { // a failover of the store has lost the takeover by this gateway
-		now, err = f.swapSnapshot(ctx, id, now, generation, s, ttl)
+		now, err = c.swapSnapshot(ctx, id, now, generation, s, ttl)
 	}
 	return now, err
 }
 
 // swapSnapshot writes a snapshot; see [store.Store].CompareAndSwap.
-func (f *Cluster) swapSnapshot(
+func (c *Cluster) swapSnapshot(
 	ctx context.Context, id string, was, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
 	var value []byte
 	if s != nil {
 		if value, err = json.Marshal(s); err != nil {
-			f.Logger.Error("snapshot not marshalled", "call", id, "err", err)
+			c.Logger.Error("snapshot not marshalled", "call", id, "err", err)
 			return 0, err
 		}
 	}
-	return f.Store.CompareAndSwap(ctx, snapshotKey(id), was, generation, value, ttl)
+	return c.Store.CompareAndSwap(ctx, snapshotKey(id), was, generation, value, ttl)
 }
 
 // endTakenEntries ends local conversations that others have taken over.
-func (f *Cluster) endTakenEntries(ctx context.Context) {
-	f.mu.Lock()
-	none := len(f.entries) == 0
-	f.mu.Unlock()
+func (c *Cluster) endTakenEntries(ctx context.Context) {
+	c.mu.Lock()
+	none := len(c.entries) == 0
+	c.mu.Unlock()
 	if none {
 		return
 	}
-	list, err := f.Store.Members(ctx, noticesKey(f.Node))
+	list, err := c.Store.Members(ctx, noticesKey(c.Node))
 	if err != nil || len(list) == 0 {
 		return
 	}
 	var lost []*Entry
-	f.mu.Lock()
-	for r := range f.entries {
+	c.mu.Lock()
+	for r := range c.entries {
 		if list[r.id] > int(r.generation) && !r.isTaken {
 			r.isTaken = true
 			lost = append(lost, r)
 		}
 	}
-	f.mu.Unlock()
+	c.mu.Unlock()
 	for _, r := range lost {
 		r.onTaken()
 	}
@@ -452,34 +452,34 @@ func (f *Cluster) endTakenEntries(ctx context.Context) {
 
 // exchangeQuota publishes which models Google has refused to this gateway for lack of quota, and reads the same reports of the
 // other gateways.
-func (f *Cluster) exchangeQuota(ctx context.Context) {
-	for model, left := range f.Quota.RefusedModels() {
-		_, _, _ = f.Store.SetUsage(ctx, quotaKey, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
+func (c *Cluster) exchangeQuota(ctx context.Context) {
+	for model, left := range c.Quota.RefusedModels() {
+		_, _, _ = c.Store.SetUsage(ctx, quotaKey, model+"\n"+c.Node, c.nextOrder(), int(left.Milliseconds()), -1, left)
 	}
-	list, err := f.Store.Members(ctx, quotaKey)
+	list, err := c.Store.Members(ctx, quotaKey)
 	if err != nil {
 		return
 	}
 	for member, left := range list {
-		if model, node, ok := strings.Cut(member, "\n"); ok && node != f.Node {
-			f.Quota.LearnRefusal(model, time.Duration(left)*time.Millisecond)
+		if model, node, ok := strings.Cut(member, "\n"); ok && node != c.Node {
+			c.Quota.LearnRefusal(model, time.Duration(left)*time.Millisecond)
 		}
 	}
 }
 
 // nextOrder returns the sequence number for a call of [store.Store].SetUsage.
-func (f *Cluster) nextOrder() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.countOrder++
-	return f.countOrder
+func (c *Cluster) nextOrder() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countOrder++
+	return c.countOrder
 }
 
 // publishPresence publishes that this gateway accepts conversations, or is about to stop, and counts the other gateways.
-func (f *Cluster) publishPresence(ctx context.Context) {
-	f.mu.Lock()
-	here, going, stopped := len(f.entries)+1, f.isLeaving, f.isStopped
-	f.mu.Unlock()
+func (c *Cluster) publishPresence(ctx context.Context) {
+	c.mu.Lock()
+	here, going, stopped := len(c.entries)+1, c.isLeaving, c.isStopped
+	c.mu.Unlock()
 	loads := map[string]int{allNodesKey: here}
 	if going {
 		loads = map[string]int{allNodesKey: 0, leavingNodesKey: here}
@@ -488,44 +488,44 @@ func (f *Cluster) publishPresence(ctx context.Context) {
 		loads[leavingNodesKey] = 0
 	}
 	for list, load := range loads {
-		_, _, _ = f.Store.SetUsage(ctx, list, f.Node, f.nextOrder(), load, -1, leaseTime)
+		_, _, _ = c.Store.SetUsage(ctx, list, c.Node, c.nextOrder(), load, -1, leaseTime)
 	}
-	list, err := f.Store.Members(ctx, allNodesKey)
+	list, err := c.Store.Members(ctx, allNodesKey)
 	if err != nil {
 		return
 	}
-	delete(list, f.Node)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.otherCount = len(list)
+	delete(list, c.Node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.otherCount = len(list)
 }
 
 // StopAccepting tells the other gateways that this gateway accepts no more conversations.
-func (f *Cluster) StopAccepting() {
-	if f == nil {
+func (c *Cluster) StopAccepting() {
+	if c == nil {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.isLeaving = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isLeaving = true
 }
 
 // IsAlone reports whether there was no other gateway at the last check.
-func (f *Cluster) IsAlone() bool {
-	if f == nil {
+func (c *Cluster) IsAlone() bool {
+	if c == nil {
 		return true
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.otherCount == 0
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.otherCount == 0
 }
 
 // FindOwner returns the gateway that owns a conversation; empty if unknown.
-func (f *Cluster) FindOwner(ctx context.Context, id string) string {
-	if f == nil {
+func (c *Cluster) FindOwner(ctx context.Context, id string) string {
+	if c == nil {
 		return ""
 	}
-	value, _, err := f.Store.Get(ctx, snapshotKey(id))
+	value, _, err := c.Store.Get(ctx, snapshotKey(id))
 	var head SnapshotHeader
 	if err != nil || json.Unmarshal(value, &head) != nil {
 		return ""
@@ -535,13 +535,13 @@ func (f *Cluster) FindOwner(ctx context.Context, id string) string {
 
 // OtherGateways returns the other gateways that have conversations or accept some, with the number of conversations of
 // each.
-func (f *Cluster) OtherGateways(ctx context.Context) (map[string]int, error) {
+func (c *Cluster) OtherGateways(ctx context.Context) (map[string]int, error) {
 	list := map[string]int{}
-	if f == nil {
+	if c == nil {
 		return list, nil
 	}
 	for _, name := range []string{allNodesKey, leavingNodesKey} {
-		some, err := f.Store.Members(ctx, name)
+		some, err := c.Store.Members(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -549,6 +549,6 @@ func (f *Cluster) OtherGateways(ctx context.Context) (map[string]int, error) {
 			list[node] = load - 1
 		}
 	}
-	delete(list, f.Node)
+	delete(list, c.Node)
 	return list, nil
 }

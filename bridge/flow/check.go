@@ -21,8 +21,8 @@ type PlanError struct {
 	Err  error
 }
 
-func (m *PlanError) Error() string { return m.Err.Error() }
-func (m *PlanError) Unwrap() error { return m.Err }
+func (p *PlanError) Error() string { return p.Err.Error() }
+func (p *PlanError) Unwrap() error { return p.Err }
 
 var fieldNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 

@@ -206,22 +206,22 @@ type duplicateCall struct {
 
 // waitingCalls returns all calls that wait for the same answer: this one, unless the model has cancelled it, and its
 // duplicates.
-func (o *call) waitingCalls() []duplicateCall {
-	if o.isWithdrawn {
-		return o.duplicates
+func (c *call) waitingCalls() []duplicateCall {
+	if c.isWithdrawn {
+		return c.duplicates
 	}
-	return append([]duplicateCall{{o.Call, o.event}}, o.duplicates...)
+	return append([]duplicateCall{{c.Call, c.event}}, c.duplicates...)
 }
 
 // blocksModel reports whether the model waits for the answer to the call.
-func (o *call) blocksModel() bool { return o.function.Blocking && !o.isDetached }
+func (c *call) blocksModel() bool { return c.function.Blocking && !c.isDetached }
 
-func (o *call) stopCall() {
-	for _, t := range o.timers {
+func (c *call) stopCall() {
+	for _, t := range c.timers {
 		t.Stop()
 	}
-	if o.cancel != nil {
-		o.cancel(tools.ErrCancelled)
+	if c.cancel != nil {
+		c.cancel(tools.ErrCancelled)
 	}
 }
 

@@ -139,29 +139,29 @@ var spacelessScripts = []*unicode.RangeTable{
 }
 
 // LoadHistory fills an empty transcript with turns from before the conversation. Their numbers are negative.
-func (l *Transcript) LoadHistory(entries []Entry) {
+func (t *Transcript) LoadHistory(entries []Entry) {
 	for i, e := range entries {
-		l.updateEntry(i-len(entries), e.Role, func(s *turnEntry) { s.Content, s.Interrupted, s.Played = e.Content, e.Interrupted, e.Played })
+		t.updateEntry(i-len(entries), e.Role, func(s *turnEntry) { s.Content, s.Interrupted, s.Played = e.Content, e.Interrupted, e.Played })
 	}
 }
 
 // AnswerText returns the whole text of an answer, or the played part of an interrupted one.
-func (l *Transcript) AnswerText(turn int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.findEntry(turn, Assistant); e != nil {
+func (t *Transcript) AnswerText(turn int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findEntry(turn, Assistant); e != nil {
 		return e.fullText()
 	}
 	return ""
 }
 
 // NewestEntries returns the newest entries, as far as they were played, with at most limit bytes of text.
-func (l *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	size := 0
-	for i := len(l.entries) - 1; i >= 0; i-- {
-		e := &l.entries[i]
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		e := &t.entries[i]
 		entry := e.playedEntry()
 		if size += len(entry.Content); size > limit {
 			break
@@ -173,30 +173,30 @@ func (l *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
 }
 
 // RestoreEntries replaces the entries with those that NewestEntries returned.
-func (l *Transcript) RestoreEntries(entries []NumberedEntry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries, l.runeCount = nil, 0 // entries includes the part that is left of the history before the conversation
+func (t *Transcript) RestoreEntries(entries []NumberedEntry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries, t.runeCount = nil, 0 // entries includes the part that is left of the history before the conversation
 	for _, e := range entries {
 		s := turnEntry{Entry: e.Entry, turn: e.Turn, hasTypedText: true}
-		l.entries = append(l.entries, s)
-		l.runeCount += s.countRunes()
+		t.entries = append(t.entries, s)
+		t.runeCount += s.countRunes()
 	}
 }
 
 // AddTranscription adds the model's transcription of the person's speech to a turn.
-func (l *Transcript) AddTranscription(turn int, text string) {
+func (t *Transcript) AddTranscription(turn int, text string) {
 	if text != "" {
-		l.updateEntry(turn, User, func(e *turnEntry) { e.Content += text })
+		t.updateEntry(turn, User, func(e *turnEntry) { e.Content += text })
 	}
 }
 
 // AddTypedText adds a typed text to the person's turn.
-func (l *Transcript) AddTypedText(turn int, text string) { l.AddText(turn, User, text) }
+func (t *Transcript) AddTypedText(turn int, text string) { t.AddText(turn, User, text) }
 
 // AddText adds a written text to one side's turn.
-func (l *Transcript) AddText(turn int, role, text string) {
-	l.updateEntry(turn, role, func(e *turnEntry) {
+func (t *Transcript) AddText(turn int, role, text string) {
+	t.updateEntry(turn, role, func(e *turnEntry) {
 		if e.Content != "" {
 			e.Content += "\n"
 		}
@@ -206,22 +206,22 @@ func (l *Transcript) AddText(turn int, role, text string) {
 }
 
 // RemoveTranscription removes the transcription of a turn whose speech is sent again and will be transcribed again.
-func (l *Transcript) RemoveTranscription(turn int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries = slices.DeleteFunc(l.entries, func(e turnEntry) bool {
+func (t *Transcript) RemoveTranscription(turn int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries = slices.DeleteFunc(t.entries, func(e turnEntry) bool {
 		remove := e.turn == turn && e.Role == User && !e.hasTypedText
 		if remove {
-			l.runeCount -= e.countRunes()
+			t.runeCount -= e.countRunes()
 		}
 		return remove
 	})
 }
 
 // AddAnswer adds text to the model's turn. The text begins at start in its voice, which is voiceLength long by now.
-func (l *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Duration) {
+func (t *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Duration) {
 	if text != "" || voiceLength > start {
-		l.updateEntry(turn, Assistant, func(e *turnEntry) {
+		t.updateEntry(turn, Assistant, func(e *turnEntry) {
 			if e.Interrupted {
 				return
 			}
@@ -234,29 +234,29 @@ func (l *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Du
 }
 
 // SetPlayed records how much of an answer's voice was played so far.
-func (l *Transcript) SetPlayed(turn int, voice time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.findEntry(turn, Assistant); e != nil && !e.playedLimited {
+func (t *Transcript) SetPlayed(turn int, voice time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findEntry(turn, Assistant); e != nil && !e.playedLimited {
 		e.Played = max(e.Played, voice)
 	}
 }
 
 // MarkComplete records that all of an answer was played.
-func (l *Transcript) MarkComplete(turn int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.findEntry(turn, Assistant); e != nil && !e.Interrupted {
+func (t *Transcript) MarkComplete(turn int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findEntry(turn, Assistant); e != nil && !e.Interrupted {
 		e.Content, e.pieces = e.fullText(), nil
 	}
 }
 
 // MarkInterrupted records that an answer was interrupted after this much of its voice. A negative value means after the
 // part that is known to be played. It returns the entry with the played part.
-func (l *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.findEntry(turn, Assistant)
+func (t *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.findEntry(turn, Assistant)
 	if e == nil {
 		return Entry{}
 	}
@@ -268,10 +268,10 @@ func (l *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
 }
 
 // LimitPlayed records that at most this much of an answer's voice was played, even if more was handed to the output.
-func (l *Transcript) LimitPlayed(turn int, voice time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.findEntry(turn, Assistant)
+func (t *Transcript) LimitPlayed(turn int, voice time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.findEntry(turn, Assistant)
 	if e == nil || voice >= e.voiceLength {
 		return
 	}
@@ -282,57 +282,57 @@ func (l *Transcript) LimitPlayed(turn int, voice time.Duration) {
 }
 
 // UserText returns what the person said in a turn.
-func (l *Transcript) UserText(turn int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.findEntry(turn, User); e != nil {
+func (t *Transcript) UserText(turn int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findEntry(turn, User); e != nil {
 		return e.Content
 	}
 	return ""
 }
 
 // PlayedAnswer returns an answer with the text played so far.
-func (l *Transcript) PlayedAnswer(turn int) Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.findEntry(turn, Assistant); e != nil {
+func (t *Transcript) PlayedAnswer(turn int) Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findEntry(turn, Assistant); e != nil {
 		return e.playedEntry()
 	}
 	return Entry{}
 }
 
 // updateEntry changes the entry of one side in a turn, adds it if missing, and enforces the limits.
-func (l *Transcript) updateEntry(turn int, role string, change func(*turnEntry)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.findEntry(turn, role)
+func (t *Transcript) updateEntry(turn int, role string, change func(*turnEntry)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.findEntry(turn, role)
 	if e == nil {
 		now := time.Now()
-		if n := len(l.entries); n > 0 && l.entries[n-1].Time.After(now) {
-			now = l.entries[n-1].Time // the wall clock was set back
+		if n := len(t.entries); n > 0 && t.entries[n-1].Time.After(now) {
+			now = t.entries[n-1].Time // the wall clock was set back
 		}
-		l.entries = append(l.entries, turnEntry{Entry: Entry{Role: role, Time: now}, turn: turn})
-		e = &l.entries[len(l.entries)-1]
+		t.entries = append(t.entries, turnEntry{Entry: Entry{Role: role, Time: now}, turn: turn})
+		e = &t.entries[len(t.entries)-1]
 	}
 	before := e.countRunes()
 	change(e)
-	l.runeCount += e.countRunes() - before
-	for len(l.entries) > maxEntries || l.runeCount > maxRunes && len(l.entries) > 1 {
-		l.runeCount -= l.entries[0].countRunes()
-		l.entries = slices.Delete(l.entries, 0, 1)
+	t.runeCount += e.countRunes() - before
+	for len(t.entries) > maxEntries || t.runeCount > maxRunes && len(t.entries) > 1 {
+		t.runeCount -= t.entries[0].countRunes()
+		t.entries = slices.Delete(t.entries, 0, 1)
 	}
-	if l.runeCount > maxRunes { // a single entry
-		last := &l.entries[0]
+	if t.runeCount > maxRunes { // a single entry
+		last := &t.entries[0]
 		all := []rune(last.fullText())
 		last.Content, last.pieces = string(all[max(0, len(all)-maxRunes):]), nil
-		l.runeCount = last.countRunes()
+		t.runeCount = last.countRunes()
 	}
 }
 
 // findEntry returns the entry of one side in a turn, or nil. The caller must hold mu.
-func (l *Transcript) findEntry(turn int, role string) *turnEntry {
-	for i := len(l.entries) - 1; i >= 0; i-- {
-		if e := &l.entries[i]; e.turn == turn && e.Role == role {
+func (t *Transcript) findEntry(turn int, role string) *turnEntry {
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		if e := &t.entries[i]; e.turn == turn && e.Role == role {
 			return e
 		}
 	}
@@ -340,11 +340,11 @@ func (l *Transcript) findEntry(turn int, role string) *turnEntry {
 }
 
 // Entries returns a copy of the entries.
-func (l *Transcript) Entries() []Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	entries := make([]Entry, 0, len(l.entries))
-	for _, e := range l.entries {
+func (t *Transcript) Entries() []Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entries := make([]Entry, 0, len(t.entries))
+	for _, e := range t.entries {
 		if entry := e.playedEntry(); entry.Content != "" { // skip what was never played
 			entries = append(entries, entry)
 		}
@@ -353,10 +353,10 @@ func (l *Transcript) Entries() []Entry {
 }
 
 // NewestEntry returns the newest entry with words that were played, or the zero Entry.
-func (l *Transcript) NewestEntry() Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range slices.Backward(l.entries) {
+func (t *Transcript) NewestEntry() Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range slices.Backward(t.entries) {
 		if entry := e.playedEntry(); entry.Content != "" {
 			return entry
 		}
@@ -365,31 +365,31 @@ func (l *Transcript) NewestEntry() Entry {
 }
 
 // Clear removes all entries.
-func (l *Transcript) Clear() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries, l.runeCount = nil, 0
+func (t *Transcript) Clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries, t.runeCount = nil, 0
 }
 
 // HistoryBefore returns the newest entries before a turn, as a model expects them: with alternating roles, and at most
 // limit bytes of text. Entries from before the conversation are included. If the newest entry alone is longer, only its
 // end is returned.
-func (l *Transcript) HistoryBefore(before, limit int) []wire.Content {
-	return l.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
+func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
+	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
 // HistoryBetween is like HistoryBefore for the entries after one turn and before another.
-func (l *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
-	return l.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
+func (t *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
+	return t.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
 }
 
-func (l *Transcript) buildContents(limit int, include func(turn int) bool) []wire.Content {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *Transcript) buildContents(limit int, include func(turn int) bool) []wire.Content {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var turns []wire.Content
 	var texts []string
 	size := 0
-	for _, e := range slices.Backward(l.entries) {
+	for _, e := range slices.Backward(t.entries) {
 		if !include(e.turn) {
 			continue
 		}

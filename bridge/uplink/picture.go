@@ -36,21 +36,21 @@ type shownPicture struct {
 }
 
 // setPicture stores a picture. An unchanged picture is not sent until the person speaks.
-func (v *shownPicture) setPicture(b wire.Blob, changed bool) {
-	v.newest, v.receivedAt, v.isUnsent, v.sentInline = &b, time.Now(), true, false
-	v.changed = v.changed || changed || v.sentAt.IsZero()
+func (s *shownPicture) setPicture(b wire.Blob, changed bool) {
+	s.newest, s.receivedAt, s.isUnsent, s.sentInline = &b, time.Now(), true, false
+	s.changed = s.changed || changed || s.sentAt.IsZero()
 }
 
 // takePicture returns the picture to send now, or how long to wait before the next one, because pictures cost
 // tokens.
-func (v *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
-	if !v.isUnsent || !v.changed && !speaking {
+func (s *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
+	if !s.isUnsent || !s.changed && !speaking {
 		return Item{}, 0, false
 	}
 	now := time.Now()
-	if early := pictureTime - now.Sub(v.sentAt); early > 0 {
+	if early := pictureTime - now.Sub(s.sentAt); early > 0 {
 		return Item{}, early, false
 	}
-	v.isUnsent, v.changed, v.sentAt = false, false, now
-	return Item{Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: v.newest}}}, 0, true
+	s.isUnsent, s.changed, s.sentAt = false, false, now
+	return Item{Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: s.newest}}}, 0, true
 }

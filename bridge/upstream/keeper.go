@@ -330,18 +330,18 @@ func (k *Keeper) applyConfig(ctx context.Context, c liveconfig.Config) {
 
 // stopAndWait closes the connection and waits for its reader and writer: Gemini rejects a handle while the connection
 // that used it is open.
-func (l *connection) stopAndWait() {
-	l.epoch++
-	l.isDialing = false
-	if l.cancel != nil {
-		l.cancel()
-		l.cancel = nil
+func (c *connection) stopAndWait() {
+	c.epoch++
+	c.isDialing = false
+	if c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
 	}
-	if l.conn != nil {
-		l.conn.Close()
-		l.conn = nil
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
 	}
-	l.goroutines.Wait()
+	c.goroutines.Wait()
 }
 
 func (r *replacement) isPlanned() bool { return !r.deadline.IsZero() }

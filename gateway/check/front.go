@@ -146,18 +146,18 @@ func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 	return s, nil
 }
 
-func (s *conversation) close() { _ = s.Close() }
+func (c *conversation) close() { _ = c.Close() }
 
 // await reads events until done returns true. A lost connection is an error, unless done accepts that event.
-func (s *conversation) await(most time.Duration, done func(client.Event) bool) error {
+func (c *conversation) await(most time.Duration, done func(client.Event) bool) error {
 	timeout := time.After(most)
 	for {
 		select {
-		case e, ok := <-s.events:
+		case e, ok := <-c.events:
 			loss, isLost := e.(client.ConnectionLost)
 			switch {
 			case !ok:
-				return fmt.Errorf("the conversation has ended: %w", cmp.Or(s.Err(), client.ErrEnded))
+				return fmt.Errorf("the conversation has ended: %w", cmp.Or(c.Err(), client.ErrEnded))
 			case done(e):
 				return nil
 			case isLost:

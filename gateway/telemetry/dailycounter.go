@@ -16,28 +16,28 @@ type dailyCounter struct {
 }
 
 // observe counts an observation. It does not block.
-func (t *dailyCounter) observe(o bridge.Observation) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.startNewDay()
+func (d *dailyCounter) observe(o bridge.Observation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.startNewDay()
 	switch o := o.(type) {
 	case bridge.SessionStarted:
-		t.sessionsBegun++
+		d.sessionsBegun++
 	case bridge.SpendingReport:
-		t.dollars += o.Dollars
+		d.dollars += o.Dollars
 	}
 }
 
-func (t *dailyCounter) readCounts() (begun int, dollars float64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.startNewDay()
-	return t.sessionsBegun, t.dollars
+func (d *dailyCounter) readCounts() (begun int, dollars float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.startNewDay()
+	return d.sessionsBegun, d.dollars
 }
 
 // startNewDay resets the counters if the date has changed. Needs mu.
-func (t *dailyCounter) startNewDay() {
-	if date := time.Now().UTC().Format(time.DateOnly); date != t.date {
-		t.date, t.sessionsBegun, t.dollars = date, 0, 0
+func (d *dailyCounter) startNewDay() {
+	if date := time.Now().UTC().Format(time.DateOnly); date != d.date {
+		d.date, d.sessionsBegun, d.dollars = date, 0, 0
 	}
 }

@@ -217,10 +217,10 @@ var sessionsDesc = prometheus.NewDesc("voxgate_sessions", "Conversations in prog
 func (sessionCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsDesc }
 
 // Collect implements prometheus.Collector.
-func (r sessionCollector) Collect(to chan<- prometheus.Metric) {
+func (sc sessionCollector) Collect(to chan<- prometheus.Metric) {
 	type series struct{ door, state string }
 	counts := map[series]int{{"web", string(bridge.StateLive)}: 0}
-	for _, i := range r.host.Sessions() {
+	for _, i := range sc.host.Sessions() {
 		counts[series{i.Protocol, string(i.State)}]++
 	}
 	for s, n := range counts {

@@ -69,10 +69,10 @@ type webhookSession struct {
 
 // admitSession asks the endpoint whether a conversation may begin, and with which configuration. If the endpoint does not answer, the
 // conversation is rejected, because the operator has reserved the decision. It blocks for 5 s at most.
-func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
+func (s *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
-	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
+	status, answer, err := s.endpoint.Post(ctx, id+"-start", map[string]any{
 		"type":    "session.start",
 		"session": webhookSession{id, o.Origin.Protocol, o.Origin.Agent, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
 	})
@@ -85,7 +85,7 @@ func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.
 		err = json.Unmarshal(answer, &reply)
 	}
 	if err == nil && reply.Agent != nil {
-		agent, err = h.agents.Resolve(*reply.Agent, o.Origin.Protocol, nil)
+		agent, err = s.agents.Resolve(*reply.Agent, o.Origin.Protocol, nil)
 	}
 	switch {
 	case status == http.StatusForbidden:
@@ -97,7 +97,7 @@ func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.
 		err = fmt.Errorf("it answered %d", status)
 		fallthrough
 	case err != nil:
-		h.log.Warn("session webhook does not answer, conversation rejected", "call", id, "err", err)
+		s.log.Warn("session webhook does not answer, conversation rejected", "call", id, "err", err)
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: webhookRetryAfter, Err: err}
 	}
 	if agent != nil {
@@ -107,23 +107,23 @@ func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.
 }
 
 // reportSessionEnd sends the end of a conversation in the background.
-func (h *sessionWebhook) reportSessionEnd(e endReport) {
-	h.sendReport(e.ID+"-end", newSessionEnd(e))
+func (s *sessionWebhook) reportSessionEnd(e endReport) {
+	s.sendReport(e.ID+"-end", newSessionEnd(e))
 }
 
 // observe sends a change in the status of an outgoing call in the background.
-func (h *sessionWebhook) observe(_ string, o bridge.Observation) {
+func (s *sessionWebhook) observe(_ string, o bridge.Observation) {
 	if c, ok := o.(sip.CallStatus); ok {
-		h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
+		s.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
 	}
 }
 
 // sendReport sends a report in the background, and tries again until the endpoint accepts it or webhookTries is reached. Reports may
 // arrive in any order.
-func (h *sessionWebhook) sendReport(id string, body any) {
-	h.running.Go(func() {
+func (s *sessionWebhook) sendReport(id string, body any) {
+	s.running.Go(func() {
 		for try := 1; ; try++ {
-			status, err := h.post(id, body)
+			status, err := s.post(id, body)
 			if err == nil && status/100 == 2 {
 				return
 			}
@@ -131,12 +131,12 @@ func (h *sessionWebhook) sendReport(id string, body any) {
 			if !last {
 				select {
 				case <-time.After(webhookPause):
-				case <-h.stopped:
+				case <-s.stopped:
 					last = true
 				}
 			}
 			if last {
-				h.log.Warn("report to the session webhook failed", "id", id, "status", status, "err", err)
+				s.log.Warn("report to the session webhook failed", "id", id, "status", status, "err", err)
 				return
 			}
 		}
@@ -144,25 +144,25 @@ func (h *sessionWebhook) sendReport(id string, body any) {
 }
 
 // post sends one request to the endpoint. It ends early when the webhook is closed.
-func (h *sessionWebhook) post(id string, body any) (status int, err error) {
+func (s *sessionWebhook) post(id string, body any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)
 	defer cancel()
 	go func() {
 		select {
-		case <-h.stopped:
+		case <-s.stopped:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	status, _, err = h.endpoint.Post(ctx, id, body)
+	status, _, err = s.endpoint.Post(ctx, id, body)
 	return status, err
 }
 
 // close waits until all reports are sent, or until ctx is done.
-func (h *sessionWebhook) close(ctx context.Context) {
-	stop := sync.OnceFunc(func() { close(h.stopped) })
+func (s *sessionWebhook) close(ctx context.Context) {
+	stop := sync.OnceFunc(func() { close(s.stopped) })
 	defer context.AfterFunc(ctx, stop)()
-	h.running.Wait()
+	s.running.Wait()
 	stop()
-	h.endpoint.Close()
+	s.endpoint.Close()
 }

@@ -36,11 +36,11 @@ func readableRefusal(text string) bool {
 }
 
 // posts are requests that begin calls, change them, or are calls themselves: JSON, SDP, and fragments of it.
-func (d *badInputTarget) posts(t *testing.T) {
+func (target *badInputTarget) posts(t *testing.T) {
 	ask := func(method, url, kind, body string, headers ...string) (status int, answer string) {
 		t.Helper()
-		d.cases++
-		headers = append(headers, "Content-Type", kind, "Authorization", "Bearer "+d.token)
+		target.cases++
+		headers = append(headers, "Content-Type", kind, "Authorization", "Bearer "+target.token)
 		resp, text := testkit.SendHTTP(t, method, url, body, headers...)
 		testkit.CheckWords(t, text)
 		if resp.StatusCode >= http.StatusInternalServerError {
@@ -64,40 +64,40 @@ func (d *badInputTarget) posts(t *testing.T) {
 		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {
 		for _, bad := range testkit.SampleMalformed(3, good) {
-			status, text := ask(http.MethodPost, d.HTTP+path, jsonType, bad)
+			status, text := ask(http.MethodPost, target.HTTP+path, jsonType, bad)
 			if status != http.StatusOK && !readableRefusal(text) {
 				t.Errorf("%s with %.100q: %d %.200s", path, bad, status, text)
 			}
 		}
 	}
-	call := whiptest.DialAs(t, d.Gateway, "desk", d.token)
+	call := whiptest.DialAs(t, target.Gateway, "desk", target.token)
 	call.AwaitConnected()
 	offer := call.PC.LocalDescription().SDP
 	for _, bad := range []string{
 		"", "v=0", "\x00", offer[:len(offer)/2], strings.Repeat("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", 500), strings.ToUpper(offer),
 	} {
 		for _, path := range []string{"/whip/desk", "/whep/desk?session=X", "/v1/realtime/calls"} {
-			ask(http.MethodPost, d.HTTP+path, sdp, bad)
+			ask(http.MethodPost, target.HTTP+path, sdp, bad)
 		}
 		ask(http.MethodPatch, call.Session, sdp, bad)
 		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", bad, "If-Match", call.Etag)
 		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", "a=ice-ufrag:x\r\n"+bad, "If-Match", "*")
-		ask(http.MethodPatch, d.HTTP+"/api/offer", jsonType, `{"pc_id":"x","candidates":[`+bad)
+		ask(http.MethodPatch, target.HTTP+"/api/offer", jsonType, `{"pc_id":"x","candidates":[`+bad)
 	}
 	testkit.SendHTTP(t, http.MethodDelete, call.Session, "")
 	call.HangUp()
-	d.model.CloseClientConnections() // which are kept for the next call of REST
+	target.model.CloseClientConnections() // which are kept for the next call of REST
 }
 
 // sideband are messages of the operator's backend, which steers a conversation that goes on.
-func (d *badInputTarget) sideband(t *testing.T) {
-	c := testkit.DialWebSocket(t, d.URL)
-	id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
-	events := strings.TrimSuffix(d.URL, "/") + "/v1/sessions/" + id + "/events"
-	backend := testkit.DialWebSocketWith(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
+func (target *badInputTarget) sideband(t *testing.T) {
+	c := testkit.DialWebSocket(t, target.URL)
+	id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
+	events := strings.TrimSuffix(target.URL, "/") + "/v1/sessions/" + id + "/events"
+	backend := testkit.DialWebSocketWith(t, events, http.Header{"Authorization": {"Bearer " + target.operator}})
 	backend.AwaitEvent("SETUP_COMPLETE")
 	for _, bad := range testkit.SampleMalformed(3, goodMessages...) {
-		d.cases++
+		target.cases++
 		backend.SendFrame(websocket.TextMessage, []byte(bad))
 	}
 	backend.SendFrame(websocket.BinaryMessage, []byte{0})
@@ -133,8 +133,8 @@ func sipRequest(call, method string, cseq int) string {
 }
 
 // sip are requests by UDP, of an address that is a trunk's and of one that is nobody's.
-func (d *badInputTarget) sip(t *testing.T) {
-	server := newTrunks(t, d.Gateway)
+func (target *badInputTarget) sip(t *testing.T) {
+	server := newTrunks(t, target.Gateway)
 	lab, eve := newStranger(t, server, "127.0.0.5"), newStranger(t, server, "127.0.0.6")
 	defer lab.Close()
 	defer eve.Close()
@@ -143,7 +143,7 @@ func (d *badInputTarget) sip(t *testing.T) {
 	for i, method := range []string{"OPTIONS", "BYE", "CANCEL", "INFO", "REGISTER"} {
 		for n, bad := range malformedSIP(sipRequest(call, method, i+1)) {
 			if n%2 == 0 {
-				d.cases++
+				target.cases++
 				fmt.Fprint(lab, bad)
 				fmt.Fprint(eve, strings.Replace(bad, method, "INVITE", 2))
 			}

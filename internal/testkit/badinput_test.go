@@ -127,13 +127,13 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 }
 
 // run has a test of its own, whose end frees what its clients have.
-func (d *badInputTarget) run(t *testing.T, name string, f func(*testing.T)) {
+func (target *badInputTarget) run(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
-		d.LockedGateway.T = t
+		target.LockedGateway.T = t
 		f(t)
 	})
-	d.LockedGateway.T = t
+	target.LockedGateway.T = t
 }
 
 // awaitIdle waits until all conversations have ended, and returns the resources that the process holds then.
@@ -176,22 +176,22 @@ func checkReleased(t *testing.T, g *testkit.Gateway, name string, before resourc
 }
 
 // good is a call as it should be.
-func (d *badInputTarget) good(t *testing.T) {
-	c := testkit.DialWebSocket(t, d.URL)
-	testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+func (target *badInputTarget) good(t *testing.T) {
+	c := testkit.DialWebSocket(t, target.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 	c.Send("SEND_MESSAGE", testkit.TextPayload("Hi"))
 	c.AwaitEvent("AUDIO_CHUNK")
 	leave(c)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-func (d *badInputTarget) address() string { return strings.TrimPrefix(d.HTTP, "http://") }
+func (target *badInputTarget) address() string { return strings.TrimPrefix(target.HTTP, "http://") }
 
 // exchange sends bytes and returns what comes until the connection closes, or nothing comes any more.
-func (d *badInputTarget) exchange(t *testing.T, text string) string {
+func (target *badInputTarget) exchange(t *testing.T, text string) string {
 	t.Helper()
-	d.cases++
-	conn, err := net.Dial("tcp", d.address())
+	target.cases++
+	conn, err := net.Dial("tcp", target.address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func (d *badInputTarget) exchange(t *testing.T, text string) string {
 }
 
 // requests are HTTP that is wrong, or right at the wrong place.
-func (d *badInputTarget) requests(t *testing.T) {
+func (target *badInputTarget) requests(t *testing.T) {
 	var all []string
 	for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "CONNECT", "BREW", "get", ""} {
 		for _, path := range []string{
@@ -240,7 +240,7 @@ func (d *badInputTarget) requests(t *testing.T) {
 	)
 	served := regexp.MustCompile(`^(HTTP/1\.[01] (204|3\d\d|4\d\d|501|505) |$)`)
 	for _, request := range all {
-		if got := d.exchange(t, request); !served.MatchString(got) {
+		if got := target.exchange(t, request); !served.MatchString(got) {
 			if !strings.HasPrefix(request, "OPTIONS * ") && !strings.HasPrefix(request, "GET // ") && !strings.HasPrefix(request, "GET /? ") &&
 				!strings.HasPrefix(request, "GET /?a") &&
 				!strings.HasPrefix(request, "GET http:") {
@@ -251,13 +251,13 @@ func (d *badInputTarget) requests(t *testing.T) {
 }
 
 // bodies are of requests that mint tokens, by who may.
-func (d *badInputTarget) bodies(t *testing.T) {
+func (target *badInputTarget) bodies(t *testing.T) {
 	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,` +
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
 	long := `{"identity":"` + strings.Repeat("x", 1<<20) + `"}`
 	for _, body := range append(testkit.MalformedVariants(good), strings.Repeat("[", 60<<10), long, "") {
-		d.cases++
-		status, _, text := d.RequestToken(d.Key, body)
+		target.cases++
+		status, _, text := target.RequestToken(target.Key, body)
 		testkit.CheckWords(t, text)
 		if status != http.StatusBadRequest && status != http.StatusOK ||
 			status == http.StatusOK && !strings.Contains(text, `"token"`) {
@@ -267,7 +267,7 @@ func (d *badInputTarget) bodies(t *testing.T) {
 }
 
 // handshakes are of WebSockets.
-func (d *badInputTarget) handshakes(t *testing.T) {
+func (target *badInputTarget) handshakes(t *testing.T) {
 	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 	for _, test := range []struct{ headers, want string }{
 		{"Connection: Upgrade\r\nUpgrade: websocket\r\n", "HTTP/1.1 400"},
@@ -278,7 +278,7 @@ func (d *badInputTarget) handshakes(t *testing.T) {
 		{"Connection: close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" + key, "HTTP/1.1 426"},
 		{"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nOrigin: null\r\n" + key, "HTTP/1.1 403"},
 	} {
-		if got := d.exchange(t, "GET /ws HTTP/1.1\r\nHost: localhost\r\n"+test.headers+"\r\n"); !strings.HasPrefix(got, test.want) {
+		if got := target.exchange(t, "GET /ws HTTP/1.1\r\nHost: localhost\r\n"+test.headers+"\r\n"); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%q: %.200q", test.headers, got)
 		}
 	}
@@ -292,8 +292,8 @@ func (d *badInputTarget) handshakes(t *testing.T) {
 		{"Sec-WebSocket-Protocol": {"voxgate.token." + strings.Repeat("A", 8000)}},
 		{"Sec-WebSocket-Protocol": {", ,voxgate.token.,,voxgate"}},
 	} {
-		d.cases++
-		conn, resp, err := websocket.DefaultDialer.Dial(d.URL, headers)
+		target.cases++
+		conn, resp, err := websocket.DefaultDialer.Dial(target.URL, headers)
 		if err != nil {
 			t.Errorf("%.100v: %v", headers, err)
 			continue
@@ -311,7 +311,7 @@ func (d *badInputTarget) handshakes(t *testing.T) {
 }
 
 // frames are of WebSockets, and wrong.
-func (d *badInputTarget) frames(t *testing.T) {
+func (target *badInputTarget) frames(t *testing.T) {
 	const text, binaryKind, closeKind, ping = websocket.TextMessage, websocket.BinaryMessage, websocket.CloseMessage, websocket.PingMessage
 	frame := testkit.EncodeFrame
 	unmasked := []byte{0x81, 2, '{', '}'}
@@ -353,10 +353,10 @@ func (d *badInputTarget) frames(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for _, opened := range []bool{false, true} {
-			d.cases++
-			c := testkit.DialWebSocket(t, d.URL)
+			target.cases++
+			c := testkit.DialWebSocket(t, target.URL)
 			if opened {
-				testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+				testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 			}
 			if _, err := c.Conn.UnderlyingConn().Write(all[name]); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -369,16 +369,16 @@ func (d *badInputTarget) frames(t *testing.T) {
 }
 
 // firstMessages come where CONNECT_GEMINI should.
-func (d *badInputTarget) firstMessages(t *testing.T) {
+func (target *badInputTarget) firstMessages(t *testing.T) {
 	config := `{"model":"gemini-3.8-live","voice":"Puck","temperature":1,` +
 		`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}],` +
 		`"voxgate":{"maxDuration":"1h","history":[{"role":"user","content":"x"}]}}`
-	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + d.token + `","resumable":false,"resumeToken":"x","lastEvent":1,` +
+	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + target.token + `","resumable":false,"resumeToken":"x","lastEvent":1,` +
 		`"initialConfig":` + config + `}}`
 	all := append(testkit.MalformedVariants(good), goodMessages[:len(goodMessages)-1]...)
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
-		d.cases++
-		c := testkit.DialWebSocket(t, d.URL)
+		target.cases++
+		c := testkit.DialWebSocket(t, target.URL)
 		c.SendFrame(websocket.TextMessage, []byte(raw))
 		c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("PING", "")) // which is an error before a conversation has begun
 		c.AwaitMatch(
@@ -390,13 +390,14 @@ func (d *badInputTarget) firstMessages(t *testing.T) {
 }
 
 // tokens are none.
-func (d *badInputTarget) tokens(t *testing.T) {
-	parts := strings.Split(d.token, ".")
+func (target *badInputTarget) tokens(t *testing.T) {
+	parts := strings.Split(target.token, ".")
 	encoded := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	all := []string{
 		".", "..", "...", "a.b.c", strings.Repeat(".", 8000), "\x00", "\xff", " ", parts[0] + "." + parts[1], parts[0] + "." + parts[1] + ".",
-		d.token + "." + parts[2], d.token + "=",
-		strings.ToUpper(d.token), parts[1] + "." + parts[0] + "." + parts[2], "vgk_", "vgk_" + strings.Repeat("\xff", 43), "Bearer " + d.token,
+		target.token + "." + parts[2], target.token + "=",
+		strings.ToUpper(target.token), parts[1] + "." + parts[0] + "." + parts[2],
+		"vgk_", "vgk_" + strings.Repeat("\xff", 43), "Bearer " + target.token,
 	}
 	for _, header := range []string{
 		`{}`, `[]`, `null`, `{"alg":"none"}`, `{"alg":"HS256","crit":["x"]}`, `{"alg":["HS256"]}`,
@@ -409,13 +410,13 @@ func (d *badInputTarget) tokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, changed := range testkit.MalformedVariants(string(claims)) {
-		if token := parts[0] + "." + encoded(changed) + "." + parts[2]; i%3 == 0 && token != d.token {
+		if token := parts[0] + "." + encoded(changed) + "." + parts[2]; i%3 == 0 && token != target.token {
 			all = append(all, token)
 		}
 	}
 	for _, token := range all {
-		d.cases++
-		c := testkit.DialWebSocket(t, d.URL)
+		target.cases++
+		c := testkit.DialWebSocket(t, target.URL)
 		c.Send("CONNECT_GEMINI", string(testkit.Must(json.Marshal(map[string]string{"token": token}))))
 		if m := c.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"unauthorized"`) {
 			t.Errorf("%.100q: %v", token, m)
@@ -433,12 +434,12 @@ func malformedMessages() (all []string) {
 }
 
 // messages come in a conversation, which goes on.
-func (d *badInputTarget) messages(t *testing.T) {
+func (target *badInputTarget) messages(t *testing.T) {
 	for some := range slices.Chunk(malformedMessages(), 150) {
-		c := testkit.DialWebSocket(t, d.URL)
-		testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+		c := testkit.DialWebSocket(t, target.URL)
+		testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 		for _, raw := range some {
-			d.cases++
+			target.cases++
 			c.SendFrame(websocket.TextMessage, []byte(raw))
 		}
 		c.SendFrame(websocket.BinaryMessage, []byte("\x00"))
@@ -451,21 +452,21 @@ func (d *badInputTarget) messages(t *testing.T) {
 }
 
 // channelMessages come by a data channel.
-func (d *badInputTarget) channelMessages(t *testing.T) {
-	c := testkit.DialWebSocket(t, d.URL)
-	testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+func (target *badInputTarget) channelMessages(t *testing.T) {
+	c := testkit.DialWebSocket(t, target.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true, NoAudio: true})
 	for n := range 30 { // nobody asked for these
 		if _, err := p.PC.CreateDataChannel(strings.Repeat("x", n*100), nil); err != nil {
 			t.Fatal(err)
 		}
-		d.cases++
+		target.cases++
 	}
 	p.Negotiate(false)
 	p.AwaitConnected()
 	all := malformedMessages()
 	for n := 0; n < len(all); n += len(all) / 150 {
-		d.cases++
+		target.cases++
 		if len(all[n]) > 60<<10 {
 			continue
 		}
@@ -484,7 +485,7 @@ func (d *badInputTarget) channelMessages(t *testing.T) {
 }
 
 // offers are SDP that no client makes.
-func (d *badInputTarget) offers(t *testing.T) {
+func (target *badInputTarget) offers(t *testing.T) {
 	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
 		t.Fatal(err)
@@ -545,10 +546,10 @@ func (d *badInputTarget) offers(t *testing.T) {
 		)
 	}
 	for some := range slices.Chunk(all, 9) { // one less than are served at once
-		c := testkit.DialWebSocket(t, d.URL)
-		testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+		c := testkit.DialWebSocket(t, target.URL)
+		testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 		for _, sdp := range some {
-			d.cases++
+			target.cases++
 			before := c.CountMessages("GEMINI_ERROR") + c.CountMessages("WEBRTC_ANSWER")
 			c.Send("WEBRTC_OFFER", string(testkit.Must(json.Marshal(map[string]string{"sdp": sdp}))))
 			testkit.Eventually(
@@ -563,7 +564,7 @@ func (d *badInputTarget) offers(t *testing.T) {
 }
 
 // candidates are of addresses where nobody should be sent, and worse.
-func (d *badInputTarget) candidates(t *testing.T) {
+func (target *badInputTarget) candidates(t *testing.T) {
 	fields := strings.Fields("candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host")
 	var all []string
 	for n := range fields {
@@ -578,11 +579,11 @@ func (d *badInputTarget) candidates(t *testing.T) {
 		all = append(all, strings.Join(fields[:n], " "))
 	}
 	all = append(all, strings.Repeat("x", 2000), strings.Join(fields, " ")+strings.Repeat(" a b", 100))
-	c := testkit.DialWebSocket(t, d.URL)
-	testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+	c := testkit.DialWebSocket(t, target.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 	send := func() {
 		for _, line := range all {
-			d.cases++
+			target.cases++
 			c.Send("WEBRTC_ICE_CANDIDATE", string(testkit.Must(json.Marshal(map[string]string{"candidate": line}))))
 		}
 		before := c.CountMessages("PONG")
@@ -634,7 +635,7 @@ func packets() (all [][]byte) {
 }
 
 // udp sends packets to the port of WebRTC, from elsewhere and from the client's own address, before and while its call runs.
-func (d *badInputTarget) udp(t *testing.T, warmUp bool) {
+func (target *badInputTarget) udp(t *testing.T, warmUp bool) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -647,8 +648,8 @@ func (d *badInputTarget) udp(t *testing.T, warmUp bool) {
 	defer stranger.Close()
 	mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn})
 	defer mux.Close()
-	c := testkit.DialWebSocket(t, d.URL)
-	testkit.EnterConversation(t, c, testkit.ConnectPayload(d.token, ""))
+	c := testkit.DialWebSocket(t, target.URL)
+	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true, Network: func(s *webrtc.SettingEngine) {
 		s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 		s.SetICEUDPMux(mux)
@@ -662,7 +663,7 @@ func (d *badInputTarget) udp(t *testing.T, warmUp bool) {
 	flood := func(from ...net.PacketConn) {
 		for _, packet := range packets() {
 			for _, conn := range from {
-				d.cases++
+				target.cases++
 				conn.WriteTo(packet, to)
 			}
 		}

@@ -57,8 +57,8 @@ type Endpoints struct {
 }
 
 // AddEndpoints adds further endpoints.
-func (d *Endpoints) AddEndpoints(endpoints func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
-	d.more = append(d.more, endpoints)
+func (e *Endpoints) AddEndpoints(endpoints func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
+	e.more = append(e.more, endpoints)
 }
 
 // RunTests runs the tests of a package and checks that no goroutine is left.
@@ -148,8 +148,8 @@ const SmallBuffer = 4 << 10
 // to fill with voice.
 type smallBuffers struct{ net.Listener }
 
-func (l smallBuffers) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+func (s smallBuffers) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		err = tcp.SetWriteBuffer(SmallBuffer)
 	}

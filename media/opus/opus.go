@@ -154,9 +154,9 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 }
 
 // SetExpectedLoss sets the packet loss to expect, in percent.
-func (o *Encoder) SetExpectedLoss(loss int) error { return o.e.SetPacketLoss(loss) }
+func (e *Encoder) SetExpectedLoss(loss int) error { return e.e.SetPacketLoss(loss) }
 
 // Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.
-func (o *Encoder) Encode(pcm []int16, buf []byte) (int, error) {
-	return o.e.Encode(pcm, buf)
+func (e *Encoder) Encode(pcm []int16, buf []byte) (int, error) {
+	return e.e.Encode(pcm, buf)
 }

@@ -33,22 +33,22 @@ func newThumbnail(m *image.YCbCr) thumbnail {
 
 // differsFrom reports whether the picture shows something other than the older one. A uniform change of brightness, as when a
 // camera adjusts its exposure, does not count.
-func (g thumbnail) differsFrom(old thumbnail) bool {
-	return g.size != old.size || g.countChangedCells(old) >= changeCells
+func (t thumbnail) differsFrom(old thumbnail) bool {
+	return t.size != old.size || t.countChangedCells(old) >= changeCells
 }
 
 // countChangedCells counts the cells that have changed.
-func (g thumbnail) countChangedCells(old thumbnail) int {
+func (t thumbnail) countChangedCells(old thumbnail) int {
 	shift := 0
-	for i, c := range g.cells {
+	for i, c := range t.cells {
 		shift += int(c) - int(old.cells[i])
 	}
-	shift /= len(g.cells)
+	shift /= len(t.cells)
 	if shift > cellChange || shift < -cellChange {
-		return len(g.cells) // a light was switched on or off
+		return len(t.cells) // a light was switched on or off
 	}
 	n := 0
-	for i, c := range g.cells {
+	for i, c := range t.cells {
 		if d := int(c) - int(old.cells[i]) - shift; d > cellChange || d < -cellChange {
 			n++
 		}

@@ -71,46 +71,46 @@ func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) 
 }
 
 // Stats returns the counters.
-func (v *Extractor) Stats() Stats { return v.stats }
+func (e *Extractor) Stats() Stats { return e.stats }
 
 // AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a key frame
 // lacks, as far as p reveals them, so that they can be requested again. It returns each number a few times. Without retransmission the
 // frame is lost; at 5 % packet loss that happens to every other frame.
-func (v *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
-	isDue := !now.Add(slack).Before(v.nextDue)
-	hasGap := v.frame.addPacket(p, isDue)
-	missing = v.frame.missingPackets(p)
+func (e *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
+	isDue := !now.Add(slack).Before(e.nextDue)
+	hasGap := e.frame.addPacket(p, isDue)
+	missing = e.frame.missingPackets(p)
 	if hasGap {
-		v.stats.Incomplete++
+		e.stats.Incomplete++
 	}
-	data := v.frame.assemble()
+	data := e.frame.assemble()
 	if data == nil {
 		return missing
 	}
-	v.frame.reset()
-	if v.nextDue.Before(now) {
-		v.nextDue = now
+	e.frame.reset()
+	if e.nextDue.Before(now) {
+		e.nextDue = now
 	}
-	v.nextDue = v.nextDue.Add(interval) // also after a broken picture, which costs as much
-	picture, g, err := v.encodePicture(data)
+	e.nextDue = e.nextDue.Add(interval) // also after a broken picture, which costs as much
+	picture, g, err := e.encodePicture(data)
 	if err != nil {
-		v.stats.Broken++
+		e.stats.Broken++
 		return missing
 	}
-	changed := g.differsFrom(v.lastChanged)
+	changed := g.differsFrom(e.lastChanged)
 	if changed {
-		v.lastChanged = g
-		v.stats.Changed++
+		e.lastChanged = g
+		e.stats.Changed++
 	}
-	v.stats.Shown++
-	v.show(picture, changed)
+	e.stats.Shown++
+	e.show(picture, changed)
 	return missing
 }
 
 // encodePicture decodes a key frame and encodes it as JPEG.
-func (v *Extractor) encodePicture(data []byte) ([]byte, thumbnail, error) {
-	v.decodeLock.Lock()
-	defer v.decodeLock.Unlock()
+func (e *Extractor) encodePicture(data []byte) ([]byte, thumbnail, error) {
+	e.decodeLock.Lock()
+	defer e.decodeLock.Unlock()
 	img, err := decodeKeyFrame(data)
 	if err != nil {
 		return nil, thumbnail{}, err

@@ -21,23 +21,23 @@ type checker struct {
 	flushed  *bool // a fade-out may still come
 }
 
-func (o *checker) Lead() time.Duration { return o.lead }
+func (c *checker) Lead() time.Duration { return c.lead }
 
-func (o *checker) WriteFrame(f media.Frame) error {
-	if !o.attached {
-		o.t.Error("a frame for an output that is detached")
+func (c *checker) WriteFrame(f media.Frame) error {
+	if !c.attached {
+		c.t.Error("a frame for an output that is detached")
 	}
-	if f.Generation != *o.gen {
-		o.t.Errorf("a frame of generation %d after flush %d", f.Generation, *o.gen)
+	if f.Generation != *c.gen {
+		c.t.Errorf("a frame of generation %d after flush %d", f.Generation, *c.gen)
 	}
 	sound := f.PCM
-	if o.lead == 0 && *o.flushed { // the fade-out of what was before
+	if c.lead == 0 && *c.flushed { // the fade-out of what was before
 		sound = f.PCM[media.Samples(5*ms, outRate):]
-		*o.flushed = false
+		*c.flushed = false
 	}
 	for _, x := range sound { // sound of an even generation is positive, of an odd one negative
-		if x > 0 && *o.gen%2 == 1 || x < 0 && *o.gen%2 == 0 {
-			o.t.Errorf("sound %d in a frame of generation %d", x, *o.gen)
+		if x > 0 && *c.gen%2 == 1 || x < 0 && *c.gen%2 == 0 {
+			c.t.Errorf("sound %d in a frame of generation %d", x, *c.gen)
 			break
 		}
 	}
@@ -150,16 +150,16 @@ type single struct {
 	end time.Time
 }
 
-func (z *single) WriteModel(pcm []int16, at time.Time) {
-	if at.Before(z.end.Add(-time.Millisecond)) {
-		z.t.Errorf("the tap hears two frames at once: %v before the end of the last", z.end.Sub(at))
+func (s *single) WriteModel(pcm []int16, at time.Time) {
+	if at.Before(s.end.Add(-time.Millisecond)) {
+		s.t.Errorf("the tap hears two frames at once: %v before the end of the last", s.end.Sub(at))
 	}
-	z.end = at.Add(time.Duration(len(pcm)) * time.Second / outRate)
+	s.end = at.Add(time.Duration(len(pcm)) * time.Second / outRate)
 }
 
-func (z *single) TruncateModel(at time.Time) {
-	if at.Before(z.end) {
-		z.end = at
+func (s *single) TruncateModel(at time.Time) {
+	if at.Before(s.end) {
+		s.end = at
 	}
 }
 

@@ -26,15 +26,15 @@ const (
 )
 
 // writeHeaders writes the header packets, each on its own page.
-func (p *oggWriter) writeHeaders(began time.Time) error {
+func (o *oggWriter) writeHeaders(began time.Time) error {
 	head := append([]byte("OpusHead"), 1, 2) // version, channels
 	head = binary.LittleEndian.AppendUint16(head, preSkip)
 	head = binary.LittleEndian.AppendUint32(head, rate) // rate of the original sound, for information only
 	head = append(head, 0, 0, 0)                        // gain, and mapping family 0: mono or stereo
-	if err := p.addPacket(head, 0); err != nil {
+	if err := o.addPacket(head, 0); err != nil {
 		return err
 	}
-	if err := p.flush(false); err != nil {
+	if err := o.flush(false); err != nil {
 		return err
 	}
 	tags := []byte("OpusTags")
@@ -46,55 +46,55 @@ func (p *oggWriter) writeHeaders(began time.Time) error {
 	tags = binary.LittleEndian.AppendUint32(tags, 2)
 	text("DATE=" + began.UTC().Format(time.RFC3339Nano))
 	text("DESCRIPTION=left: the person, right: the model")
-	if err := p.addPacket(tags, 0); err != nil {
+	if err := o.addPacket(tags, 0); err != nil {
 		return err
 	}
-	return p.flush(false)
+	return o.flush(false)
 }
 
 // addPacket adds a packet; granule counts the samples at 48 kHz up to its end.
-func (p *oggWriter) addPacket(packet []byte, granule int64) error {
-	if len(p.lacing)+len(packet)/255+1 > maxLacing {
-		if err := p.flush(false); err != nil {
+func (o *oggWriter) addPacket(packet []byte, granule int64) error {
+	if len(o.lacing)+len(packet)/255+1 > maxLacing {
+		if err := o.flush(false); err != nil {
 			return err
 		}
 	}
 	for n := len(packet); ; n -= 255 {
-		p.lacing = append(p.lacing, byte(min(n, 255)))
+		o.lacing = append(o.lacing, byte(min(n, 255)))
 		if n < 255 {
 			break
 		}
 	}
-	p.body = append(p.body, packet...)
-	p.granule = granule
+	o.body = append(o.body, packet...)
+	o.granule = granule
 	return nil
 }
 
 // flush writes the open page. The last page of a stream may be empty.
-func (p *oggWriter) flush(end bool) error {
-	if len(p.lacing) == 0 && !end {
+func (o *oggWriter) flush(end bool) error {
+	if len(o.lacing) == 0 && !end {
 		return nil
 	}
 	var flags byte
-	if p.sequence == 0 {
+	if o.sequence == 0 {
 		flags |= firstPageFlag
 	}
 	if end {
 		flags |= lastPageFlag
 	}
-	b := append(p.page[:0], "OggS\x00"...)
+	b := append(o.page[:0], "OggS\x00"...)
 	b = append(b, flags)
-	b = binary.LittleEndian.AppendUint64(b, uint64(p.granule))
-	b = binary.LittleEndian.AppendUint32(b, p.serial)
-	b = binary.LittleEndian.AppendUint32(b, p.sequence)
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.granule))
+	b = binary.LittleEndian.AppendUint32(b, o.serial)
+	b = binary.LittleEndian.AppendUint32(b, o.sequence)
 	sum := len(b)
-	b = append(b, 0, 0, 0, 0, byte(len(p.lacing)))
-	b = append(b, p.lacing...)
-	b = append(b, p.body...)
+	b = append(b, 0, 0, 0, 0, byte(len(o.lacing)))
+	b = append(b, o.lacing...)
+	b = append(b, o.body...)
 	binary.LittleEndian.PutUint32(b[sum:], checksum(b))
-	p.page, p.lacing, p.body = b, p.lacing[:0], p.body[:0]
-	p.sequence++
-	if _, err := p.w.Write(b); err != nil {
+	o.page, o.lacing, o.body = b, o.lacing[:0], o.body[:0]
+	o.sequence++
+	if _, err := o.w.Write(b); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

@@ -22,19 +22,19 @@ type endless struct {
 	lost int // every so many; 0: none
 }
 
-func (s *endless) SetReadDeadline(time.Time) error { return nil }
+func (e *endless) SetReadDeadline(time.Time) error { return nil }
 
-func (s *endless) Read(b []byte) (int, error) {
-	if s.lost > 0 && s.i%s.lost == s.lost-1 {
-		s.i++
+func (e *endless) Read(b []byte) (int, error) {
+	if e.lost > 0 && e.i%e.lost == e.lost-1 {
+		e.i++
 	}
-	if s.i >= s.n {
+	if e.i >= e.n {
 		return 0, io.EOF
 	}
-	n := copy(b, s.raw[s.i%len(s.raw)])
-	binary.BigEndian.PutUint16(b[2:], uint16(s.i))
-	binary.BigEndian.PutUint32(b[4:], uint32(s.i)*960)
-	s.i++
+	n := copy(b, e.raw[e.i%len(e.raw)])
+	binary.BigEndian.PutUint16(b[2:], uint16(e.i))
+	binary.BigEndian.PutUint32(b[4:], uint32(e.i)*960)
+	e.i++
 	return n, nil
 }
 

@@ -525,21 +525,21 @@ type fuzzed struct {
 	deadline time.Time
 }
 
-func (s *fuzzed) SetReadDeadline(t time.Time) error { s.deadline = t; return nil }
+func (f *fuzzed) SetReadDeadline(t time.Time) error { f.deadline = t; return nil }
 
-func (s *fuzzed) Read(b []byte) (int, error) {
-	if len(s.data) == 0 {
+func (f *fuzzed) Read(b []byte) (int, error) {
+	if len(f.data) == 0 {
 		return 0, io.EOF
 	}
-	n := min(int(s.data[0]), len(s.data)-1)
-	copy(b, s.data[1:1+n])
-	s.data = s.data[1+n:]
+	n := min(int(f.data[0]), len(f.data)-1)
+	copy(b, f.data[1:1+n])
+	f.data = f.data[1+n:]
 	if n == 0 {
-		if s.deadline.IsZero() {
+		if f.deadline.IsZero() {
 			time.Sleep(ms)
 			return 0, os.ErrDeadlineExceeded
 		}
-		time.Sleep(time.Until(s.deadline))
+		time.Sleep(time.Until(f.deadline))
 		return 0, os.ErrDeadlineExceeded
 	}
 	time.Sleep(time.Duration(b[n-1]) * 200 * time.Microsecond)

@@ -108,75 +108,75 @@ type Detector struct {
 
 // ProcessFrame analyses the next frame and reports whether speech is in progress. The frame has 10 to 40 ms, of which at most 30 ms are
 // used, at a rate of 8 kHz or more.
-func (v *Detector) ProcessFrame(frame []int16, rate int) bool {
+func (det *Detector) ProcessFrame(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
-	if v.classifyFrame(frame, rate, d) {
-		v.loud, v.quiet = v.loud+d, 0
-		v.voiced += d
+	if det.classifyFrame(frame, rate, d) {
+		det.loud, det.quiet = det.loud+d, 0
+		det.voiced += d
 	} else {
-		v.loud, v.quiet = 0, v.quiet+d
+		det.loud, det.quiet = 0, det.quiet+d
 	}
 	switch {
-	case !v.isSpeaking && v.loud >= v.Onset && v.loud > 0:
-		v.isSpeaking = true
-		v.voiced = v.loud
-	case v.isSpeaking && v.quiet >= v.Hangover:
-		v.isSpeaking = false
+	case !det.isSpeaking && det.loud >= det.Onset && det.loud > 0:
+		det.isSpeaking = true
+		det.voiced = det.loud
+	case det.isSpeaking && det.quiet >= det.Hangover:
+		det.isSpeaking = false
 	}
-	return v.isSpeaking
+	return det.isSpeaking
 }
 
 // EndSpeech ends the current speech, if any. The learnt noise floors stay.
-func (v *Detector) EndSpeech() { v.isSpeaking, v.loud, v.quiet = false, 0, 0 }
+func (det *Detector) EndSpeech() { det.isSpeaking, det.loud, det.quiet = false, 0, 0 }
 
 // VoicedDuration returns how much of the current or last speech was loud.
-func (v *Detector) VoicedDuration() time.Duration { return v.voiced }
+func (det *Detector) VoicedDuration() time.Duration { return det.voiced }
 
 // SilenceDuration returns the silence since the last loud frame.
-func (v *Detector) SilenceDuration() time.Duration { return v.quiet }
+func (det *Detector) SilenceDuration() time.Duration { return det.quiet }
 
 // classifyFrame reports whether a frame is speech, and learns the noise from it.
-func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool {
-	level := v.levelWithoutDC(frame)
+func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool {
+	level := det.levelWithoutDC(frame)
 	if level < leastSpeech { // decides nearly all frames of a quiet room, without the cost of a spectrum
-		v.hiss, v.steady = 0, 0
-		for i := range v.floor { // no bin can have more power than the whole frame
-			v.floor[i] = min(v.floor[i], float32(level*level)*bins)
+		det.hiss, det.steady = 0, 0
+		for i := range det.floor { // no bin can have more power than the whole frame
+			det.floor[i] = min(det.floor[i], float32(level*level)*bins)
 		}
 		return false
 	}
 	if len(frame) < media.Samples(leastFrame, rate) {
-		return v.loud > 0 // the end of a clip: too short to judge
+		return det.loud > 0 // the end of a clip: too short to judge
 	}
-	threshold := v.OverFloor
+	threshold := det.OverFloor
 	if threshold == 0 {
 		threshold = defaultOverFloor
 	}
-	for i := range v.floor {
-		v.floor[i] = max(v.floor[i], quietFloor*quietFloor)
+	for i := range det.floor {
+		det.floor[i] = max(det.floor[i], quietFloor*quietFloor)
 	}
-	power, flatness := v.spectrum.analyze(frame, rate, float32(v.dcOffset), &v.floor)
+	power, flatness := det.spectrum.analyze(frame, rate, float32(det.dcOffset), &det.floor)
 	need := bandsOver * bands * evidence(float32(threshold*threshold))
-	low, high := v.bandEvidence(power)
+	low, high := det.bandEvidence(power)
 	speech, noise := min(low, lowShare*need)+high >= need, flatness >= noiseFlat
 	if speech && noise {
-		v.hiss += d
-		speech = v.isSpeaking && v.hiss <= longestHiss
+		det.hiss += d
+		speech = det.isSpeaking && det.hiss <= longestHiss
 	} else {
-		v.hiss = 0
+		det.hiss = 0
 	}
-	if (speech || v.isSpeaking) && v.change < steadyChange && flatness > pureTone {
-		v.steady += d
+	if (speech || det.isSpeaking) && det.change < steadyChange && flatness > pureTone {
+		det.steady += d
 	} else {
-		v.steady = 0
+		det.steady = 0
 	}
-	v.updateFloors(power, speech, noise)
+	det.updateFloors(power, speech, noise)
 	return speech
 }
 
 // levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset. It does so slowly,
 // because otherwise a rumble would count as DC, but at once if the frame has hardly anything except DC.
-func (v *Detector) levelWithoutDC(frame []int16) float64 {
+func (det *Detector) levelWithoutDC(frame []int16) float64 {
 	if len(frame) == 0 {
 		return 0
 	}
@@ -187,35 +187,35 @@ func (v *Detector) levelWithoutDC(frame []int16) float64 {
 	}
 	n := float64(len(frame))
 	mean, square := float64(sum)/n, float64(squares)/n
-	off := mean - v.dcOffset
-	level := max(0, square-2*mean*v.dcOffset+v.dcOffset*v.dcOffset)
+	off := mean - det.dcOffset
+	level := max(0, square-2*mean*det.dcOffset+det.dcOffset*det.dcOffset)
 	if off*off > dcShare*level {
-		v.dcOffset = mean
+		det.dcOffset = mean
 		return math.Sqrt(max(0, square-mean*mean))
 	}
-	v.dcOffset += off * dcRate
+	det.dcOffset += off * dcRate
 	return math.Sqrt(level)
 }
 
 // bandEvidence returns the evidence for speech in the low and in the other bands, and learns how much they change.
-func (v *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
+func (det *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
 	var change float32
 	for i, p := range power {
-		e := evidence(p / v.floor[i])
+		e := evidence(p / det.floor[i])
 		if i < lowBands {
 			low += e
 		} else {
 			high += e
 		}
 		c := float32(math.Log(float64(p + 1)))
-		if v.mean[i] == 0 {
-			v.mean[i] = c
+		if det.mean[i] == 0 {
+			det.mean[i] = c
 		}
-		c -= v.mean[i]
-		v.mean[i] += c * 0.05
+		c -= det.mean[i]
+		det.mean[i] += c * 0.05
 		change += max(c, -c)
 	}
-	v.change += (change/bands - v.change) * 0.05
+	det.change += (change/bands - det.change) * 0.05
 	return low, high
 }
 
@@ -230,10 +230,10 @@ func evidence(ratio float32) float32 {
 }
 
 // updateFloors updates the noise floors from a frame.
-func (v *Detector) updateFloors(power *[bands]float32, speech, noise bool) {
-	steady := v.steady >= steadyAfter
+func (det *Detector) updateFloors(power *[bands]float32, speech, noise bool) {
+	steady := det.steady >= steadyAfter
 	for i, p := range power {
-		f := v.floor[i]
+		f := det.floor[i]
 		rate, up := float32(floorRate), float32(floorUp)
 		switch {
 		case steady, noise && !speech:
@@ -243,6 +243,6 @@ func (v *Detector) updateFloors(power *[bands]float32, speech, noise bool) {
 		case speech:
 			rate, up = floorRateSpeech, floorUpSpeech
 		}
-		v.floor[i] = max(quietFloor*quietFloor, min(f*up, f+(p-f)*rate))
+		det.floor[i] = max(quietFloor*quietFloor, min(f*up, f+(p-f)*rate))
 	}
 }

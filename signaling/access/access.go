@@ -146,10 +146,10 @@ func From(ctx context.Context) *Client {
 }
 
 // Address returns the client's address: the peer of the connection, or the address given by a trusted proxy.
-func (v *Client) Address() netip.Addr { return v.address }
+func (cl *Client) Address() netip.Addr { return cl.address }
 
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
-func (v *Client) Proxied() bool { return v.proxied }
+func (cl *Client) Proxied() bool { return cl.proxied }
 
 // Subprotocol is a WebSocket subprotocol that a client offers in addition to the one that carries its token. The
 // gateway confirms it, because by RFC 6455 section 4.1 a client gives up if it has offered some and none was chosen.
@@ -227,31 +227,31 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 
 // Authorize does what [Client.Admit] does, and then sets the agent: the one that the grant requires, else the one that the
 // client names in Origin.Agent.
-func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
-	if err := v.Admit(open, token); err != nil {
+func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
+	if err := cl.Admit(open, token); err != nil {
 		return err
 	}
-	if v.gate == nil {
+	if cl.gate == nil {
 		return (*agents.Folder)(nil).Select(open, nil)
 	}
-	return v.gate.options.Agents.Select(open, nil)
+	return cl.gate.options.Agents.Select(open, nil)
 }
 
 // Admit allows the client to open a conversation, for an endpoint that learns the agent later and then chooses it
 // itself. It fills in the identity, the grant and the account, or rejects the client. token is the token of the first
 // message; if it is empty, the token of the request is used. The client is counted when the conversation begins, which
 // may reject it, too. An expired token allows a resume, but not a new conversation.
-func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
-	g := v.gate
+func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
+	g := cl.gate
 	if g == nil {
 		return nil
 	}
 	if token == "" {
-		token = v.token
+		token = cl.token
 	}
-	p, err := g.checkCredentials(v, token, false)
+	p, err := g.checkCredentials(cl, token, false)
 	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
-		if late, lateErr := g.checkCredentials(v, token, true); lateErr == nil {
+		if late, lateErr := g.checkCredentials(cl, token, true); lateErr == nil {
 			p, open.ResumeError, err = late, publicError(err), nil
 		}
 	}
@@ -262,18 +262,18 @@ func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 		}
 	}
 	if err != nil {
-		return v.reportRefusal(err)
+		return cl.reportRefusal(err)
 	}
-	open.Origin.Identity, open.Origin.Key, v.key = p.identity, p.issuer, p.issuer
-	open.Origin.Device = v.device
-	if v.address.IsValid() {
-		open.Origin.Address = v.address.String()
+	open.Origin.Identity, open.Origin.Key, cl.key = p.identity, p.issuer, p.issuer
+	open.Origin.Device = cl.device
+	if cl.address.IsValid() {
+		open.Origin.Address = cl.address.String()
 	}
 	if p.limited {
 		open.Origin.Grant = p.grant.toJSON()
 		open.Grant = p.grant.toBridgeGrant()
 	}
-	open.Account = &account{client: v, auth: p}
+	open.Account = &account{client: cl, auth: p}
 	return nil
 }
 
@@ -289,19 +289,19 @@ func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 // it. Allowed are: the caller that began it, with a token of the same key for the same person, even if that token has
 // expired; the server key in whose name it was begun, if that key may mint tokens; and a key that may watch it. token
 // is the token in the protocol's own message; if it is empty, the token of the request is used.
-func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
-	g := v.gate
+func (cl *Client) AuthorizeControl(on bridge.Origin, token string) error {
+	g := cl.gate
 	if g == nil || !g.keys.isConfigured() {
 		return nil
 	}
-	token = cmp.Or(token, v.token)
-	if k, err := v.serverKey(token); err == nil && (k.mayWatch(on) || k.hasPrivilege(MayMint) && k.Name == on.Key) {
+	token = cmp.Or(token, cl.token)
+	if k, err := cl.serverKey(token); err == nil && (k.mayWatch(on) || k.hasPrivilege(MayMint) && k.Name == on.Key) {
 		return nil
 	}
-	who, grant, err := v.actingCaller(token)
+	who, grant, err := cl.actingCaller(token)
 	switch {
 	case err != nil:
-		return v.reportRefusal(err)
+		return cl.reportRefusal(err)
 	case !on.SameCaller(who), !grant.allowsProtocol(on.Protocol):
 		return errOtherCaller
 	}
@@ -310,8 +310,8 @@ func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 
 // AuthorizeShortCall does what Authorize does, for protocols with short calls, such as REST, which have a higher rate
 // limit.
-func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
-	err := v.Authorize(open, token)
+func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
+	err := cl.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
 		a.isShort = true
 	}
@@ -328,16 +328,16 @@ func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 }
 
 // RequireKey rejects a client without a server key with this privilege. It returns the key's name.
-func (v *Client) RequireKey(may string) (name string, err error) {
-	if v.gate == nil {
+func (cl *Client) RequireKey(may string) (name string, err error) {
+	if cl.gate == nil {
 		return "", nil
 	}
-	k, err := v.gate.keys.findKey(v.token)
+	k, err := cl.gate.keys.findKey(cl.token)
 	if err == nil && !k.hasPrivilege(may) {
 		err = missingPrivilege(may)
 	}
 	if err != nil {
-		return "", v.reportRefusal(err)
+		return "", cl.reportRefusal(err)
 	}
 	return k.Name, nil
 }
@@ -346,11 +346,11 @@ func (v *Client) RequireKey(may string) (name string, err error) {
 type Watcher struct{ key *Key }
 
 // RequireWatcher rejects a client without a server key that may watch conversations and has all privileges in more.
-func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
-	if v.gate == nil {
+func (cl *Client) RequireWatcher(more ...string) (Watcher, error) {
+	if cl.gate == nil {
 		return Watcher{}, nil
 	}
-	k, err := v.serverKey(v.token)
+	k, err := cl.serverKey(cl.token)
 	if err == nil && !k.hasPrivilege(MayWatch) && !k.hasPrivilege(MayWatchAll) {
 		err = missingPrivilege(MayWatch)
 	}
@@ -360,7 +360,7 @@ func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 		}
 	}
 	if err != nil {
-		return Watcher{}, v.reportRefusal(err)
+		return Watcher{}, cl.reportRefusal(err)
 	}
 	return Watcher{&k}, nil
 }
@@ -437,25 +437,25 @@ type refusal struct {
 func (r *refusal) Error() string { return r.message }
 
 // reportRefusal logs and counts a rejection, and returns it as an error for callers.
-func (v *Client) reportRefusal(err error) error {
+func (cl *Client) reportRefusal(err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
 		return err
 	}
-	if f := v.gate.options.OnRefused; f != nil {
+	if f := cl.gate.options.OnRefused; f != nil {
 		f(r.rule)
 	}
-	v.LogRefusal(v.gate.options.Logger, "refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
+	cl.LogRefusal(cl.gate.options.Logger, "refused", "rule", r.rule, "address", cl.address, "why", r.message, "err", r.err)
 	return publicError(err)
 }
 
 // LogRefusal logs a rejection, unless there are too many: strangers must not fill the disk. The metrics count all.
-func (v *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
-	if v.gate == nil { // no access control
+func (cl *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
+	if cl.gate == nil { // no access control
 		log.Info(line, fields...)
 		return
 	}
-	v.gate.logged.Do(func() { log.Info(line, fields...) })
+	cl.gate.logged.Do(func() { log.Info(line, fields...) })
 }
 
 // publicError converts a rejection for callers.

@@ -72,14 +72,14 @@ type bodyQuota struct {
 // CountedBody counts the bytes of a request's body as they are read, in three quotas: that of the gateway, that of the
 // client's address, and that of its key. It must be closed when its bytes are no longer kept. A read without room waits
 // for 5 s and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
-func (v *Client) CountedBody(r *http.Request) io.ReadCloser {
+func (cl *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 		return http.NoBody
-	case v.gate == nil:
+	case cl.gate == nil:
 		return io.NopCloser(r.Body)
 	}
-	return &requestBody{ReadCloser: r.Body, client: v, length: r.ContentLength}
+	return &requestBody{ReadCloser: r.Body, client: cl, length: r.ContentLength}
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {

@@ -68,9 +68,9 @@ func (g *Gate) markChanged(s budgetOwner, u unit) {
 }
 
 // hasPending reports whether an owner has unreported changes. Needs the gate's mu.
-func (h *clusterCounts) hasPending(s budgetOwner) bool {
+func (c *clusterCounts) hasPending(s budgetOwner) bool {
 	for u := range inSessions + 1 {
-		if h.changedCounters[counter{s, u}] {
+		if c.changedCounters[counter{s, u}] {
 			return true
 		}
 	}

@@ -37,24 +37,24 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 
 // SignNode returns the name of a gateway in the store: its name, its URL for the other gateways, and a signature.
 // Without the signature, anyone who can write to the store could redirect requests.
-func (f ClusterKey) SignNode(name, at string) string {
-	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
+func (c ClusterKey) SignNode(name, at string) string {
+	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(c.sign(name+" "+at))
 }
 
-func (f ClusterKey) sign(text string) []byte {
-	mac := hmac.New(sha256.New, f.key)
+func (c ClusterKey) sign(text string) []byte {
+	mac := hmac.New(sha256.New, c.key)
 	mac.Write([]byte(text))
 	return mac.Sum(nil)
 }
 
 // nodeURL returns the URL of a node, or nil if it has none, or no valid signature.
-func (f ClusterKey) nodeURL(node string) *url.URL {
+func (c ClusterKey) nodeURL(node string) *url.URL {
 	i := strings.LastIndexByte(node, ' ')
-	if f.key == nil || i < 0 {
+	if c.key == nil || i < 0 {
 		return nil
 	}
 	mac, err := base64.RawURLEncoding.DecodeString(node[i+1:])
-	if err != nil || !hmac.Equal(mac, f.sign(node[:i])) {
+	if err != nil || !hmac.Equal(mac, c.sign(node[:i])) {
 		return nil
 	}
 	_, at, _ := strings.Cut(node[:i], " ")
@@ -66,11 +66,11 @@ func (f ClusterKey) nodeURL(node string) *url.URL {
 }
 
 // NodeURL returns the URL of another gateway, or nil if it has none, or no valid signature.
-func (v *Client) NodeURL(node string) *url.URL {
-	if v.gate == nil {
+func (cl *Client) NodeURL(node string) *url.URL {
+	if cl.gate == nil {
 		return nil
 	}
-	return v.gate.options.ClusterKey.nodeURL(node)
+	return cl.gate.options.ClusterKey.nodeURL(node)
 }
 
 // forwardedClaims identify the client of a request between gateways.
@@ -89,7 +89,7 @@ func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 // SignForward replaces the credentials of a request to another gateway by a signed identity. token is the access token
 // that the endpoint got in exchange for the client's credentials; if token is empty, the access token of the request is
 // used.
-func (v *Client) SignForward(r *http.Request, token string) {
+func (cl *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)
 	}
@@ -100,18 +100,18 @@ func (v *Client) SignForward(r *http.Request, token string) {
 			r.Header.Add("Sec-Websocket-Protocol", p)
 		}
 	}
-	g := v.gate
+	g := cl.gate
 	now := g.options.Now()
 	c := forwardedClaims{
 		Request:          requestLine(r),
 		RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(now.Add(forwardedLifetime))},
 	}
 	if token == "" {
-		token = v.token
+		token = cl.token
 	}
 	if k, err := g.keys.findKey(token); err == nil {
 		c.Server, c.Key, c.May = true, k.Name, k.May
-	} else if p, err := g.checkCredentials(v, token, true); err == nil {
+	} else if p, err := g.checkCredentials(cl, token, true); err == nil {
 		c.Key, c.Person, c.Protocols = p.issuer, p.identity, p.grant.Protocols
 	}
 	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(g.options.ClusterKey.key)
@@ -146,18 +146,18 @@ func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 }
 
 // serverKey returns the server key of the client.
-func (v *Client) serverKey(token string) (Key, error) {
-	if c := v.forwarded; c != nil && c.Server {
+func (cl *Client) serverKey(token string) (Key, error) {
+	if c := cl.forwarded; c != nil && c.Server {
 		return Key{Name: c.Key, May: c.May}, nil
 	}
-	return v.gate.keys.findKey(token)
+	return cl.gate.keys.findKey(token)
 }
 
 // actingCaller returns the identity of a client that wants to control a conversation.
-func (v *Client) actingCaller(token string) (who bridge.Origin, grant Grant, err error) {
-	if c := v.forwarded; c != nil && !c.Server && c.Key != "" {
+func (cl *Client) actingCaller(token string) (who bridge.Origin, grant Grant, err error) {
+	if c := cl.forwarded; c != nil && !c.Server && c.Key != "" {
 		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Protocols: c.Protocols}, nil
 	}
-	p, err := v.gate.checkCredentials(v, token, true)
+	p, err := cl.gate.checkCredentials(cl, token, true)
 	return bridge.Origin{Key: p.issuer, Identity: p.identity}, p.grant, err
 }

@@ -18,33 +18,33 @@ type TTLCache[K comparable, V any] struct {
 }
 
 // Get returns the value of a key, and marks it as used.
-func (r *TTLCache[K, V]) Get(now time.Time, key K) (V, bool) {
-	r.rotate(now)
-	v, ok := r.current[key]
+func (t *TTLCache[K, V]) Get(now time.Time, key K) (V, bool) {
+	t.rotate(now)
+	v, ok := t.current[key]
 	if !ok {
-		if v, ok = r.previous[key]; ok {
-			r.current[key] = v
+		if v, ok = t.previous[key]; ok {
+			t.current[key] = v
 		}
 	}
 	return v, ok
 }
 
 // Put stores a value.
-func (r *TTLCache[K, V]) Put(now time.Time, key K, v V) {
-	r.rotate(now)
-	r.current[key] = v
+func (t *TTLCache[K, V]) Put(now time.Time, key K, v V) {
+	t.rotate(now)
+	t.current[key] = v
 }
 
-func (r *TTLCache[K, V]) rotate(now time.Time) {
-	switch since := now.Sub(r.rotatedAt); {
-	case since < r.Period:
+func (t *TTLCache[K, V]) rotate(now time.Time) {
+	switch since := now.Sub(t.rotatedAt); {
+	case since < t.Period:
 		return
-	case since < 2*r.Period:
-		r.previous = r.current
+	case since < 2*t.Period:
+		t.previous = t.current
 	default:
-		r.previous = nil
+		t.previous = nil
 	}
-	r.current, r.rotatedAt = map[K]V{}, now
+	t.current, t.rotatedAt = map[K]V{}, now
 }
 
 // Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute. At that rate it takes
@@ -70,21 +70,21 @@ func NewFailedAttempts() *FailedAttempts {
 
 // IsBlocked reports whether an address has tried too many wrong passwords: the next one must not be checked, even if it
 // is right.
-func (g *FailedAttempts) IsBlocked(now time.Time, from netip.Addr) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	l, ok := g.recent.Get(now, addressBlock(from))
+func (f *FailedAttempts) IsBlocked(now time.Time, from netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, ok := f.recent.Get(now, addressBlock(from))
 	return ok && l.TokensAt(now) < 1
 }
 
 // RecordFailure counts a wrong password.
-func (g *FailedAttempts) RecordFailure(now time.Time, from netip.Addr) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	l, ok := g.recent.Get(now, addressBlock(from))
+func (f *FailedAttempts) RecordFailure(now time.Time, from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, ok := f.recent.Get(now, addressBlock(from))
 	if !ok {
 		l = rate.NewLimiter(rate.Every(failureInterval), maxFailures)
-		g.recent.Put(now, addressBlock(from), l)
+		f.recent.Put(now, addressBlock(from), l)
 	}
 	l.AllowN(now, 1)
 }

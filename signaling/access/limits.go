@@ -77,7 +77,7 @@ func (l Limits) withDefaults() Limits {
 type budgetOwner struct{ kind, name string }
 
 // isDaily reports whether the owner's budget is daily.
-func (s budgetOwner) isDaily() bool { return s.kind == "key" || s.kind == "person" }
+func (b budgetOwner) isDaily() bool { return b.kind == "key" || b.kind == "person" }
 
 // resource is a quantity that gateways count together.
 type resource int
@@ -224,12 +224,12 @@ func addressBlock(a netip.Addr) netip.Prefix {
 
 // CountUnopened counts a socket that has not sent its first message. Call done when that has arrived, or the socket is
 // closed.
-func (v *Client) CountUnopened() (done func(), err error) {
-	g := v.gate
+func (cl *Client) CountUnopened() (done func(), err error) {
+	g := cl.gate
 	if g == nil {
 		return func() {}, nil
 	}
-	name, limited := limitBlock(v.address)
+	name, limited := limitBlock(cl.address)
 	if !limited {
 		return func() {}, nil
 	}
@@ -241,7 +241,7 @@ func (v *Client) CountUnopened() (done func(), err error) {
 	}
 	g.mu.Unlock()
 	if full {
-		return nil, v.reportRefusal(&refusal{
+		return nil, cl.reportRefusal(&refusal{
 			rule: "waiting per address", code: bridge.CodeBusy, retry: retryLater,
 			message: "Too many connections from your address have not sent their first message.",
 		})

@@ -294,15 +294,15 @@ type Minter struct {
 
 // RequireMinter returns a Minter if the client's server key has the permission to mint tokens, else an error. If key is empty,
 // the key of the request is used. Without a keys file any client may mint tokens.
-func (v *Client) RequireMinter(key string) (Minter, error) {
-	if !v.gate.HasKeys() {
-		name, _ := limitBlock(v.address)
+func (cl *Client) RequireMinter(key string) (Minter, error) {
+	if !cl.gate.HasKeys() {
+		name, _ := limitBlock(cl.address)
 		return Minter{share: budgetOwner{"address", name}}, nil
 	}
-	visible := *v
-	visible.token = cmp.Or(key, v.token)
+	visible := *cl
+	visible.token = cmp.Or(key, cl.token)
 	name, err := visible.RequireKey(MayMint)
-	return Minter{v.gate, name, budgetOwner{"key", name}}, err
+	return Minter{cl.gate, name, budgetOwner{"key", name}}, err
 }
 
 // Mint mints a token with everything that the key may grant, for one protocol only. Without a keys file it returns an

@@ -19,19 +19,19 @@ const maxList = 4 << 20
 
 // proxyToOwner proxies a request to the gateway that owns the conversation. It returns false if no other gateway is known to
 // own it.
-func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request) bool {
-	return signaling.ProxyTo(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
-		d.Logger.Warn("another gateway does not answer", "err", err)
+func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request) bool {
+	return signaling.ProxyTo(w, r, srv.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
+		srv.Logger.Warn("another gateway does not answer", "err", err)
 		writeNotFound(w)
 	})
 }
 
 // listOtherNodes returns the conversations of the other gateways, and the number of gateways that did not answer.
-func (d *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int) {
+func (srv *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
 	}
-	answers, silent := AskOtherNodes[struct{ Sessions []sessionInfo }](d.Host, r, r.URL.Path)
+	answers, silent := AskOtherNodes[struct{ Sessions []sessionInfo }](srv.Host, r, r.URL.Path)
 	for node, answer := range answers {
 		for _, s := range answer.Sessions {
 			s.Node = node

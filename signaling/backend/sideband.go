@@ -35,12 +35,12 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints of the backend.
-func (d *Server) Endpoints() []signaling.Endpoint {
+func (srv *Server) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
-		{Pattern: "GET /v1/sessions", Handler: requireKey(d.serveList)},
-		{Pattern: "DELETE /v1/sessions/{id}", Handler: requireKey(d.withSession(d.serveEnd))},
-		{Pattern: "GET /v1/sessions/{id}/events", Socket: requireKey(d.withSession(d.serveEvents))},
-		{Pattern: "GET /v1/sessions/{id}/audio", Handler: requireKey(d.withSession(d.serveAudio), access.MayListen)},
+		{Pattern: "GET /v1/sessions", Handler: requireKey(srv.serveList)},
+		{Pattern: "DELETE /v1/sessions/{id}", Handler: requireKey(srv.withSession(srv.serveEnd))},
+		{Pattern: "GET /v1/sessions/{id}/events", Socket: requireKey(srv.withSession(srv.serveEvents))},
+		{Pattern: "GET /v1/sessions/{id}/audio", Handler: requireKey(srv.withSession(srv.serveAudio), access.MayListen)},
 	}
 }
 
@@ -58,13 +58,13 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 
 // withSession returns a handler that calls serve with the conversation of a request, if this gateway has it and the key may watch it. It
 // proxies the request if another gateway has the conversation.
-func (d *Server) withSession(
+func (srv *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session, access.Watcher),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {
 	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
-		s := d.Host.Session(r.PathValue("id"))
+		s := srv.Host.Session(r.PathValue("id"))
 		switch {
-		case s == nil && d.proxyToOwner(w, r):
+		case s == nil && srv.proxyToOwner(w, r):
 		case s == nil || !key.MayWatch(s.Origin()):
 			writeNotFound(w)
 		default:
@@ -125,9 +125,9 @@ type loss struct {
 	Down *float64 `json:"down,omitempty"`
 }
 
-func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Watcher) {
+func (srv *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 	sessions := []sessionInfo{}
-	for _, i := range d.Host.Sessions() {
+	for _, i := range srv.Host.Sessions() {
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, sessionInfo{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Address, i.Device, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
@@ -135,7 +135,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 			})
 		}
 	}
-	others, silent := d.listOtherNodes(r)
+	others, silent := srv.listOtherNodes(r)
 	sessions = append(sessions, others...)
 	slices.SortFunc(sessions, func(a, b sessionInfo) int { return a.StartedAt.Compare(b.StartedAt) })
 	answer := map[string]any{"sessions": sessions}
@@ -145,7 +145,7 @@ func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Wa
 	access.WriteJSON(w, http.StatusOK, answer)
 }
 
-func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
+func (srv *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
 	var how bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
@@ -155,7 +155,7 @@ func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Sess
 		writeNotFound(w)
 		return
 	}
-	d.Logger.Info("ended by the backend", "call", s.ID(), "key", key.Name())
+	srv.Logger.Info("ended by the backend", "call", s.ID(), "key", key.Name())
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -163,14 +163,14 @@ func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Sess
 const listenerWriteTimeout = 2 * time.Second
 
 // serveAudio streams the audio of a conversation until it ends or the listener leaves.
-func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session, _ access.Watcher) {
+func (srv *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session, _ access.Watcher) {
 	w.Header().Set("Content-Type", "audio/ogg")
 	failed, stop, err := s.RecordTo(flushWriter{signaling.NewChunkedWriter(w, listenerWriteTimeout)})
 	if err != nil {
 		access.WriteError(w, err)
 		return
 	}
-	d.Logger.Info("backend listens", "call", s.ID())
+	srv.Logger.Info("backend listens", "call", s.ID())
 	select {
 	case <-s.Done():
 	case <-failed:
@@ -182,9 +182,9 @@ func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Se
 // flushWriter flushes each write.
 type flushWriter struct{ *signaling.ChunkedWriter }
 
-func (l flushWriter) Write(b []byte) (int, error) {
-	n, err := l.ChunkedWriter.Write(b)
-	return n, errors.Join(err, l.FlushError())
+func (f flushWriter) Write(b []byte) (int, error) {
+	n, err := f.ChunkedWriter.Write(b)
+	return n, errors.Join(err, f.FlushError())
 }
 
 // Close implements io.Closer. It does nothing: the response ends when its handler returns.
@@ -201,12 +201,12 @@ type watcher struct {
 	key     string // name of the server key; empty means that none was needed
 }
 
-func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
+func (srv *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
 	o := signaling.SocketOptions{Read: protocol.ReadMessage}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
 		socket.MarkOpened()
 		c := &watcher{socket, s, key.Name()}
-		d.Logger.Info("backend watches", "call", s.ID())
+		srv.Logger.Info("backend watches", "call", s.ID())
 		if stop, err := s.Watch(c.sendEvent); err == nil { // an error means that the conversation has just ended
 			defer stop()
 		}
@@ -226,8 +226,8 @@ func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.S
 	})
 }
 
-func (c *watcher) sendMessage(m protocol.ServerMessage) {
-	c.PutText(m.Encode(0))
+func (w *watcher) sendMessage(m protocol.ServerMessage) {
+	w.PutText(m.Encode(0))
 }
 
 // Types of messages that only the backend uses.
@@ -245,22 +245,22 @@ type transcript struct {
 }
 
 // sendEvent sends an event of the conversation. It does not block.
-func (c *watcher) sendEvent(e bridge.Event) {
+func (w *watcher) sendEvent(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.UserText:
-		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
+		w.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
 	case bridge.AssistantText:
-		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
+		w.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
 	case bridge.RawServerContent: // repeats another event in Google's format
 	default:
 		if m, ok := protocol.EventMessage(e); ok {
-			c.sendMessage(m)
+			w.sendMessage(m)
 		}
 	}
 }
 
 // handleMessage handles a message of the backend.
-func (c *watcher) handleMessage(in signaling.Message) {
+func (w *watcher) handleMessage(in signaling.Message) {
 	began := time.Now()
 	err := in.Err
 	var m protocol.ClientMessage
@@ -268,39 +268,39 @@ func (c *watcher) handleMessage(in signaling.Message) {
 		m, err = protocol.ParseMessage(in.Data)
 	}
 	if err == nil {
-		err = c.runCommand(m)
+		err = w.runCommand(m)
 	}
 	if err != nil {
-		c.sendMessage(protocol.ErrorMessage(err))
+		w.sendMessage(protocol.ErrorMessage(err))
 	}
-	c.ChargeTime(time.Since(began))
+	w.ChargeTime(time.Since(began))
 }
 
 // steeringNames names the commands of the client protocol that steer a conversation, for [bridge.Steered].
 var steeringNames = map[string]string{protocol.TypeInterrupt: "interrupt", protocol.TypeRecording: "recording"}
 
 // steer carries out an order and reports it.
-func (c *watcher) steer(what string, order bridge.Command, text string) error {
-	err := c.session.Do(order)
+func (w *watcher) steer(what string, order bridge.Command, text string) error {
+	err := w.session.Do(order)
 	if err == nil {
-		c.session.ReportSteering(bridge.Steered{By: c.key, What: what, Text: text})
+		w.session.ReportSteering(bridge.Steered{By: w.key, What: what, Text: text})
 	}
 	return err
 }
 
-func (c *watcher) runCommand(m protocol.ClientMessage) error {
+func (w *watcher) runCommand(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeMessage:
 		turn, _, err := m.ParseTurn()
 		if err != nil {
 			return err
 		}
-		return c.steer("say", turn, "")
+		return w.steer("say", turn, "")
 	case protocol.TypeToolResponse:
 		answers, err := m.ParseToolResponses()
 		for _, a := range answers {
 			a.Backend = true
-			err = errors.Join(err, c.session.Do(a))
+			err = errors.Join(err, w.session.Do(a))
 		}
 		return err
 	case protocol.TypeInterrupt, protocol.TypeRecording:
@@ -308,11 +308,11 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 		if err != nil {
 			return err
 		}
-		return c.steer(steeringNames[m.Type], command, "")
+		return w.steer(steeringNames[m.Type], command, "")
 	case protocol.TypeDisconnect:
-		return c.steer("end", bridge.EndAfterSpeaking{}, "")
+		return w.steer("end", bridge.EndAfterSpeaking{}, "")
 	case protocol.TypePing:
-		c.sendMessage(protocol.PongMessage())
+		w.sendMessage(protocol.PongMessage())
 		return nil
 	case typeRespond:
 		var p struct {
@@ -321,7 +321,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 		if err := m.DecodePayload(&p); err != nil {
 			return err
 		}
-		return c.steer("instruct", bridge.Prompt{Instruction: p.Instruction}, p.Instruction)
+		return w.steer("instruct", bridge.Prompt{Instruction: p.Instruction}, p.Instruction)
 	case typeSteer:
 		var p struct {
 			Prompt    string          `json:"prompt"`
@@ -334,7 +334,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 			return err
 		}
 		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
-		return c.steer("change", bridge.BackendUpdate{Agent: agent, Functions: p.Functions}, p.Prompt)
+		return w.steer("change", bridge.BackendUpdate{Agent: agent, Functions: p.Functions}, p.Prompt)
 	}
 	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.ClipText(m.Type)))
 }

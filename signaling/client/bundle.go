@@ -67,16 +67,16 @@ func (b Bundles) bundleScripts(sources map[string][]byte) error {
 }
 
 // joinScripts makes one script of several. The last one keeps its exports.
-func (r *bundler) joinScripts(into string, members []string) ([]byte, error) {
+func (b *bundler) joinScripts(into string, members []string) ([]byte, error) {
 	var text strings.Builder
 	head := map[string]bool{} // imports from outside the bundle
 	var before []string
 	for _, name := range members {
-		body, err := r.stripImports(name, into, before, head)
+		body, err := b.stripImports(name, into, before, head)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		names := exportedNames(r.sources[name])
+		names := exportedNames(b.sources[name])
 		body = exportLine.ReplaceAllString(body, "$1")
 		if odd := moduleKeyword.FindStringIndex(body); odd != nil {
 			return nil, fmt.Errorf("%s: unsupported statement in a bundled script: %.60q", name, body[odd[0]:])
@@ -84,7 +84,7 @@ func (r *bundler) joinScripts(into string, members []string) ([]byte, error) {
 		fmt.Fprintf(&text, "const %s = (() => {\n%s\nreturn {%s};\n})();\n", scriptVariable(name), body, strings.Join(names, ", "))
 		before = append(before, name)
 	}
-	body, err := r.stripImports(into, into, before, head)
+	body, err := b.stripImports(into, into, before, head)
 	if err == nil {
 		err = checkDuplicateImports(head)
 	}
@@ -117,12 +117,12 @@ func checkDuplicateImports(head map[string]bool) error {
 }
 
 // stripImports returns a script without its imports, and adds those from outside the bundle to head.
-func (r *bundler) stripImports(name, into string, before []string, head map[string]bool) (string, error) {
+func (b *bundler) stripImports(name, into string, before []string, head map[string]bool) (string, error) {
 	var failed error
-	body := importLine.ReplaceAllStringFunc(string(r.sources[name]), func(line string) string {
+	body := importLine.ReplaceAllStringFunc(string(b.sources[name]), func(line string) string {
 		m := importLine.FindStringSubmatch(line)
 		from := path.Join(path.Dir(name), m[2])
-		bundle := r.bundleOf[from]
+		bundle := b.bundleOf[from]
 		switch {
 		case bundle == into && slices.Contains(before, from):
 		case bundle == into || from == into:

@@ -29,34 +29,34 @@ func newLoopQueue(overrun func()) *loopQueue {
 }
 
 // enqueue adds f; after close, or if the queue is full, f is dropped.
-func (p *loopQueue) enqueue(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *loopQueue) enqueue(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case p.isClosed:
+	case l.isClosed:
 		return
-	case len(p.list) == maxQueued:
-		p.onOverrun()
+	case len(l.list) == maxQueued:
+		l.onOverrun()
 		return
 	}
-	p.list = append(p.list, f)
+	l.list = append(l.list, f)
 	select {
-	case p.wake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
 // takeAll removes and returns all functions.
-func (p *loopQueue) takeAll() []func() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := p.list
-	p.list = nil
+func (l *loopQueue) takeAll() []func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.list
+	l.list = nil
 	return list
 }
 
-func (p *loopQueue) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.isClosed, p.list = true, nil
+func (l *loopQueue) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isClosed, l.list = true, nil
 }

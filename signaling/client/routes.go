@@ -30,11 +30,11 @@ type transport interface {
 // socketTransport is the [transport] over the WebSocket.
 type socketTransport struct{ *signaling.WSConn }
 
-func (l *socketTransport) Write(message []byte) error { return l.WSConn.Write(message, true) }
+func (s *socketTransport) Write(message []byte) error { return s.WSConn.Write(message, true) }
 
-func (l *socketTransport) Limit() int { return 0 }
+func (s *socketTransport) Limit() int { return 0 }
 
-func (l *socketTransport) Ready(context.Context) error { return nil }
+func (s *socketTransport) Ready(context.Context) error { return nil }
 
 // router holds the two transports to the client, and queues its messages. One goroutine writes to both, so that the
 // last event on the old transport is sent before the first on the new one.
@@ -53,71 +53,71 @@ type router struct {
 func newRouter() *router { return &router{wake: make(chan struct{})} }
 
 // sendMessage queues a message. It never blocks.
-func (w *router) sendMessage(by route, m protocol.ServerMessage) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (r *router) sendMessage(by route, m protocol.ServerMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	seq := uint64(0)
 	if by == routeEvents {
-		w.seq++
-		seq = w.seq
+		r.seq++
+		seq = r.seq
 	}
-	w.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(by)})
+	r.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(by)})
 }
 
 // setTransport sets the transport of one kind: routeSocket or routeChannel.
-func (w *router) setTransport(by route, l transport) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.transports[by] = l
-	w.wakeWaiters()
+func (r *router) setTransport(by route, l transport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.transports[by] = l
+	r.wakeWaiters()
 }
 
 // removeTransport removes a lost transport.
-func (w *router) removeTransport(lost transport) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for by, l := range w.transports {
+func (r *router) removeTransport(lost transport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for by, l := range r.transports {
 		if l == lost {
-			w.transports[by] = nil
+			r.transports[by] = nil
 		}
 	}
 }
 
 // close declares that no further transport will be connected: messages without a transport are dropped.
-func (w *router) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.isClosed = true
-	w.wakeWaiters()
+func (r *router) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isClosed = true
+	r.wakeWaiters()
 }
 
 // wakeWaiters wakes goroutines that wait for a transport. Needs mu.
-func (w *router) wakeWaiters() {
-	close(w.wake)
-	w.wake = make(chan struct{})
+func (r *router) wakeWaiters() {
+	close(r.wake)
+	r.wake = make(chan struct{})
 }
 
 // writeMessage is [signaling.SocketOptions].Write. Its only error is a client that is too slow.
-func (w *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
-	by, err := w.awaitTransport(ctx, route(m.Route), len(m.Data))
+func (r *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
+	by, err := r.awaitTransport(ctx, route(m.Route), len(m.Data))
 	if by == nil || err != nil {
 		return err
 	}
-	if err := w.writeTo(ctx, by, m.Data); errors.Is(err, signaling.ErrSlow) {
+	if err := r.writeTo(ctx, by, m.Data); errors.Is(err, signaling.ErrSlow) {
 		return err
 	} else if err != nil { // the transport is not used again
-		w.removeTransport(by)
-		w.onLost(by)
+		r.removeTransport(by)
+		r.onLost(by)
 	}
 	return nil
 }
 
 // awaitTransport waits for a transport that accepts a message of size bytes. It returns nil if there will be none.
-func (w *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
+func (r *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
 	for {
-		w.mu.Lock()
-		by, other, changed, closed := w.transports[routeChannel], w.transports[routeSocket], w.wake, w.isClosed
-		w.mu.Unlock()
+		r.mu.Lock()
+		by, other, changed, closed := r.transports[routeChannel], r.transports[routeSocket], r.wake, r.isClosed
+		r.mu.Unlock()
 		if by == nil || preferred == routeSocket && other != nil {
 			by = other
 		} else if other != nil && by.Limit() > 0 && size > by.Limit() {
@@ -135,7 +135,7 @@ func (w *router) awaitTransport(ctx context.Context, preferred route, size int) 
 }
 
 // writeTo sends one message, in pieces if necessary.
-func (w *router) writeTo(ctx context.Context, by transport, text []byte) error {
+func (r *router) writeTo(ctx context.Context, by transport, text []byte) error {
 	limit := by.Limit()
 	if limit == 0 || len(text) <= limit {
 		if err := by.Ready(ctx); err != nil {
@@ -143,10 +143,10 @@ func (w *router) writeTo(ctx context.Context, by transport, text []byte) error {
 		}
 		return by.Write(text)
 	}
-	w.mu.Lock()
-	w.lastPieceID++
-	id := w.lastPieceID
-	w.mu.Unlock()
+	r.mu.Lock()
+	r.lastPieceID++
+	id := r.lastPieceID
+	r.mu.Unlock()
 	for piece := range protocol.SplitMessage(id, text) {
 		if err := by.Ready(ctx); err != nil {
 			return err

@@ -25,17 +25,17 @@ type Server struct {
 }
 
 // listICEServers returns the servers for a client that connects now. The list is never nil, which JSON would show as null.
-func (d *Server) listICEServers() []signaling.ICEServer {
-	if d.ICEServers == nil {
+func (s *Server) listICEServers() []signaling.ICEServer {
+	if s.ICEServers == nil {
 		return []signaling.ICEServer{}
 	}
-	return d.ICEServers()
+	return s.ICEServers()
 }
 
 // ServeHTTP runs one call. It returns at the end of the call, which may be long after the end of the socket.
-func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
-		server: d, messageCalls: make(chan func()), done: make(chan struct{}), warnedTopics: map[string]bool{}, offers: rtc.NewOfferLimiter(),
+		server: s, messageCalls: make(chan func()), done: make(chan struct{}), warnedTopics: map[string]bool{}, offers: rtc.NewOfferLimiter(),
 		router: newRouter(), channelPace: signaling.NewRateLimiter(),
 	}
 	o := signaling.SocketOptions{

@@ -82,7 +82,7 @@ func relay(from, to *websocket.Conn, tell func([]byte)) {
 	}
 }
 
-func (k *tap) take(t *testing.T, b []byte) {
+func (tp *tap) take(t *testing.T, b []byte) {
 	var m struct {
 		RealtimeInput struct {
 			Video *struct {
@@ -103,15 +103,15 @@ func (k *tap) take(t *testing.T, b []byte) {
 	if err != nil || v.MIMEType != "image/jpeg" {
 		t.Errorf("%s: %v", v.MIMEType, err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pictures = append(k.pictures, seen{c.Width, c.Height, time.Now()})
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.pictures = append(tp.pictures, seen{c.Width, c.Height, time.Now()})
 }
 
-func (k *tap) all() []seen {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return append([]seen(nil), k.pictures...)
+func (tp *tap) all() []seen {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return append([]seen(nil), tp.pictures...)
 }
 
 // readFixture reads the key frames of an IVF file of media/picture.

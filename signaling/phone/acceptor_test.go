@@ -20,17 +20,17 @@ type fakeListener struct {
 	ends []net.Conn // the other sides of the connections
 }
 
-func (c *fakeListener) Accept() (net.Conn, error) {
-	if len(c.from) == 0 {
+func (f *fakeListener) Accept() (net.Conn, error) {
+	if len(f.from) == 0 {
 		return nil, net.ErrClosed
 	}
-	from := c.from[0]
-	c.from = c.from[1:]
+	from := f.from[0]
+	f.from = f.from[1:]
 	if from == "" {
 		return nil, syscall.EMFILE
 	}
 	ours, theirs := net.Pipe()
-	c.ends = append(c.ends, theirs)
+	f.ends = append(f.ends, theirs)
 	return fakeConn{ours, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 5060))}, nil
 }
 

@@ -86,47 +86,47 @@ func (c *Collection) checkFields() (err error) {
 type Collections []Collection
 
 // Check validates all collections and fills in defaults. Errors name the field.
-func (l Collections) Check() error {
-	for i := range l {
-		if err := l[i].checkFields(); err != nil {
+func (cs Collections) Check() error {
+	for i := range cs {
+		if err := cs[i].checkFields(); err != nil {
 			return fmt.Errorf("collect[%d].%w", i, err)
 		}
-		if l.findCollection(l[i].Name) != &l[i] {
-			return fmt.Errorf("collect[%d].name: %q is the name of another collection", i, l[i].Name)
+		if cs.findCollection(cs[i].Name) != &cs[i] {
+			return fmt.Errorf("collect[%d].name: %q is the name of another collection", i, cs[i].Name)
 		}
 	}
 	return nil
 }
 
 // CheckAgent returns an error if an agent refers to a collection that is not configured.
-func (l Collections) CheckAgent(a *agents.Agent) error {
+func (cs Collections) CheckAgent(a *agents.Agent) error {
 	for i, name := range a.Collect {
-		if l.findCollection(name) == nil {
+		if cs.findCollection(name) == nil {
 			return fmt.Errorf("collect[%d]: there is no %q in the file's collect", i, name)
 		}
 	}
 	return nil
 }
 
-func (l Collections) findCollection(name string) *Collection {
-	i := slices.IndexFunc(l, func(c Collection) bool { return c.Name == name })
+func (cs Collections) findCollection(name string) *Collection {
+	i := slices.IndexFunc(cs, func(c Collection) bool { return c.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return &l[i]
+	return &cs[i]
 }
 
 // Close closes idle connections to the webhooks.
-func (l Collections) Close() {
-	for _, c := range l {
+func (cs Collections) Close() {
+	for _, c := range cs {
 		c.endpoint.Close()
 	}
 }
 
 // BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current caller. Collections of
 // the agent that were removed from the configuration are left out.
-func (l Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
-	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return l.findCollection(name) == nil })
+func (cs Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
+	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return cs.findCollection(name) == nil })
 	if len(available) == 0 {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (l Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Too
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("what must be a text: %w", err)
 			}
-			c := l.findCollection(a.What)
+			c := cs.findCollection(a.What)
 			if c == nil {
 				return nil, fmt.Errorf("%q cannot be collected", a.What)
 			}
@@ -165,31 +165,31 @@ var (
 
 // collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has entered the number, has
 // hung up or was too slow, or ctx is done. After too many failed attempts it returns at once.
-func (p *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
+func (k *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
-	case p.busy <- struct{}{}:
-		defer func() { <-p.busy }()
+	case k.busy <- struct{}{}:
+		defer func() { <-k.busy }()
 	default:
 		return "", errCollecting
 	}
 	e := &pendingEntry{collection: c, keys: make(chan string, 1), done: make(chan time.Duration, 1)}
 	secretFor := c.keyTimeout()
 	select {
-	case p.entries <- e:
-	case <-p.stopped:
+	case k.entries <- e:
+	case <-k.stopped:
 		return "", errHungUp
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 	defer func() { e.done <- secretFor }()
-	if p.failures[c] >= c.Attempts {
+	if k.failures[c] >= c.Attempts {
 		secretFor = c.firstKeyTimeout() // the agent may still ask, so keys stay secret for as long as a first key may take
 		return gaveUpResult(c), nil
 	}
 	var keys string
 	select {
 	case keys = <-e.keys:
-	case <-p.stopped:
+	case <-k.stopped:
 		return "", errHungUp
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
@@ -197,25 +197,25 @@ func (p *Keypad) collectDigits(ctx context.Context, c *Collection) (result strin
 	valid := c.isValid(keys)
 	if valid {
 		if valid, err = c.postDigits(ctx, keys); err != nil {
-			p.log.Warn("keys not delivered", "collect", c.Name, "err", err)
+			k.log.Warn("keys not delivered", "collect", c.Name, "err", err)
 			return "", errors.New("the number could not be delivered: this is not the caller's fault")
 		}
 	}
 	switch {
 	case valid:
-		delete(p.failures, c)
+		delete(k.failures, c)
 		secretFor, result = secretTail, "entered, valid"
 	case keys == "":
-		p.failures[c]++
+		k.failures[c]++
 		result = "timed out"
 	default:
-		p.failures[c]++
+		k.failures[c]++
 		result = "not valid"
 	}
-	if p.failures[c] >= c.Attempts {
+	if k.failures[c] >= c.Attempts {
 		result = gaveUpResult(c)
 	}
-	p.log.Info("keys collected", "collect", c.Name, "result", result)
+	k.log.Info("keys collected", "collect", c.Name, "result", result)
 	return result, nil
 }
 

@@ -53,10 +53,10 @@ func newBubbleHarness(t *testing.T, fields string) *keypadHarness {
 	return s
 }
 
-func (s *keypadHarness) start(url, fields string) {
-	t := s.t
+func (k *keypadHarness) start(url, fields string) {
+	t := k.t
 	t.Helper()
-	s.pad, s.commands, s.opened = phone.NewKeypad(), make(chan bridge.Command, 8), make(chan struct{}, 16)
+	k.pad, k.commands, k.opened = phone.NewKeypad(), make(chan bridge.Command, 8), make(chan struct{}, 16)
 	var list phone.Collections
 	text := `[{"name":"number","seconds":1,"url":"` + url + `","secret":"s",` + fields + `}]`
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -67,47 +67,47 @@ func (s *keypadHarness) start(url, fields string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(list.Close)
-	s.tool = list.BuildTools(&agent, func() *phone.Keypad { return s.pad })[0]
-	s.runKeypad()
+	k.tool = list.BuildTools(&agent, func() *phone.Keypad { return k.pad })[0]
+	k.runKeypad()
 }
 
-func (s *keypadHarness) runKeypad() {
-	ctx, cancel := context.WithCancel(s.t.Context())
-	s.stop = cancel
+func (k *keypadHarness) runKeypad() {
+	ctx, cancel := context.WithCancel(k.t.Context())
+	k.stop = cancel
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		log := slog.New(slog.NewTextHandler(writer(func(b []byte) {
 			if strings.Contains(string(b), "collecting keys") {
-				s.opened <- struct{}{}
+				k.opened <- struct{}{}
 			}
 		}), nil))
-		s.pad.Run(ctx, log, 0, func(c bridge.Command) error { s.commands <- c; return nil })
+		k.pad.Run(ctx, log, 0, func(c bridge.Command) error { k.commands <- c; return nil })
 	}()
-	s.t.Cleanup(func() { cancel(); <-over })
+	k.t.Cleanup(func() { cancel(); <-over })
 }
 
-func (s *keypadHarness) pressKeys(keys string) {
+func (k *keypadHarness) pressKeys(keys string) {
 	for _, key := range keys {
-		s.pad.PushKey(byte(key))
+		k.pad.PushKey(byte(key))
 	}
 }
 
 // enterKeys presses keys once a collection is open.
-func (s *keypadHarness) enterKeys(keys string) (string, error) {
+func (k *keypadHarness) enterKeys(keys string) (string, error) {
 	pressed := make(chan struct{})
 	go func() {
 		defer close(pressed)
-		<-s.opened
-		s.pressKeys(keys)
+		<-k.opened
+		k.pressKeys(keys)
 	}()
 	defer func() { <-pressed }()
-	return s.runCollection(s.t.Context())
+	return k.runCollection(k.t.Context())
 }
 
-func (s *keypadHarness) runCollection(ctx context.Context) (string, error) {
+func (k *keypadHarness) runCollection(ctx context.Context) (string, error) {
 	ctx = tools.WithEnv(ctx, &tools.Env{Call: "c", SessionInfo: tools.SessionInfo{Session: "s"}})
-	result, err := s.tool.Run(ctx, json.RawMessage(`{"what":"number"}`))
+	result, err := k.tool.Run(ctx, json.RawMessage(`{"what":"number"}`))
 	return string(result), err
 }
 
@@ -292,17 +292,17 @@ func TestSecretKeysAfterTakeOver(t *testing.T) {
 }
 
 // expectKeys checks which keys the model gets.
-func (s *keypadHarness) expectKeys(want string) {
-	s.t.Helper()
+func (k *keypadHarness) expectKeys(want string) {
+	k.t.Helper()
 	synctest.Wait()
 	select {
-	case c := <-s.commands:
+	case c := <-k.commands:
 		if want == "" || !strings.HasSuffix(c.(bridge.Message).Text, ": "+want) {
-			s.t.Errorf("the model gets %v, not %q", c, want)
+			k.t.Errorf("the model gets %v, not %q", c, want)
 		}
 	default:
 		if want != "" {
-			s.t.Errorf("the model does not get %s", want)
+			k.t.Errorf("the model does not get %s", want)
 		}
 	}
 }

@@ -51,24 +51,24 @@ func NewKeypad() *Keypad {
 }
 
 // InheritSecret keeps keys secret if they were secret on the keypad of the call that this one replaces. Call it before Run.
-func (p *Keypad) InheritSecret(old *Keypad) { p.secret.Store(old.secret.Load()) }
+func (k *Keypad) InheritSecret(old *Keypad) { k.secret.Store(old.secret.Load()) }
 
 // PushKey queues a key. It drops keys that come faster than a person can press; it does not block.
-func (p *Keypad) PushKey(key byte) {
+func (k *Keypad) PushKey(key byte) {
 	select {
-	case p.queue <- key:
+	case k.queue <- key:
 	default:
 	}
 }
 
 // Keys returns the queue of keys, for callers that do not use Run because no model listens.
-func (p *Keypad) Keys() <-chan byte { return p.queue }
+func (k *Keypad) Keys() <-chan byte { return k.queue }
 
 // Run sends keys to the model as one message: up to "#", up to maxKeys (0: [MaxKeys]), or until no key follows for 1.2 s. Keys pressed
 // during a collection, or right before and after it, are not sent. It blocks until ctx is done.
-func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
-	defer close(p.stopped)
-	p.log = log
+func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
+	defer close(k.stopped)
+	k.log = log
 	if maxKeys == 0 {
 		maxKeys = MaxKeys
 	}
@@ -78,7 +78,7 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 	var open *pendingEntry           // nil while no collection is open
 	var entryDone chan time.Duration // reports the end of the newest entry; nil once it has ended
 	var secretFor time.Duration      // how long keys stay secret after the newest entry
-	if c := p.secret.Load(); c != nil {
+	if c := k.secret.Load(); c != nil {
 		secretFor = c.keyTimeout()
 		timeout = time.After(secretFor)
 	}
@@ -87,8 +87,8 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 		select {
 		case <-ctx.Done():
 			return
-		case open = <-p.entries:
-			p.secret.Store(open.collection)
+		case open = <-k.entries:
+			k.secret.Store(open.collection)
 			log.Info("collecting keys", "collect", open.collection.Name)
 			entryDone, timeout = open.done, time.After(open.collection.keyTimeout())
 			before := keys
@@ -101,14 +101,14 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 			}
 		case secretFor = <-entryDone:
 			open, entryDone, keys, timeout = nil, nil, nil, time.After(secretFor)
-		case key := <-p.queue:
+		case key := <-k.queue:
 			switch {
 			case open != nil:
 				keys, done = open.collection.addKey(keys, key)
 				timeout = time.After(open.collection.keyTimeout())
-			case p.secret.Load() == nil && key == '#' && maxKeys > 1 && time.Since(filledAt) < keyGap: // it ends a number that was sent already
+			case k.secret.Load() == nil && key == '#' && maxKeys > 1 && time.Since(filledAt) < keyGap: // it ends a number that was sent already
 				filledAt = time.Time{}
-			case p.secret.Load() == nil:
+			case k.secret.Load() == nil:
 				keys, timeout = append(keys, key), time.After(keyGap)
 				done = key == '#' || len(keys) >= maxKeys
 				if len(keys) == maxKeys && key != '#' {
@@ -120,7 +120,7 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 		case <-timeout:
 			done, timeout = len(keys) > 0 || open != nil, nil
 			if open == nil && entryDone == nil {
-				p.secret.Store(nil)
+				k.secret.Store(nil)
 			}
 		}
 		if !done {
@@ -130,9 +130,9 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 			open.keys <- string(keys)
 			open = nil
 		} else {
-			p.log.Info("keys pressed", "count", len(keys)) // never the keys themselves: they may be secret
+			k.log.Info("keys pressed", "count", len(keys)) // never the keys themselves: they may be secret
 			if err := do(KeysMessage(string(keys))); err != nil {
-				p.log.Warn("keys lost", "err", err)
+				k.log.Warn("keys lost", "err", err)
 			}
 		}
 		keys, timeout = nil, nil

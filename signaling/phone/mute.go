@@ -29,38 +29,38 @@ type SecretFilter struct {
 }
 
 // FilterSecret wraps sink so that it does not receive the tones of secret keys.
-func (p *Keypad) FilterSecret(sink media.Sink) *SecretFilter {
-	return &SecretFilter{Sink: sink, pad: p}
+func (k *Keypad) FilterSecret(sink media.Sink) *SecretFilter {
+	return &SecretFilter{Sink: sink, pad: k}
 }
 
 // WritePCM implements [media.Sink]. A tone can begin and end inside a block, so the blocks next to it are silenced, too.
-func (m *SecretFilter) WritePCM(pcm []int16) error {
-	if secret := m.pad.secret.Load() != nil; !secret && len(m.buffer) == 0 {
-		return m.Sink.WritePCM(pcm)
+func (s *SecretFilter) WritePCM(pcm []int16) error {
+	if secret := s.pad.secret.Load() != nil; !secret && len(s.buffer) == 0 {
+		return s.Sink.WritePCM(pcm)
 	} else if !secret {
-		if m.blockHasKey[0] || m.blockHasKey[1] {
-			clear(m.buffer)
+		if s.blockHasKey[0] || s.blockHasKey[1] {
+			clear(s.buffer)
 		}
-		m.blockHasKey = [2]bool{}
-		pcm = append(m.buffer, pcm...)
-		m.buffer = pcm[:0]
-		return m.Sink.WritePCM(pcm)
+		s.blockHasKey = [2]bool{}
+		pcm = append(s.buffer, pcm...)
+		s.buffer = pcm[:0]
+		return s.Sink.WritePCM(pcm)
 	}
-	m.buffer = append(m.buffer, pcm...)
-	size := media.Samples(keyBlock, m.Rate())
+	s.buffer = append(s.buffer, pcm...)
+	size := media.Samples(keyBlock, s.Rate())
 	at := 0
-	for ; len(m.buffer)-at >= 2*size; at += size {
-		next := hasKey(m.buffer[at+size:at+2*size], m.Rate())
-		if m.blockHasKey[0] || m.blockHasKey[1] || next {
-			clear(m.buffer[at : at+size])
+	for ; len(s.buffer)-at >= 2*size; at += size {
+		next := hasKey(s.buffer[at+size:at+2*size], s.Rate())
+		if s.blockHasKey[0] || s.blockHasKey[1] || next {
+			clear(s.buffer[at : at+size])
 		}
-		m.blockHasKey = [2]bool{m.blockHasKey[1], next}
+		s.blockHasKey = [2]bool{s.blockHasKey[1], next}
 	}
 	var err error
 	if at > 0 {
-		err = m.Sink.WritePCM(m.buffer[:at])
+		err = s.Sink.WritePCM(s.buffer[:at])
 	}
-	m.buffer = m.buffer[:copy(m.buffer, m.buffer[at:])]
+	s.buffer = s.buffer[:copy(s.buffer, s.buffer[at:])]
 	return err
 }
 

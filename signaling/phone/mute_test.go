@@ -22,9 +22,9 @@ type pcmRecorder struct {
 	pcm  []int16
 }
 
-func (t *pcmRecorder) Rate() int { return t.rate }
-func (t *pcmRecorder) WritePCM(pcm []int16) error {
-	t.pcm = append(t.pcm, pcm...)
+func (p *pcmRecorder) Rate() int { return p.rate }
+func (p *pcmRecorder) WritePCM(pcm []int16) error {
+	p.pcm = append(p.pcm, pcm...)
 	return nil
 }
 

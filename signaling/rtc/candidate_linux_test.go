@@ -65,9 +65,9 @@ type trap struct {
 	port int
 }
 
-func (e *trap) receivedWithin(patience time.Duration) bool {
-	e.conn.SetReadDeadline(time.Now().Add(patience))
-	_, _, err := e.conn.ReadFrom(make([]byte, 1500))
+func (t *trap) receivedWithin(patience time.Duration) bool {
+	t.conn.SetReadDeadline(time.Now().Add(patience))
+	_, _, err := t.conn.ReadFrom(make([]byte, 1500))
 	return err == nil
 }
 

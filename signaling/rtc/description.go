@@ -39,17 +39,17 @@ func (a attribute) String() string {
 type attributes []attribute
 
 // value returns the value of the first attribute with a name, without surrounding spaces.
-func (as attributes) value(key string) (value string, ok bool) {
-	i := slices.IndexFunc(as, func(a attribute) bool { return a.key == key })
+func (attrs attributes) value(key string) (value string, ok bool) {
+	i := slices.IndexFunc(attrs, func(a attribute) bool { return a.key == key })
 	if i < 0 {
 		return "", false
 	}
-	return strings.TrimSpace(as[i].value), true
+	return strings.TrimSpace(attrs[i].value), true
 }
 
 // values returns the values of all attributes with a name.
-func (as attributes) values(key string) (values []string) {
-	for _, a := range as {
+func (attrs attributes) values(key string) (values []string) {
+	for _, a := range attrs {
 		if a.key == key {
 			values = append(values, strings.TrimSpace(a.value))
 		}
@@ -57,8 +57,8 @@ func (as attributes) values(key string) (values []string) {
 	return values
 }
 
-func (as attributes) hasKey(key string) bool {
-	_, ok := as.value(key)
+func (attrs attributes) hasKey(key string) bool {
+	_, ok := attrs.value(key)
 	return ok
 }
 
@@ -78,8 +78,8 @@ func (d direction) String() string {
 }
 
 // direction returns the first direction among the attributes.
-func (as attributes) direction() (d direction, ok bool) {
-	for _, a := range as {
+func (attrs attributes) direction() (d direction, ok bool) {
+	for _, a := range attrs {
 		switch a.key {
 		case "sendrecv":
 			return direction{true, true}, true
@@ -176,8 +176,8 @@ func (m *mediaDescription) write(b *strings.Builder) {
 	m.attributes.write(b)
 }
 
-func (as attributes) write(b *strings.Builder) {
-	for _, a := range as {
+func (attrs attributes) write(b *strings.Builder) {
+	for _, a := range attrs {
 		fmt.Fprintf(b, "a=%v\r\n", a)
 	}
 }

@@ -10,9 +10,9 @@ import (
 // type, or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
 type filteredUDPConn struct{ *net.UDPConn }
 
-func (s filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
+func (f filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 	for {
-		n, from, err = s.UDPConn.ReadFrom(p)
+		n, from, err = f.UDPConn.ReadFrom(p)
 		if err != nil || isHarmlessDTLS(p[:n]) {
 			return n, from, err
 		}

@@ -118,22 +118,22 @@ func (s *slot) store(h *rtp.Header, payload []byte) {
 }
 
 // storePacket stores a copy of a packet that is about to be sent.
-func (k *sentPackets) storePacket(h *rtp.Header, payload []byte) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.slots[h.SequenceNumber%nackPackets]
+func (sp *sentPackets) storePacket(h *rtp.Header, payload []byte) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	s := &sp.slots[h.SequenceNumber%nackPackets]
 	s.store(h, payload)
 	s.resent = time.Time{}
 }
 
 // resendPackets retransmits packets. Errors are ignored: the peer requests the packet again, or conceals the loss.
-func (k *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
-	k.answering.Lock()
-	defer k.answering.Unlock()
+func (sp *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
+	sp.answering.Lock()
+	defer sp.answering.Unlock()
 	for i := range nacks {
 		nacks[i].Range(func(sequence uint16) bool {
-			if k.findPacket(sequence, now) {
-				_, _ = k.to.Write(&k.out.header, k.out.payload, interceptor.Attributes{})
+			if sp.findPacket(sequence, now) {
+				_, _ = sp.to.Write(&sp.out.header, sp.out.payload, interceptor.Attributes{})
 			}
 			return true
 		})
@@ -141,14 +141,14 @@ func (k *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 }
 
 // findPacket copies a packet to out, if it is stored and may be sent now. The caller must hold the lock answering.
-func (k *sentPackets) findPacket(sequence uint16, now time.Time) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.slots[sequence%nackPackets]
-	if s.header.SequenceNumber != sequence || s.header.Version == 0 || now.Sub(s.resent) < resendPause || !k.limit.AllowN(now, 1) {
+func (sp *sentPackets) findPacket(sequence uint16, now time.Time) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	s := &sp.slots[sequence%nackPackets]
+	if s.header.SequenceNumber != sequence || s.header.Version == 0 || now.Sub(s.resent) < resendPause || !sp.limit.AllowN(now, 1) {
 		return false
 	}
 	s.resent = now
-	k.out.store(&s.header, s.payload)
+	sp.out.store(&s.header, s.payload)
 	return true
 }

@@ -48,37 +48,37 @@ func newFakePeer(t *testing.T, feedback ...interceptor.RTCPFeedback) *fakePeer {
 }
 
 // sendPacket sends a packet, with its own transport-cc number, from reused memory.
-func (l *fakePeer) sendPacket(n int) {
-	l.t.Helper()
+func (f *fakePeer) sendPacket(n int) {
+	f.t.Helper()
 	payload := make([]byte, 100)
 	for range n {
-		l.next.SequenceNumber++
-		payload[0] = byte(l.next.SequenceNumber)
-		if err := l.next.SetExtension(3, []byte{payload[0], 1}); err != nil {
-			l.t.Fatal(err)
+		f.next.SequenceNumber++
+		payload[0] = byte(f.next.SequenceNumber)
+		if err := f.next.SetExtension(3, []byte{payload[0], 1}); err != nil {
+			f.t.Fatal(err)
 		}
-		if _, err := l.to.Write(&l.next, payload, nil); err != nil {
-			l.t.Fatal(err)
+		if _, err := f.to.Write(&f.next, payload, nil); err != nil {
+			f.t.Fatal(err)
 		}
 	}
 }
 
 // requestPackets requests packets by their distance from the newest, and returns the packets that are sent then.
-func (l *fakePeer) requestPackets(ssrc uint32, back ...int) [][]byte {
-	l.t.Helper()
+func (f *fakePeer) requestPackets(ssrc uint32, back ...int) [][]byte {
+	f.t.Helper()
 	request := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
 	for _, n := range back {
-		request.Nacks = append(request.Nacks, rtcp.NackPair{PacketID: l.next.SequenceNumber - uint16(n)})
+		request.Nacks = append(request.Nacks, rtcp.NackPair{PacketID: f.next.SequenceNumber - uint16(n)})
 	}
 	var err error
-	if l.wire.rtcp, err = rtcp.Marshal([]rtcp.Packet{request}); err != nil {
-		l.t.Fatal(err)
+	if f.wire.rtcp, err = rtcp.Marshal([]rtcp.Packet{request}); err != nil {
+		f.t.Fatal(err)
 	}
-	before := len(l.wire.sent)
-	if n, _, err := l.from.Read(make([]byte, 1500), nil); err != nil || n != len(l.wire.rtcp) {
-		l.t.Fatal(n, err)
+	before := len(f.wire.sent)
+	if n, _, err := f.from.Read(make([]byte, 1500), nil); err != nil || n != len(f.wire.rtcp) {
+		f.t.Fatal(n, err)
 	}
-	return l.wire.sent[before:]
+	return f.wire.sent[before:]
 }
 
 // A retransmission is identical to the last bit, and only stored packets are retransmitted, one at a time.

@@ -28,55 +28,55 @@ type lines struct {
 	dropped int        // lines not logged
 }
 
-func (w *lines) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for more := b; len(more) > 0; {
-		part := more[:min(len(more), maxLine-len(w.partial))]
+		part := more[:min(len(more), maxLine-len(l.partial))]
 		end := bytes.IndexByte(part, '\n')
 		if end < 0 {
-			w.partial, more = append(w.partial, part...), more[len(part):]
+			l.partial, more = append(l.partial, part...), more[len(part):]
 		} else {
-			w.partial, more = append(w.partial, part[:end]...), more[end+1:]
+			l.partial, more = append(l.partial, part[:end]...), more[end+1:]
 		}
-		if end >= 0 || len(w.partial) == maxLine {
-			w.logLine()
+		if end >= 0 || len(l.partial) == maxLine {
+			l.logLine()
 		}
 	}
 	return len(b), nil
 }
 
 // logLine logs the complete line. The caller must hold mu.
-func (w *lines) logLine() {
-	line := bytes.TrimSpace(w.partial)
-	w.partial = w.partial[:0]
+func (l *lines) logLine() {
+	line := bytes.TrimSpace(l.partial)
+	l.partial = l.partial[:0]
 	if len(line) == 0 {
 		return
 	}
-	if now := time.Now(); now.Sub(w.second) >= time.Second {
-		w.logDropped()
-		w.second, w.logged = now, 0
+	if now := time.Now(); now.Sub(l.second) >= time.Second {
+		l.logDropped()
+		l.second, l.logged = now, 0
 	}
-	if w.logged == maxLines {
-		w.dropped++
+	if l.logged == maxLines {
+		l.dropped++
 		return
 	}
-	w.logged++
-	w.log.Info(w.stream, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
+	l.logged++
+	l.log.Info(l.stream, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
 }
 
 // logDropped logs how many lines were dropped.
-func (w *lines) logDropped() {
-	if w.dropped > 0 {
-		w.log.Warn(w.stream+": lines were left out", "lines", w.dropped)
+func (l *lines) logDropped() {
+	if l.dropped > 0 {
+		l.log.Warn(l.stream+": lines were left out", "lines", l.dropped)
 	}
-	w.dropped = 0
+	l.dropped = 0
 }
 
 // flush logs the rest when the child has ended.
-func (w *lines) flush() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.logLine()
-	w.logDropped()
+func (l *lines) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logLine()
+	l.logDropped()
 }

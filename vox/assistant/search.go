@@ -68,11 +68,11 @@ var registryIndex = sync.OnceValue(func() *index {
 })
 
 // score returns how well an entry of the registry matches the terms of a query (0: not at all).
-func (x *index) score(entry int, query []string) (sum float64) {
+func (i *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
-		if n := x.terms[entry][t]; n > 0 {
-			rare := math.Log(1 + (float64(len(x.terms))-x.entryCount[t]+0.5)/(x.entryCount[t]+0.5))
-			sum += rare * n * (bm25K1 + 1) / (n + bm25K1*(1-bm25B+bm25B*x.length[entry]/x.average))
+		if n := i.terms[entry][t]; n > 0 {
+			rare := math.Log(1 + (float64(len(i.terms))-i.entryCount[t]+0.5)/(i.entryCount[t]+0.5))
+			sum += rare * n * (bm25K1 + 1) / (n + bm25K1*(1-bm25B+bm25B*i.length[entry]/i.average))
 		}
 	}
 	return sum

@@ -139,18 +139,18 @@ var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767).
 
 // answer returns the model's answer: in general an echo of the last content. Commands are read from its last line, where the user's
 // text is.
-func (q *request) answer() (live.Object, *apiError) {
-	if len(q.Contents) == 0 {
+func (r *request) answer() (live.Object, *apiError) {
+	if len(r.Contents) == 0 {
 		return nil, invalid("* GenerateContentRequest.contents: contents is not specified\n")
 	}
-	last := q.Contents[len(q.Contents)-1]
+	last := r.Contents[len(r.Contents)-1]
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
 		return nil, invalid("Please ensure that the last turn is of the role user.") // Google requires a turn to answer
 	}
 	var texts []string
 	for _, p := range last.Parts {
 		if f := p.FunctionResponse; f != nil {
-			if of := q.guidedCall(""); of != nil {
+			if of := r.guidedCall(""); of != nil {
 				return of, nil
 			}
 			return textPart("The tool " + f.Name + " says: " + string(f.Response)), nil
@@ -162,14 +162,14 @@ func (q *request) answer() (live.Object, *apiError) {
 	switch {
 	case word == "/tool":
 		name, args, _ := strings.Cut(rest, " ")
-		return q.buildCall(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
+		return r.buildCall(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
 	case word == "/status":
 		code, _ := strconv.Atoi(rest)
 		return nil, cmp.Or(refusals[code], invalid("There is no such status: %s.", rest))
-	case q.GenerationConfig.ResponseMIMEType == "application/json":
-		schema := q.GenerationConfig.ResponseJSONSchema
+	case r.GenerationConfig.ResponseMIMEType == "application/json":
+		schema := r.GenerationConfig.ResponseJSONSchema
 		if len(schema) == 0 {
-			schema = q.GenerationConfig.ResponseSchema
+			schema = r.GenerationConfig.ResponseSchema
 		}
 		return textPart(buildSmallestValue(schema)), nil
 	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
@@ -177,7 +177,7 @@ func (q *request) answer() (live.Object, *apiError) {
 	case strings.Contains(strings.ToLower(text), "html"):
 		return textPart(smallApp), nil
 	}
-	if call := q.guidedCall(text); call != nil {
+	if call := r.guidedCall(text); call != nil {
 		return call, nil
 	}
 	return textPart("You said: " + text), nil
@@ -192,8 +192,8 @@ func textPart(text string) live.Object {
 
 // buildCall returns the part of an answer that calls a function. If the function is not declared, the part is a text that says so. Gemini
 // 3 signs its thoughts and requires the signature in the next request: https://ai.google.dev/gemini-api/docs/thought-signatures.
-func (q *request) buildCall(name, args string) live.Object {
-	for _, t := range q.Tools {
+func (r *request) buildCall(name, args string) live.Object {
+	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {
 			if f.Name == name && json.Valid([]byte(args)) {
 				call := live.Object{"id": newCallID(), "name": name, "args": json.RawMessage(args)}

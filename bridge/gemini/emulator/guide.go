@@ -301,9 +301,9 @@ func lastFile(text string) (page string, ok bool) {
 
 // guidedCall returns the call for a request to a text model, or the comment on a result. It returns nil if the request is to be
 // echoed.
-func (q *request) guidedCall(text string) live.Object {
+func (r *request) guidedCall(text string) live.Object {
 	declared := false
-	for _, t := range q.Tools {
+	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {
 			declared = declared || f.Name == guideTool
 		}
@@ -312,7 +312,7 @@ func (q *request) guidedCall(text string) live.Object {
 		return nil
 	}
 	var words []string
-	for _, c := range q.Contents {
+	for _, c := range r.Contents {
 		for _, p := range c.Parts {
 			if c.Role != "model" && p.Text != "" {
 				words = append(words, p.Text)
@@ -327,9 +327,9 @@ func (q *request) guidedCall(text string) live.Object {
 	case !ok:
 		return nil
 	case text != "":
-		return q.buildCall(c.Name, string(c.Args))
+		return r.buildCall(c.Name, string(c.Args))
 	}
-	for _, p := range q.Contents[len(q.Contents)-1].Parts {
+	for _, p := range r.Contents[len(r.Contents)-1].Parts {
 		var response map[string]any
 		if f := p.FunctionResponse; f != nil && json.Unmarshal(f.Response, &response) == nil {
 			return textPart(cmp.Or(comment(f.Name, response, isGerman(words...)), "Done."))

@@ -59,40 +59,40 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 }
 
 // samples returns the number of samples in d.
-func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, v.rate) }
+func (s *speechDetector) samples(d time.Duration) int { return media.Samples(d, s.rate) }
 
 // process analyses a chunk of audio, and calls onStart and onEnd at the start and end of speech. onEnd gets the speech without the
 // silence after it, and may keep it.
-func (v *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
-	v.rest = append(v.rest, pcm...)
-	n := v.samples(frameTime)
-	for len(v.rest) >= n {
-		frame := v.rest[:n]
-		v.rest = v.rest[n:]
-		v.offset += frameTime
-		v.buffer = append(v.buffer, frame...)
-		switch speaks := v.detector.ProcessFrame(frame, v.rate); {
-		case !v.speaking && speaks:
-			v.speaking = true
+func (s *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
+	s.rest = append(s.rest, pcm...)
+	n := s.samples(frameTime)
+	for len(s.rest) >= n {
+		frame := s.rest[:n]
+		s.rest = s.rest[n:]
+		s.offset += frameTime
+		s.buffer = append(s.buffer, frame...)
+		switch speaks := s.detector.ProcessFrame(frame, s.rate); {
+		case !s.speaking && speaks:
+			s.speaking = true
 			onStart()
-		case !v.speaking:
-			if keep := v.samples(preRoll + v.detector.Onset); len(v.buffer) > keep {
-				v.buffer = append(v.buffer[:0], v.buffer[len(v.buffer)-keep:]...)
+		case !s.speaking:
+			if keep := s.samples(preRoll + s.detector.Onset); len(s.buffer) > keep {
+				s.buffer = append(s.buffer[:0], s.buffer[len(s.buffer)-keep:]...)
 			}
-		case !speaks, len(v.buffer) >= v.samples(longestSpeech):
-			v.end(onEnd)
+		case !speaks, len(s.buffer) >= s.samples(longestSpeech):
+			s.end(onEnd)
 		}
 	}
 }
 
 // end ends the current speech, if any, because the client has announced that its audio pauses.
-func (v *speechDetector) end(onEnd func(speech []int16)) {
-	if !v.speaking {
+func (s *speechDetector) end(onEnd func(speech []int16)) {
+	if !s.speaking {
 		return
 	}
-	tail := min(v.samples(v.detector.SilenceDuration()), len(v.buffer)) - v.samples(100*time.Millisecond) // the decay of the last word stays
-	speech := v.buffer[:len(v.buffer)-max(tail, 0)]
-	v.buffer, v.speaking = nil, false
-	v.detector.EndSpeech()
+	tail := min(s.samples(s.detector.SilenceDuration()), len(s.buffer)) - s.samples(100*time.Millisecond) // the decay of the last word stays
+	speech := s.buffer[:len(s.buffer)-max(tail, 0)]
+	s.buffer, s.speaking = nil, false
+	s.detector.EndSpeech()
 	onEnd(speech)
 }

@@ -150,10 +150,10 @@ type schemas struct {
 // maxKept is the number of schemas at which the cache is emptied, because an MCP server may change its list again and again.
 const maxKept = 2_000
 
-func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.parsed[string(text)]; s != nil {
+func (ss *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s := ss.parsed[string(text)]; s != nil {
 		return s, nil
 	}
 	schema, err := tools.Decode(text)
@@ -164,10 +164,10 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.parsed) >= maxKept || c.parsed == nil {
-		c.parsed = map[string]*tools.Schema{}
+	if len(ss.parsed) >= maxKept || ss.parsed == nil {
+		ss.parsed = map[string]*tools.Schema{}
 	}
-	c.parsed[string(text)] = s
+	ss.parsed[string(text)] = s
 	return s, nil
 }
 

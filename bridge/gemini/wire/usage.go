@@ -82,7 +82,7 @@ func (c *count) UnmarshalJSON(data []byte) error {
 }
 
 // Plus returns the sum of two counts.
-func (u Tokens) Plus(v Tokens) Tokens {
+func (t Tokens) Plus(v Tokens) Tokens {
 	sum := func(a, b map[string]int) map[string]int {
 		if len(a) == 0 && len(b) == 0 {
 			return nil
@@ -97,9 +97,9 @@ func (u Tokens) Plus(v Tokens) Tokens {
 		return out
 	}
 	return Tokens{
-		Prompt: add(u.Prompt, v.Prompt), Response: add(u.Response, v.Response), Total: add(u.Total, v.Total),
-		Cached: add(u.Cached, v.Cached), ToolUse: add(u.ToolUse, v.ToolUse), Thoughts: add(u.Thoughts, v.Thoughts),
-		PromptBy: sum(u.PromptBy, v.PromptBy), ResponseBy: sum(u.ResponseBy, v.ResponseBy),
+		Prompt: add(t.Prompt, v.Prompt), Response: add(t.Response, v.Response), Total: add(t.Total, v.Total),
+		Cached: add(t.Cached, v.Cached), ToolUse: add(t.ToolUse, v.ToolUse), Thoughts: add(t.Thoughts, v.Thoughts),
+		PromptBy: sum(t.PromptBy, v.PromptBy), ResponseBy: sum(t.ResponseBy, v.ResponseBy),
 	}
 }
 
@@ -110,16 +110,16 @@ const (
 
 // Split divides the tokens used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so on, or
 // "unknown". No number is negative.
-func (u Tokens) Split(since Tokens) map[[2]string]int {
+func (t Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
-	rest := u.Total - since.Total
+	rest := t.Total - since.Total
 	for _, d := range []struct {
 		direction    string
 		by, before   map[string]int
 		all, counted int
 	}{
-		{In, u.PromptBy, since.PromptBy, u.Prompt + u.ToolUse, since.Prompt + since.ToolUse},
-		{Out, u.ResponseBy, since.ResponseBy, u.Response + u.Thoughts, since.Response + since.Thoughts},
+		{In, t.PromptBy, since.PromptBy, t.Prompt + t.ToolUse, since.Prompt + since.ToolUse},
+		{Out, t.ResponseBy, since.ResponseBy, t.Response + t.Thoughts, since.Response + since.Thoughts},
 	} {
 		all := d.all - d.counted
 		rest -= all

@@ -220,19 +220,19 @@ type Response struct {
 	Response json.RawMessage
 }
 
-func (l *Conn) readInputs() {
+func (conn *Conn) readInputs() {
 	for {
-		_, data, err := l.ws.ReadMessage()
-		l.mu.Lock()
+		_, data, err := conn.ws.ReadMessage()
+		conn.mu.Lock()
 		if err != nil {
-			l.closedAt = time.Now()
-			l.mu.Unlock()
+			conn.closedAt = time.Now()
+			conn.mu.Unlock()
 			return
 		}
-		in := l.parseInput(data)
-		l.inputs = append(l.inputs, in)
-		stall, react := l.readBlock, l.onInput
-		l.mu.Unlock()
+		in := conn.parseInput(data)
+		conn.inputs = append(conn.inputs, in)
+		stall, react := conn.readBlock, conn.onInput
+		conn.mu.Unlock()
 		if react != nil {
 			react(in)
 		}
@@ -242,7 +242,7 @@ func (l *Conn) readInputs() {
 	}
 }
 
-func (l *Conn) parseInput(data []byte) Input {
+func (conn *Conn) parseInput(data []byte) Input {
 	var m struct {
 		RealtimeInput *struct {
 			Text                       string
@@ -261,7 +261,7 @@ func (l *Conn) parseInput(data []byte) Input {
 		in.Raw = string(data)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		l.t.Errorf("the bridge sent %s: %v", data, err)
+		conn.t.Errorf("the bridge sent %s: %v", data, err)
 		return in
 	}
 	switch r := m.RealtimeInput; {
@@ -278,18 +278,18 @@ func (l *Conn) parseInput(data []byte) Input {
 	case m.ToolResponse != nil:
 		in.Kind, in.Tools = "tool", m.ToolResponse.FunctionResponses
 	case r == nil:
-		l.t.Errorf("the bridge sent %s", data)
+		conn.t.Errorf("the bridge sent %s", data)
 	case r.Audio != nil:
 		raw, err := base64.StdEncoding.DecodeString(r.Audio.Data)
 		if err != nil {
-			l.t.Error(err)
+			conn.t.Error(err)
 		}
 		in.Kind, in.PCM = "audio", make([]int16, len(raw)/2)
 		for i := range in.PCM {
 			in.PCM[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
 		}
 		if _, err := fmt.Sscanf(r.Audio.MIMEType, "audio/pcm;rate=%d", &in.Rate); err != nil {
-			l.t.Errorf("mime type %q", r.Audio.MIMEType)
+			conn.t.Errorf("mime type %q", r.Audio.MIMEType)
 		}
 	case r.Video != nil:
 		in.Kind, in.Text = "picture", r.Video.MIMEType
@@ -306,17 +306,17 @@ func (l *Conn) parseInput(data []byte) Input {
 }
 
 // Inputs waits until the bridge is idle, and returns all its messages.
-func (l *Conn) Inputs() []Input {
+func (conn *Conn) Inputs() []Input {
 	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.inputs[:len(l.inputs):len(l.inputs)]
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	return conn.inputs[:len(conn.inputs):len(conn.inputs)]
 }
 
 // InputLog returns a line of all messages except audio.
-func (l *Conn) InputLog() string {
+func (conn *Conn) InputLog() string {
 	var words []string
-	for _, in := range l.Inputs() {
+	for _, in := range conn.Inputs() {
 		switch {
 		case in.Kind == "audio":
 		case in.Text != "":
@@ -329,21 +329,21 @@ func (l *Conn) InputLog() string {
 }
 
 // ReceivedPCM returns all audio received.
-func (l *Conn) ReceivedPCM() []int16 {
+func (conn *Conn) ReceivedPCM() []int16 {
 	var pcm []int16
-	for _, in := range l.Inputs() {
+	for _, in := range conn.Inputs() {
 		pcm = append(pcm, in.PCM...)
 	}
 	return pcm
 }
 
 // ToolResponses returns the answers to tool calls, each as "id name {…}".
-func (l *Conn) ToolResponses() []string {
-	if _, closed := l.ClosedAt(); !closed && strings.HasSuffix(l.Setup.Model, "gemini-3.8-live") {
+func (conn *Conn) ToolResponses() []string {
+	if _, closed := conn.ClosedAt(); !closed && strings.HasSuffix(conn.Setup.Model, "gemini-3.8-live") {
 		time.Sleep(150 * time.Millisecond) // the bridge sends answers at the end of the turn with the calls
 	}
 	var list []string
-	for _, in := range l.Inputs() {
+	for _, in := range conn.Inputs() {
 		for _, r := range in.Tools {
 			list = append(list, fmt.Sprintf("%s %s %s", r.ID, r.Name, r.Response))
 		}
@@ -352,31 +352,35 @@ func (l *Conn) ToolResponses() []string {
 }
 
 // ClosedAt reports whether the bridge has closed the connection, and when.
-func (l *Conn) ClosedAt() (time.Time, bool) {
+func (conn *Conn) ClosedAt() (time.Time, bool) {
 	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closedAt, !l.closedAt.IsZero()
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	return conn.closedAt, !conn.closedAt.IsZero()
 }
 
 // Send sends a message as JSON.
-func (l *Conn) Send(format string, args ...any) {
-	l.t.Helper()
-	if err := l.ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, format, args...)); err != nil {
-		l.t.Errorf("send: %v", err)
+func (conn *Conn) Send(format string, args ...any) {
+	conn.t.Helper()
+	if err := conn.ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, format, args...)); err != nil {
+		conn.t.Errorf("send: %v", err)
 	}
 }
 
-func (l *Conn) SendContent(format string, args ...any) {
-	l.t.Helper()
-	l.Send(`{"serverContent":{%s}}`, fmt.Sprintf(format, args...))
+func (conn *Conn) SendContent(format string, args ...any) {
+	conn.t.Helper()
+	conn.Send(`{"serverContent":{%s}}`, fmt.Sprintf(format, args...))
 }
 
-func (l *Conn) AcceptSetup() *Conn { l.t.Helper(); l.Send(`{"setupComplete":{}}`); return l }
+func (conn *Conn) AcceptSetup() *Conn {
+	conn.t.Helper()
+	conn.Send(`{"setupComplete":{}}`)
+	return conn
+}
 
-func (l *Conn) SendHandle(h string) {
-	l.t.Helper()
-	l.Send(`{"sessionResumptionUpdate":{"newHandle":%q,"resumable":true}}`, h)
+func (conn *Conn) SendHandle(h string) {
+	conn.t.Helper()
+	conn.Send(`{"sessionResumptionUpdate":{"newHandle":%q,"resumable":true}}`, h)
 }
 
 // VoiceField returns a modelTurn field with audio whose samples all have the value tag.
@@ -390,115 +394,115 @@ func VoiceField(tag int16, d time.Duration) string {
 }
 
 // SendVoice sends d of voice in messages of at most a second, at once.
-func (l *Conn) SendVoice(tag int16, d time.Duration) {
-	l.t.Helper()
+func (conn *Conn) SendVoice(tag int16, d time.Duration) {
+	conn.t.Helper()
 	for ; d > 0; d -= time.Second {
-		l.SendContent("%s", VoiceField(tag, min(d, time.Second)))
+		conn.SendContent("%s", VoiceField(tag, min(d, time.Second)))
 	}
 }
 
 // SendAnswer sends a whole turn at once.
-func (l *Conn) SendAnswer(tag int16, d time.Duration) {
-	l.t.Helper()
-	l.SendVoice(tag, d)
-	l.CompleteTurn()
+func (conn *Conn) SendAnswer(tag int16, d time.Duration) {
+	conn.t.Helper()
+	conn.SendVoice(tag, d)
+	conn.CompleteTurn()
 }
 
 // CompleteTurn ends a turn.
-func (l *Conn) CompleteTurn() {
-	l.t.Helper()
-	l.SendContent(`"generationComplete":true`)
-	l.SendContent(`"turnComplete":true`)
+func (conn *Conn) CompleteTurn() {
+	conn.t.Helper()
+	conn.SendContent(`"generationComplete":true`)
+	conn.SendContent(`"turnComplete":true`)
 }
 
 // InterruptTurn ends a turn that the person has interrupted.
-func (l *Conn) InterruptTurn() {
-	l.t.Helper()
-	l.SendContent(`"interrupted":true`)
-	l.SendContent(`"turnComplete":true`)
+func (conn *Conn) InterruptTurn() {
+	conn.t.Helper()
+	conn.SendContent(`"interrupted":true`)
+	conn.SendContent(`"turnComplete":true`)
 }
 
 // OnInput calls f with each message of the bridge from now on. If f sends messages, the test itself must send none.
-func (l *Conn) OnInput(f func(Input)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.onInput = f
+func (conn *Conn) OnInput(f func(Input)) {
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	conn.onInput = f
 }
 
 // DropConnection ends the connection without a close frame.
-func (l *Conn) DropConnection() { _ = l.ws.NetConn().Close() }
+func (conn *Conn) DropConnection() { _ = conn.ws.NetConn().Close() }
 
 // StopReading stops reading after one more message.
-func (l *Conn) StopReading() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.readBlock = make(chan struct{})
+func (conn *Conn) StopReading() {
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	conn.readBlock = make(chan struct{})
 }
 
 // ContinueReading ends StopReading.
-func (l *Conn) ContinueReading() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.readBlock != nil {
-		close(l.readBlock)
-		l.readBlock = nil
+func (conn *Conn) ContinueReading() {
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	if conn.readBlock != nil {
+		close(conn.readBlock)
+		conn.readBlock = nil
 	}
 }
 
 // CloseWith closes the connection with a code and a reason.
-func (l *Conn) CloseWith(code int, reason string) {
+func (conn *Conn) CloseWith(code int, reason string) {
 	bye := websocket.FormatCloseMessage(code, reason)
-	_ = l.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(time.Second))
-	_ = l.ws.Close()
+	_ = conn.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(time.Second))
+	_ = conn.ws.Close()
 }
 
 // CallTools calls functions, each given as "id name". The arguments contain the ID, so that no two calls are alike.
-func (l *Conn) CallTools(calls ...string) {
-	l.t.Helper()
+func (conn *Conn) CallTools(calls ...string) {
+	conn.t.Helper()
 	var list []string
 	for _, c := range calls {
 		id, name, _ := strings.Cut(c, " ")
 		list = append(list, fmt.Sprintf(`{"id":%q,"name":%q,"args":{"for":%[1]q}}`, id, name))
 	}
-	l.Send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
+	conn.Send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
 }
 
 // AssertToolResponses checks the answers received, in any order.
-func (l *Conn) AssertToolResponses(want ...string) {
-	l.t.Helper()
-	got := slices.Sorted(slices.Values(l.ToolResponses()))
+func (conn *Conn) AssertToolResponses(want ...string) {
+	conn.t.Helper()
+	got := slices.Sorted(slices.Values(conn.ToolResponses()))
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		l.t.Errorf("answers\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		conn.t.Errorf("answers\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
 // CallTool calls one function with arguments.
-func (l *Conn) CallTool(id, name, args string) {
-	l.t.Helper()
-	l.Send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
+func (conn *Conn) CallTool(id, name, args string) {
+	conn.t.Helper()
+	conn.Send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
 	synctest.Wait()
 }
 
 // SendSpokenWords sends an answer with a quarter of a second of voice for each word.
-func (l *Conn) SendSpokenWords(tag int16, words ...string) {
-	l.t.Helper()
+func (conn *Conn) SendSpokenWords(tag int16, words ...string) {
+	conn.t.Helper()
 	for _, w := range words {
-		l.SendContent(`%s,"outputTranscription":{"text":%q}`, VoiceField(tag, 250*time.Millisecond), w)
+		conn.SendContent(`%s,"outputTranscription":{"text":%q}`, VoiceField(tag, 250*time.Millisecond), w)
 	}
 }
 
 // ReceivedPictures returns the pictures that reached the model, in order.
-func (l *Conn) ReceivedPictures() []string {
-	l.t.Helper()
+func (conn *Conn) ReceivedPictures() []string {
+	conn.t.Helper()
 	var got []string
-	for _, in := range l.Inputs() {
+	for _, in := range conn.Inputs() {
 		if in.Kind == "picture" {
 			var m struct {
 				RealtimeInput struct{ Video struct{ Data []byte } }
 			}
 			if err := json.Unmarshal([]byte(in.Raw), &m); err != nil {
-				l.t.Fatal(err)
+				conn.t.Fatal(err)
 			}
 			got = append(got, string(m.RealtimeInput.Video.Data))
 		}
@@ -507,10 +511,10 @@ func (l *Conn) ReceivedPictures() []string {
 }
 
 // AssertDialledFor checks the temperature and the resumption handle in the setup of a connection.
-func (l *Conn) AssertDialledFor(temperature, handle string) *Conn {
-	l.t.Helper()
-	if got := l.Setup.SessionResumption.Handle; l.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {
-		l.t.Errorf("dialled for %q with handle %q, want %q with %q", l.Setup.GenerationConfig.Temperature, got, temperature, handle)
+func (conn *Conn) AssertDialledFor(temperature, handle string) *Conn {
+	conn.t.Helper()
+	if got := conn.Setup.SessionResumption.Handle; conn.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {
+		conn.t.Errorf("dialled for %q with handle %q, want %q with %q", conn.Setup.GenerationConfig.Temperature, got, temperature, handle)
 	}
-	return l
+	return conn
 }

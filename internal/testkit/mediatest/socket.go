@@ -45,27 +45,27 @@ func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 }
 
 // Set sets the impairment for sent and received packets.
-func (c *Socket) Set(up, down Impairment) {
-	c.up.Set(up)
-	c.down.Set(down)
+func (s *Socket) Set(up, down Impairment) {
+	s.up.Set(up)
+	s.down.Set(down)
 }
 
 // Blackout makes the network lose packets in both directions from now until the given time.
-func (c *Socket) Blackout(until time.Time) {
-	c.up.Blackout(until)
-	c.down.Blackout(until)
+func (s *Socket) Blackout(until time.Time) {
+	s.up.Blackout(until)
+	s.down.Blackout(until)
 }
 
 // receive reads the real socket until it is closed.
-func (c *Socket) receive() {
+func (s *Socket) receive() {
 	buf := make([]byte, MaxDatagram)
 	for {
-		n, addr, err := c.conn.ReadFrom(buf)
+		n, addr, err := s.conn.ReadFrom(buf)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err == nil:
-			c.down.Put(buf[:n], addr)
+			s.down.Put(buf[:n], addr)
 		default: // an ICMP error, because nothing listens at the port: read on, later packets may arrive
 			time.Sleep(time.Millisecond)
 		}
@@ -73,37 +73,37 @@ func (c *Socket) receive() {
 }
 
 // ReadFrom waits for a packet that has come through the network.
-func (c *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
+func (s *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	select {
-	case p := <-c.inbox:
+	case p := <-s.inbox:
 		return copy(b, p.Data), p.Addr, nil
-	case <-c.closed.Done():
+	case <-s.closed.Done():
 		return 0, nil, net.ErrClosed
 	}
 }
 
 // WriteTo sends a packet through the network. It never blocks, and fails only after Close.
-func (c *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
-	if c.closed.Err() != nil {
+func (s *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
+	if s.closed.Err() != nil {
 		return 0, net.ErrClosed
 	}
-	c.up.Put(b, addr)
+	s.up.Put(b, addr)
 	return len(b), nil
 }
 
 // Close closes the socket and loses packets in flight. A second Close returns net.ErrClosed.
-func (c *Socket) Close() error {
-	if c.closed.Err() != nil {
+func (s *Socket) Close() error {
+	if s.closed.Err() != nil {
 		return net.ErrClosed
 	}
-	c.stop()
-	err := c.conn.Close()
-	c.running.Wait()
+	s.stop()
+	err := s.conn.Close()
+	s.running.Wait()
 	return err
 }
 
 // LocalAddr returns the address of the real socket.
-func (c *Socket) LocalAddr() net.Addr { return c.conn.LocalAddr() }
+func (s *Socket) LocalAddr() net.Addr { return s.conn.LocalAddr() }
 
 // SetDeadline does nothing.
 func (*Socket) SetDeadline(time.Time) error { return nil }

@@ -178,12 +178,12 @@ type realtimePayload struct {
 type activityFlag bool
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (m *activityFlag) UnmarshalJSON(raw []byte) error {
+func (a *activityFlag) UnmarshalJSON(raw []byte) error {
 	if raw[0] == '{' {
-		*m = true
+		*a = true
 		return nil
 	}
-	return json.Unmarshal(raw, (*bool)(m))
+	return json.Unmarshal(raw, (*bool)(a))
 }
 
 // convertDeprecated converts the deprecated chunks. As before, only the first one is used. It reports whether there were any.

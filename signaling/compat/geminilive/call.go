@@ -59,11 +59,11 @@ type requestedConfig struct {
 }
 
 // replace stores a config and reports whether it differs from the previous one.
-func (k *requestedConfig) replace(config []byte) (changed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	changed = !bytes.Equal(k.config, config)
-	k.config = config
+func (r *requestedConfig) replace(config []byte) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed = !bytes.Equal(r.config, config)
+	r.config = config
 	return changed
 }
 

@@ -34,14 +34,14 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints. All API versions behave the same, also for ephemeral tokens.
-func (d *Server) Endpoints() (list []signaling.Endpoint) {
+func (srv *Server) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
-		mint := signaling.NewHandler(d.Logger, protocolName, d.serveTokenRequest, signaling.WriteGoogleErrorFor)
+		mint := signaling.NewHandler(srv.Logger, protocolName, srv.serveTokenRequest, signaling.WriteGoogleErrorFor)
 		list = append(list, signaling.Endpoint{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
 		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
 			list = append(
 				list,
-				signaling.Endpoint{Pattern: "GET /ws/google.ai.generativelanguage." + version + ".GenerativeService." + method, Socket: d},
+				signaling.Endpoint{Pattern: "GET /ws/google.ai.generativelanguage." + version + ".GenerativeService." + method, Socket: srv},
 			)
 		}
 	}
@@ -49,11 +49,11 @@ func (d *Server) Endpoints() (list []signaling.Endpoint) {
 }
 
 // ServeHTTP serves one WebSocket until it is closed.
-func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{server: d, setupSent: make(chan struct{}), failed: make(chan error, 1)}
+func (srv *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{server: srv, setupSent: make(chan struct{}), failed: make(chan error, 1)}
 	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: closeReason, OnRoundTrip: c.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		c.Socket, c.log = s, d.Logger.With("remote", s.Remote())
+		c.Socket, c.log = s, srv.Logger.With("remote", s.Remote())
 		err := c.run(ctx, tokenFromRequest(r))
 		if code, _ := closeReason(err); code != signaling.CloseNormal {
 			c.log.Info("live client refused or lost", "close", code, "err", tools.Truncate(err.Error(), maxLogged))

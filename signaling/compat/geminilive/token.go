@@ -95,7 +95,7 @@ func copyField(into, from object, path []string) {
 }
 
 // serveTokenRequest handles a request for an ephemeral token: POST /v1alpha/auth_tokens.
-func (d *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) error {
 	minter, err := access.From(r.Context()).RequireMinter(r.URL.Query().Get("key"))
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (d *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) error
 	}
 	data.Token = token.Token
 	secret := authPrefix + rand.Text()
-	if err := d.Secrets.Bind(r.Context(), minter, secret, data, data.ExpiresAt.Sub(now)); err != nil {
+	if err := srv.Secrets.Bind(r.Context(), minter, secret, data, data.ExpiresAt.Sub(now)); err != nil {
 		return err
 	}
 	answer := map[string]any{
@@ -191,12 +191,12 @@ func parseTime(fields object, name string, now time.Time, usual time.Duration) (
 }
 
 // lookUpToken returns the data of one of the gateway's ephemeral tokens, or nil for other tokens.
-func (d *Server) lookUpToken(ctx context.Context, token string) (*authToken, error) {
+func (srv *Server) lookUpToken(ctx context.Context, token string) (*authToken, error) {
 	if !strings.HasPrefix(token, authPrefix) {
 		return nil, nil
 	}
 	data := &authToken{}
-	return data, d.Secrets.LookUp(ctx, token, data)
+	return data, srv.Secrets.LookUp(ctx, token, data)
 }
 
 func unauthorizedError(message string) error {
@@ -205,7 +205,7 @@ func unauthorizedError(message string) error {
 
 // authorizeSession authorizes the client. With an ephemeral token, a new conversation consumes one use, which releaseUse gives back.
 // Every conversation, also a resumed one, ends when the token expires.
-func (d *Server) authorizeSession(
+func (srv *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {
 	releaseUse = func() {}
@@ -229,7 +229,7 @@ func (d *Server) authorizeSession(
 	if !isNew || bound.MaxUses == 0 {
 		return releaseUse, nil
 	}
-	ok, releaseUse, err := d.Secrets.CountUse(ctx, token, rand.Text(), bound.MaxUses, time.Until(bound.ExpiresAt))
+	ok, releaseUse, err := srv.Secrets.CountUse(ctx, token, rand.Text(), bound.MaxUses, time.Until(bound.ExpiresAt))
 	if err == nil && !ok {
 		err = unauthorizedError("This ephemeral token has been used too many times.")
 	}

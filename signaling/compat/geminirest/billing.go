@@ -181,8 +181,8 @@ type mediaPart struct {
 // jsonLength is the length of a JSON value, whose content is discarded.
 type jsonLength int
 
-func (s *jsonLength) UnmarshalJSON(text []byte) error {
-	*s = jsonLength(len(text))
+func (j *jsonLength) UnmarshalJSON(text []byte) error {
+	*j = jsonLength(len(text))
 	return nil
 }
 
@@ -193,14 +193,14 @@ func parseRequestSize(request []byte) (q requestSize) {
 }
 
 // estimateTokens estimates the tokens of a request of length bytes: everything except media counts as text.
-func (q *requestSize) estimateTokens(length int) int {
-	bytes, tokens := q.estimateMedia()
+func (r *requestSize) estimateTokens(length int) int {
+	bytes, tokens := r.estimateMedia()
 	return tokens + max(0, length-bytes)/bytesPerToken
 }
 
 // estimateMedia returns the number of bytes of the request that are media, and an estimate of their tokens.
-func (q *requestSize) estimateMedia() (bytes, tokens int) {
-	for _, c := range append(q.Contents, q.Content) {
+func (r *requestSize) estimateMedia() (bytes, tokens int) {
+	for _, c := range append(r.Contents, r.Content) {
 		for _, p := range c.Parts {
 			for _, m := range []*mediaPart{p.Media, p.OldMedia} {
 				switch {
@@ -213,9 +213,9 @@ func (q *requestSize) estimateMedia() (bytes, tokens int) {
 			}
 		}
 	}
-	nested := q.Requests
-	if q.Wrapped != nil {
-		nested = append(nested, *q.Wrapped)
+	nested := r.Requests
+	if r.Wrapped != nil {
+		nested = append(nested, *r.Wrapped)
 	}
 	for i := range nested {
 		b, t := nested[i].estimateMedia()
@@ -225,8 +225,8 @@ func (q *requestSize) estimateMedia() (bytes, tokens int) {
 }
 
 // candidateCount returns the requested number of answers, and maxOutputTokens the limit for the length of each.
-func (q *requestSize) candidateCount() int { return max(q.Config.Candidates, q.SnakeConfig.Candidates) }
+func (r *requestSize) candidateCount() int { return max(r.Config.Candidates, r.SnakeConfig.Candidates) }
 
-func (q *requestSize) maxOutputTokens() int {
-	return max(q.Config.MaxTokens, q.Config.SnakeMaxTokens, q.SnakeConfig.MaxTokens, q.SnakeConfig.SnakeMaxTokens)
+func (r *requestSize) maxOutputTokens() int {
+	return max(r.Config.MaxTokens, r.Config.SnakeMaxTokens, r.SnakeConfig.MaxTokens, r.SnakeConfig.SnakeMaxTokens)
 }

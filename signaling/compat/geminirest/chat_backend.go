@@ -483,12 +483,12 @@ func unreadableRequest(err error) error {
 type oneOrMore[T any] []T
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (l *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
+func (o *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	if raw[0] == '{' {
-		*l = make([]T, 1)
-		return json.Unmarshal(raw, &(*l)[0])
+		*o = make([]T, 1)
+		return json.Unmarshal(raw, &(*o)[0])
 	}
-	return json.Unmarshal(raw, (*[]T)(l))
+	return json.Unmarshal(raw, (*[]T)(o))
 }
 
 // mergeCallPieces adds pieces of calls to their calls. Some servers distinguish calls by the index, some only by the id

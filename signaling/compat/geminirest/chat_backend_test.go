@@ -51,9 +51,9 @@ type chatRequest struct {
 }
 
 // check rejects what a strict server would reject.
-func (q *chatRequest) check() error {
+func (cr *chatRequest) check() error {
 	open := map[string]bool{}
-	for i, m := range q.Messages {
+	for i, m := range cr.Messages {
 		if m.Role != "tool" && len(open) > 0 {
 			return fmt.Errorf("messages[%d]: calls without an answer: %v", i, open)
 		}
@@ -78,7 +78,7 @@ func (q *chatRequest) check() error {
 			return fmt.Errorf("messages[%d].role %q", i, m.Role)
 		}
 	}
-	for _, t := range q.Tools {
+	for _, t := range cr.Tools {
 		if kind, _ := t.Function.Parameters["type"].(string); t.Type != "function" || t.Function.Name == "" || kind != "object" {
 			return fmt.Errorf("tools: %+v", t)
 		}

@@ -23,14 +23,14 @@ import (
 //
 // It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
 // those of piece and ctx are a [*bridge.Error]. The account pays for the call; if its budget is low, the answer is shortened.
-func (d *Server) GenerateContent(
+func (s *Server) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
-	bill, request, err := reserveCallCost(d.Host, account, 0, model, "streamGenerateContent", request)
+	bill, request, err := reserveCallCost(s.Host, account, 0, model, "streamGenerateContent", request)
 	if err != nil {
 		return cost, err
 	}
-	err = d.generateParts(ctx, model, request, func(event object) error {
+	err = s.generateParts(ctx, model, request, func(event object) error {
 		bill.recordAnswer(event)
 		return piece(tools.Encode(event))
 	})
@@ -39,20 +39,20 @@ func (d *Server) GenerateContent(
 
 // CheckModel returns an error if the backend reports that the model does not exist. It returns nil if the backend
 // cannot be reached.
-func (d *Server) CheckModel(ctx context.Context, model string) error {
-	_, err := d.backendFor(model).describeModel(ctx, model)
+func (s *Server) CheckModel(ctx context.Context, model string) error {
+	_, err := s.backendFor(model).describeModel(ctx, model)
 	if r := (*backendError)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
 		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("There is no model %s.", model)}
 	}
 	return nil
 }
 
-func (d *Server) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
+func (s *Server) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
 	defer watch.Stop()
-	for event, err := range d.streamContent(ctx, model, request) {
+	for event, err := range s.streamContent(ctx, model, request) {
 		watch.Reset(maxSilence)
 		if err != nil {
 			return toBridgeError(ctx, err)
@@ -75,10 +75,10 @@ func (d *Server) generateParts(ctx context.Context, model string, request []byte
 }
 
 // streamContent requests an answer of the model's backend, and returns its parts.
-func (d *Server) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
-	backend := d.backendFor(model)
-	if backend == d.google {
-		return d.google.streamContent(ctx, model, request)
+func (s *Server) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
+	backend := s.backendFor(model)
+	if backend == s.google {
+		return s.google.streamContent(ctx, model, request)
 	}
 	return func(yield func(object, error) bool) {
 		next, err := backend.startGeneration(ctx, model, requestBody{text: request}, true)

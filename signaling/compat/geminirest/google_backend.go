@@ -39,9 +39,9 @@ type backendError struct {
 	retryAfter string // Retry-After, or empty
 }
 
-func (r *backendError) Error() string {
-	failure, _ := r.body["error"].(object)
-	return fmt.Sprintf("refused with %d: %v", r.status, failure["message"])
+func (b *backendError) Error() string {
+	failure, _ := b.body["error"].(object)
+	return fmt.Sprintf("refused with %d: %v", b.status, failure["message"])
 }
 
 // google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK. Calls

@@ -32,7 +32,7 @@ func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 
 // collectModels returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come
 // before its first page. If the list of one server fails, the other lists are returned all the same.
-func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
+func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
 		if asked.Get(name) != "" {
@@ -45,13 +45,13 @@ func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, 
 			about, _ := one.(object)
 			full, _ := about["name"].(string)
 			name := full[strings.LastIndexByte(full, '/')+1:]
-			if d.backendFor(name) == of && isModelGranted(open, name) {
+			if s.backendFor(name) == of && isModelGranted(open, name) {
 				models = append(models, about)
 			}
 		}
 	}
-	for _, route := range d.routes {
-		if route.backend == d.google || page.Has("pageToken") {
+	for _, route := range s.routes {
+		if route.backend == s.google || page.Has("pageToken") {
 			continue
 		}
 		if !strings.ContainsAny(route.model, `*?[\`) {
@@ -61,23 +61,23 @@ func (d *Server) collectModels(ctx context.Context, open bridge.SessionRequest, 
 		}
 		some, _, err := route.backend.listModels(ctx, nil)
 		if err != nil {
-			d.Logger.Warn("a server has no list of models", "route", route.model, "err", err)
+			s.Logger.Warn("a server has no list of models", "route", route.model, "err", err)
 		}
 		add(route.backend, some)
 	}
-	if !d.usesGoogle() {
+	if !s.usesGoogle() {
 		return models, "", nil
 	}
-	some, next, err := d.google.listModels(ctx, page)
-	add(d.google, some)
+	some, next, err := s.google.listModels(ctx, page)
+	add(s.google, some)
 	return models, next, err
 }
 
 // usesGoogle reports whether Google's backend serves any models.
-func (d *Server) usesGoogle() bool {
-	for _, route := range d.routes {
-		if route.backend == d.google || route.model == "*" {
-			return route.backend == d.google
+func (s *Server) usesGoogle() bool {
+	for _, route := range s.routes {
+		if route.backend == s.google || route.model == "*" {
+			return route.backend == s.google
 		}
 	}
 	return true

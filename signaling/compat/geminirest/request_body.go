@@ -62,21 +62,21 @@ type requestBody struct {
 }
 
 // releaseText calls onSent.
-func (u requestBody) releaseText() {
-	if u.onSent != nil {
-		u.onSent()
+func (rb requestBody) releaseText() {
+	if rb.onSent != nil {
+		rb.onSent()
 	}
 }
 
 // attachTo sets u as the body of a request. text is released once it has been read, because Go's HTTP client would otherwise keep it
 // until the response has ended. Before the release, the client may retry the request on another connection.
-func (u requestBody) attachTo(r *http.Request) {
-	r.ContentLength = int64(len(u.text))
-	if len(u.text) == 0 {
+func (rb requestBody) attachTo(r *http.Request) {
+	r.ContentLength = int64(len(rb.text))
+	if len(rb.text) == 0 {
 		r.Body = http.NoBody
 		return
 	}
-	shared := &sharedBody{requestBody: u}
+	shared := &sharedBody{requestBody: rb}
 	r.Body = &bodyReader{body: shared}
 	r.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: shared}, nil }
 }

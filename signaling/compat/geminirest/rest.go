@@ -69,13 +69,13 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 }
 
 // Close closes idle connections to the backends.
-func (d *Server) Close() { d.client.CloseIdleConnections() }
+func (s *Server) Close() { s.client.CloseIdleConnections() }
 
 // Endpoints returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
-func (d *Server) Endpoints() (list []signaling.Endpoint) {
+func (s *Server) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
-			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: d})
+			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: s})
 		}
 		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(rejectUnknownPath)})
 	}
@@ -101,7 +101,7 @@ func rejectUnknownPath(w http.ResponseWriter, r *http.Request) {
 var methods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
 
 // ServeHTTP handles one call.
-func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	model, method := r.PathValue("model"), r.PathValue("method")
 	if r.Method == http.MethodPost && method == "" { // split at the last colon: some model names contain a colon, such as qwen-2.5:7b
 		if i := strings.LastIndexByte(model, ':'); i >= 0 {
@@ -113,13 +113,13 @@ func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
 		return
 	}
-	open, err := d.authorizeCall(r, model)
+	open, err := s.authorizeCall(r, model)
 	if err != nil {
 		signaling.WriteGoogleErrorFor(w, err)
 		return
 	}
-	d.logCLIHint(r)
-	c := &restCall{server: d, responseWriter: w, model: model, method: method, open: open}
+	s.logCLIHint(r)
+	c := &restCall{server: s, responseWriter: w, model: model, method: method, open: open}
 	c.serveRequest(r)
 }
 
@@ -152,10 +152,10 @@ func (c *restCall) serveRequest(r *http.Request) {
 
 // logCLIHint logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
 // #27550).
-func (d *Server) logCLIHint(r *http.Request) {
+func (s *Server) logCLIHint(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
-		d.cliHint.Do(func() {
-			d.Logger.Info(`Gemini CLI connected. If it exits with "Invalid auth method selected", add to ~/.gemini/settings.json: ` + cliSettings)
+		s.cliHint.Do(func() {
+			s.Logger.Info(`Gemini CLI connected. If it exits with "Invalid auth method selected", add to ~/.gemini/settings.json: ` + cliSettings)
 		})
 	}
 }
@@ -165,7 +165,7 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 var errBackendSilent = errors.New("the backend has sent nothing for too long")
 
 // authorizeCall authenticates the client and counts the call. If the grant names a model, only this model is permitted.
-func (d *Server) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
+func (s *Server) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
 	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err

@@ -776,8 +776,8 @@ func TestConcurrentBodySizeIsLimited(t *testing.T) {
 // blockingReader is an empty reader that ends when c is closed.
 type blockingReader chan struct{}
 
-func (c blockingReader) Read([]byte) (int, error) {
-	<-c
+func (b blockingReader) Read([]byte) (int, error) {
+	<-b
 	return 0, io.EOF
 }
 

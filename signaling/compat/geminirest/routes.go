@@ -70,13 +70,13 @@ func (r *Route) validateRoute() error {
 }
 
 // backendFor returns the backend for a model.
-func (d *Server) backendFor(model string) backend {
-	for _, r := range d.routes {
+func (s *Server) backendFor(model string) backend {
+	for _, r := range s.routes {
 		if ok, _ := path.Match(r.model, model); ok {
 			return r.backend
 		}
 	}
-	return d.google
+	return s.google
 }
 
 type route struct {

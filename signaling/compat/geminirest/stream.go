@@ -142,7 +142,7 @@ type eventWriter struct {
 }
 
 // flushHeld writes the held event, if any. If last is set, the event gets the finishReason.
-func (p *eventWriter) flushHeld(held object, reason string, last bool) error {
+func (e *eventWriter) flushHeld(held object, reason string, last bool) error {
 	if held == nil {
 		return nil
 	}
@@ -157,37 +157,37 @@ func (p *eventWriter) flushHeld(held object, reason string, last bool) error {
 			}
 		}
 	}
-	return p.writeEvent(held)
+	return e.writeEvent(held)
 }
 
-func (p *eventWriter) writeEvent(event object) error {
+func (e *eventWriter) writeEvent(event object) error {
 	text := tools.Encode(event)
 	switch {
-	case p.sse:
+	case e.sse:
 		text = append(append([]byte("data: "), text...), "\r\n\r\n"...)
-	case p.written == 0:
+	case e.written == 0:
 		text = append([]byte("["), text...)
 	default:
 		text = append([]byte(",\r\n"), text...)
 	}
-	p.written++
-	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := p.call.responseWriter.Write(text); err != nil {
+	e.written++
+	_ = e.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := e.call.responseWriter.Write(text); err != nil {
 		return err
 	}
-	return p.call.control.Flush()
+	return e.call.control.Flush()
 }
 
 // closeArray closes the JSON array.
-func (p *eventWriter) closeArray() error {
-	if p.sse {
+func (e *eventWriter) closeArray() error {
+	if e.sse {
 		return nil
 	}
 	text := "]"
-	if p.written == 0 {
+	if e.written == 0 {
 		text = "[]"
 	}
-	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := io.WriteString(p.call.responseWriter, text)
+	_ = e.call.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := io.WriteString(e.call.responseWriter, text)
 	return err
 }

@@ -28,13 +28,13 @@ const (
 type base64Audio []byte
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (s *base64Audio) UnmarshalJSON(raw []byte) error {
+func (b *base64Audio) UnmarshalJSON(raw []byte) error {
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
 		return err
 	}
 	sound, err := media.DecodeBase64(text)
-	*s = sound
+	*b = sound
 	return err
 }
 

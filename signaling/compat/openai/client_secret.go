@@ -39,7 +39,7 @@ type lifetime struct {
 }
 
 // createClientSecret creates a client secret for a page, bound to a session.
-func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) createClientSecret(w http.ResponseWriter, r *http.Request) error {
 	var secretRequest struct {
 		ExpiresAfter lifetime        `json:"expires_after"`
 		Session      json.RawMessage `json:"session"`
@@ -58,7 +58,7 @@ func (d *Server) createClientSecret(w http.ResponseWriter, r *http.Request) erro
 			return newError("unknown_parameter", clip(name), "Unknown parameter: '%s'. Put the fields of a session into session.", clip(name))
 		}
 	}
-	value, expires, made, err := d.bindSecret(r, minter, secretRequest.ExpiresAfter, secretRequest.Session)
+	value, expires, made, err := srv.bindSecret(r, minter, secretRequest.ExpiresAfter, secretRequest.Session)
 	if err == nil {
 		access.WriteJSON(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}
@@ -78,7 +78,7 @@ func readSecretRequest(w http.ResponseWriter, r *http.Request, asked any) (minte
 }
 
 // bindSecret creates a secret that is bound to a session.
-func (d *Server) bindSecret(
+func (srv *Server) bindSecret(
 	r *http.Request, minter access.Minter, after lifetime, asked json.RawMessage,
 ) (value string, expires int64, bound *session, err error) {
 	life := cmp.Or(after.Seconds, secretSeconds)
@@ -94,7 +94,7 @@ func (d *Server) bindSecret(
 	if err := s.checkModel("session.model"); err != nil {
 		return "", 0, nil, err
 	}
-	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, protocolName) == nil {
+	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && srv.Agents.Find(name, protocolName) == nil {
 		return "", 0, nil, cmp.Or(err, agents.UnknownAgent(name))
 	}
 	token, err := minter.Mint(access.TokenRequest{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, protocolName)
@@ -103,7 +103,7 @@ func (d *Server) bindSecret(
 	}
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
 	expires = time.Now().Add(lasts).Unix()
-	if err := d.Secrets.Bind(r.Context(), minter, value, boundToken{&s, token.Token}, lasts); err != nil {
+	if err := srv.Secrets.Bind(r.Context(), minter, value, boundToken{&s, token.Token}, lasts); err != nil {
 		return "", 0, nil, err
 	}
 	named := s

@@ -58,18 +58,18 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints of the API.
-func (d *Server) Endpoints() (list []signaling.Endpoint) {
+func (srv *Server) Endpoints() (list []signaling.Endpoint) {
 	newEndpoint := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
-		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName, serve, writeError)}
+		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(srv.Logger, protocolName, serve, writeError)}
 	}
 	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's former one
 		at += "/realtime"
 		list = append(list,
-			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.serveSocket)},
+			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(srv.serveSocket)},
 			newEndpoint("POST "+at, rejectBetaPath),
-			newEndpoint("POST "+at+"/calls", d.startCall),
-			newEndpoint("POST "+at+"/calls/{id}/{verb}", d.handleCallAction),
-			newEndpoint("POST "+at+"/client_secrets", d.createClientSecret),
+			newEndpoint("POST "+at+"/calls", srv.startCall),
+			newEndpoint("POST "+at+"/calls/{id}/{verb}", srv.handleCallAction),
+			newEndpoint("POST "+at+"/client_secrets", srv.createClientSecret),
 			newEndpoint("POST "+at+"/sessions", rejectBetaPath),
 			newEndpoint(at, rejectUnknownPath),
 			newEndpoint(at+"/{rest...}", rejectUnknownPath),
@@ -111,12 +111,12 @@ func tokenOf(r *http.Request) string {
 
 // resolveToken returns what the token of a request stands for: the session and the token of a client secret, or only
 // the token itself if it is not a client secret.
-func (d *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
+func (srv *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
 		return boundToken{Token: token}, nil
 	}
-	err = d.Secrets.LookUp(r.Context(), token, &bound)
+	err = srv.Secrets.LookUp(r.Context(), token, &bound)
 	return bound, err
 }
 
@@ -127,9 +127,9 @@ type admittedClient struct {
 }
 
 // admitClient admits a client that may open a conversation, before it reads anything else of the request.
-func (d *Server) admitClient(r *http.Request) (g admittedClient, err error) {
+func (srv *Server) admitClient(r *http.Request) (g admittedClient, err error) {
 	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, MaxPreRoll: maxUncommitted}
-	if g.boundToken, err = d.resolveToken(r); err != nil {
+	if g.boundToken, err = srv.resolveToken(r); err != nil {
 		return g, err
 	}
 	return g, access.From(r.Context()).Admit(g.open, g.Token)
@@ -137,19 +137,19 @@ func (d *Server) admitClient(r *http.Request) (g admittedClient, err error) {
 
 // selectAgent returns the client's request with the agent that a session's prompt selects. It returns an error if the
 // client may not choose that agent.
-func (d *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
+func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
 		return bridge.SessionRequest{}, err
 	}
 	open := *g.open
 	open.Agent, open.AgentLocked, open.Origin.Agent = bridge.Agent{}, false, name
-	return open, d.Agents.Select(&open, values)
+	return open, srv.Agents.Select(&open, values)
 }
 
 // buildRequest returns the request for a conversation. It applies the session of the client's secret, and then the
 // session in the HTTP request (asked), which may be nil.
-func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
+func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
@@ -167,7 +167,7 @@ func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.R
 		return nil, err
 	}
 	dialogue.config = dialogue.session.engineConfig()
-	dialogue.selectAgent = func(prompt json.RawMessage) (bridge.SessionRequest, error) { return d.selectAgent(g, prompt) }
+	dialogue.selectAgent = func(prompt json.RawMessage) (bridge.SessionRequest, error) { return srv.selectAgent(g, prompt) }
 	open, err := dialogue.selectAgent(dialogue.session.Prompt)
 	if err != nil {
 		return nil, err
@@ -178,16 +178,16 @@ func (d *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.R
 
 // findCall returns the call with an id, if the client may control it. The secret that started the call is accepted even
 // after it has expired.
-func (d *Server) findCall(r *http.Request, id string) (*call, error) {
+func (srv *Server) findCall(r *http.Request, id string) (*call, error) {
 	on := bridge.Origin{Protocol: protocolName}
-	c, there := d.calls.FindCall(id)
+	c, there := srv.calls.FindCall(id)
 	if there {
 		if c.secretHash == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
 			return c.call, nil
 		}
 		on = c.origin
 	}
-	token, err := d.resolveToken(r)
+	token, err := srv.resolveToken(r)
 	if err == nil {
 		err = access.From(r.Context()).AuthorizeControl(on, token.Token)
 	}
@@ -202,10 +202,10 @@ func (d *Server) findCall(r *http.Request, id string) (*call, error) {
 
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if the owner is this gateway or is
 // not known.
-func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
-	token, _ := d.resolveToken(r) // without a token, the other gateway checks the request itself
-	return signaling.ProxyToOwner(w, r, d.Host, id, token.Token, func(err error) {
-		d.Logger.Warn("another gateway does not answer", "err", err)
+func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+	token, _ := srv.resolveToken(r) // without a token, the other gateway checks the request itself
+	return signaling.ProxyToOwner(w, r, srv.Host, id, token.Token, func(err error) {
+		srv.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, callNotFound(id))
 	})
 }
@@ -215,11 +215,11 @@ func callNotFound(id string) error {
 }
 
 // startCall answers an offer and starts a call.
-func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err := rejectBeta(r); err != nil {
 		return err
 	}
-	guest, err := d.admitClient(r)
+	guest, err := srv.admitClient(r)
 	if err != nil {
 		return err
 	}
@@ -239,15 +239,15 @@ func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
-	open, err := d.buildRequest(guest, dialogue, session)
+	open, err := srv.buildRequest(guest, dialogue, session)
 	if err != nil {
 		return err
 	}
-	log := d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{call: newCall(log, dialogue), server: d, origin: open.Origin, secretHash: sha256.Sum256([]byte(tokenOf(r)))}
+	log := srv.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
+	c := &peerCall{call: newCall(log, dialogue), server: srv, origin: open.Origin, secretHash: sha256.Sum256([]byte(tokenOf(r)))}
 	c.Offer, c.filtered = offer, filter
-	id := signaling.OwnedID(d.Host, newID("rtc"))
-	if sdp, err = d.calls.StartCall(r, d.Host, id, c, *open); err != nil {
+	id := signaling.OwnedID(srv.Host, newID("rtc"))
+	if sdp, err = srv.calls.StartCall(r, srv.Host, id, c, *open); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", sdpType)
@@ -319,18 +319,18 @@ func bodyError(err error) error {
 
 // handleCallAction handles an action on a call. Only hangup is supported. The other actions are for telephone calls, which use other
 // protocols of the gateway.
-func (d *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if d.proxyToOwner(w, r, id) {
+	if srv.proxyToOwner(w, r, id) {
 		return nil
 	}
-	if _, err := d.findCall(r, id); err != nil {
+	if _, err := srv.findCall(r, id); err != nil {
 		return err
 	}
 	if verb := r.PathValue("verb"); verb != "hangup" {
 		return newError("call_not_found", "", "%q is not supported: this is not a telephone call.", clip(verb))
 	}
-	d.calls.HangUp(id)
+	srv.calls.HangUp(id)
 	w.WriteHeader(http.StatusOK)
 	return nil
 }

@@ -515,20 +515,20 @@ type unavailableStore struct {
 	unavailable atomic.Bool
 }
 
-func (l *unavailableStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
-	if l.unavailable.Load() {
+func (u *unavailableStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
+	if u.unavailable.Load() {
 		return nil, 0, store.ErrDown
 	}
-	return l.Store.Get(ctx, name)
+	return u.Store.Get(ctx, name)
 }
 
-func (l *unavailableStore) CompareAndSwap(
+func (u *unavailableStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
-	if l.unavailable.Load() {
+	if u.unavailable.Load() {
 		return 0, store.ErrDown
 	}
-	return l.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
+	return u.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
 // TestRealtimeSecretOfAnotherGateway starts a conversation with a secret that another gateway has minted. While the

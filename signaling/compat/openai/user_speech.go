@@ -42,115 +42,115 @@ type userSpeech struct {
 }
 
 // resetState discards the state of the current speech, because the turn-taking mode has changed.
-func (e *userSpeech) resetState() {
-	e.itemID, e.state, e.activityOpen, e.partialFrame = "", nothingToAnswer, false, nil
+func (u *userSpeech) resetState() {
+	u.itemID, u.state, u.activityOpen, u.partialFrame = "", nothingToAnswer, false, nil
 }
 
 // startSpeech reports the start of speech. at is the position in the audio at which it was detected.
-func (e *userSpeech) startSpeech(at time.Duration) {
-	e.itemID = e.newID("item")
-	padding := time.Duration(e.session.Audio.Input.TurnDetection.paddingMS()) * time.Millisecond
-	e.speechStart = max(0, at-vadOnset-padding)
-	e.emitEvent("input_audio_buffer.speech_started", object{"item_id": e.itemID, "audio_start_ms": e.speechStart.Milliseconds()})
+func (u *userSpeech) startSpeech(at time.Duration) {
+	u.itemID = u.newID("item")
+	padding := time.Duration(u.session.Audio.Input.TurnDetection.paddingMS()) * time.Millisecond
+	u.speechStart = max(0, at-vadOnset-padding)
+	u.emitEvent("input_audio_buffer.speech_started", object{"item_id": u.itemID, "audio_start_ms": u.speechStart.Milliseconds()})
 }
 
 // stopSpeech reports the end of speech, if there is any, and creates its item.
-func (e *userSpeech) stopSpeech(at time.Duration) {
-	if e.itemID == "" {
+func (u *userSpeech) stopSpeech(at time.Duration) {
+	if u.itemID == "" {
 		return
 	}
-	e.emitEvent("input_audio_buffer.speech_stopped", object{"item_id": e.itemID, "audio_end_ms": at.Milliseconds()})
-	e.commitSpeech(e.itemID, at)
+	u.emitEvent("input_audio_buffer.speech_stopped", object{"item_id": u.itemID, "audio_end_ms": at.Milliseconds()})
+	u.commitSpeech(u.itemID, at)
 }
 
 // commitSpeech creates the item for the current speech, which ends at the position until.
-func (e *userSpeech) commitSpeech(id string, until time.Duration) {
+func (u *userSpeech) commitSpeech(id string, until time.Duration) {
 	i := newMessage(id, roleUser, completed, part{Type: inputAudio})
-	i.voiceDuration = max(0, until-e.speechStart)
-	e.emitEvent("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": e.lastItemID()})
-	e.addItem(i, len(e.items))
-	e.emitItemDone(i)
-	e.itemID, e.lastItem, e.speechStart = "", i, until
+	i.voiceDuration = max(0, until-u.speechStart)
+	u.emitEvent("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": u.lastItemID()})
+	u.addItem(i, len(u.items))
+	u.emitItemDone(i)
+	u.itemID, u.lastItem, u.speechStart = "", i, until
 	switch {
-	case e.session.turnMode() != engineDetectsTurns:
-		e.state = speechCommitted
+	case u.session.turnMode() != engineDetectsTurns:
+		u.state = speechCommitted
 	case i.voiceDuration >= minAnsweredSpeech:
-		e.state = answerExpected
+		u.state = answerExpected
 	default:
-		e.state = nothingToAnswer
+		u.state = nothingToAnswer
 	}
-	if early := e.earlyTranscript; early != "" {
-		e.earlyTranscript = ""
-		e.addTranscript(early, false)
+	if early := u.earlyTranscript; early != "" {
+		u.earlyTranscript = ""
+		u.addTranscript(early, false)
 	}
 }
 
 // onIdleTimeout reports that the person has been silent for the idle timeout, and that the model is prompted to speak.
-func (e *userSpeech) onIdleTimeout() {
-	d := e.session.Audio.Input.TurnDetection
-	if d == nil || d.IdleTimeoutMS == nil || e.itemID != "" {
+func (u *userSpeech) onIdleTimeout() {
+	d := u.session.Audio.Input.TurnDetection
+	if d == nil || d.IdleTimeoutMS == nil || u.itemID != "" {
 		return
 	}
-	id := e.newID("item")
-	e.speechStart = max(0, e.received-time.Duration(*d.IdleTimeoutMS)*time.Millisecond)
-	e.emitEvent("input_audio_buffer.timeout_triggered",
-		object{"item_id": id, "audio_start_ms": e.speechStart.Milliseconds(), "audio_end_ms": e.received.Milliseconds()})
-	e.commitSpeech(id, e.received)
+	id := u.newID("item")
+	u.speechStart = max(0, u.received-time.Duration(*d.IdleTimeoutMS)*time.Millisecond)
+	u.emitEvent("input_audio_buffer.timeout_triggered",
+		object{"item_id": id, "audio_start_ms": u.speechStart.Milliseconds(), "audio_end_ms": u.received.Milliseconds()})
+	u.commitSpeech(id, u.received)
 }
 
 // markAnswered records that the last speech was answered, in the mode in which the model answers without a request.
-func (e *userSpeech) markAnswered() {
-	if e.state == answerExpected {
-		e.state = nothingToAnswer
+func (u *userSpeech) markAnswered() {
+	if u.state == answerExpected {
+		u.state = nothingToAnswer
 	}
 }
 
 // addTranscript reports a transcript of the person's speech: the next piece, or the whole.
-func (e *userSpeech) addTranscript(text string, whole bool) {
-	if e.lastItem == nil || e.itemID != "" || e.lastItem.Content[0].Transcript != nil { // the item of this transcript does not exist yet
+func (u *userSpeech) addTranscript(text string, whole bool) {
+	if u.lastItem == nil || u.itemID != "" || u.lastItem.Content[0].Transcript != nil { // the item of this transcript does not exist yet
 		if !whole {
-			e.earlyTranscript += text
+			u.earlyTranscript += text
 			return
 		}
-		e.earlyTranscript = ""
-		if e.itemID != "" {
-			e.stopSpeech(e.received)
+		u.earlyTranscript = ""
+		if u.itemID != "" {
+			u.stopSpeech(u.received)
 		} else { // the model has understood speech that was not detected here
-			e.commitSpeech(e.newID("item"), e.received)
+			u.commitSpeech(u.newID("item"), u.received)
 		}
 	}
-	i := e.lastItem
+	i := u.lastItem
 	if whole {
 		i.Content[0].Transcript = &text
 	}
-	if e.session.Audio.Input.Transcription == nil {
+	if u.session.Audio.Input.Transcription == nil {
 		return
 	}
 	where := object{"item_id": i.ID, "content_index": 0}
 	if !whole {
 		where["delta"] = text
-		e.emitEvent("conversation.item.input_audio_transcription.delta", where)
+		u.emitEvent("conversation.item.input_audio_transcription.delta", where)
 		return
 	}
 	where["transcript"] = text
 	where["usage"] = object{"type": "duration", "seconds": float64(i.voiceDuration.Milliseconds()) / 1000}
-	e.emitEvent("conversation.item.input_audio_transcription.completed", where)
+	u.emitEvent("conversation.item.input_audio_transcription.completed", where)
 }
 
 // detectSpeech detects speech in audio. It calls onStart before it reports a start of speech.
-func (e *userSpeech) detectSpeech(pcm []int16, rate int, onStart func()) {
-	e.vad.Onset, e.vad.Hangover = vadOnset, max(vadHangover, time.Duration(e.session.Audio.Input.TurnDetection.silenceMS())*time.Millisecond)
-	e.partialFrame = append(e.partialFrame, pcm...)
-	pending, received := e.partialFrame, e.received
+func (u *userSpeech) detectSpeech(pcm []int16, rate int, onStart func()) {
+	u.vad.Onset, u.vad.Hangover = vadOnset, max(vadHangover, time.Duration(u.session.Audio.Input.TurnDetection.silenceMS())*time.Millisecond)
+	u.partialFrame = append(u.partialFrame, pcm...)
+	pending, received := u.partialFrame, u.received
 	for frame := rate / 50; len(pending) >= frame; pending = pending[frame:] {
-		e.received = received - media.Duration(len(pending)-frame, rate)
-		switch speaks := e.vad.ProcessFrame(pending[:frame], rate); {
-		case speaks && e.itemID == "":
+		u.received = received - media.Duration(len(pending)-frame, rate)
+		switch speaks := u.vad.ProcessFrame(pending[:frame], rate); {
+		case speaks && u.itemID == "":
 			onStart()
-			e.startSpeech(e.received)
+			u.startSpeech(u.received)
 		case !speaks:
-			e.stopSpeech(e.received)
+			u.stopSpeech(u.received)
 		}
 	}
-	e.partialFrame, e.received = append(e.partialFrame[:0], pending...), received
+	u.partialFrame, u.received = append(u.partialFrame[:0], pending...), received
 }

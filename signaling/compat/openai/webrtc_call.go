@@ -95,9 +95,9 @@ type dialogueSession struct {
 }
 
 // Mic implements [rtc.Session].
-func (h *dialogueSession) Mic(rate int) (media.Sink, error) {
-	mic, err := h.Session.NewMicrophone(rate)
-	return &dialogueMicrophone{mic, h.call, rate}, err
+func (d *dialogueSession) Mic(rate int) (media.Sink, error) {
+	mic, err := d.Session.NewMicrophone(rate)
+	return &dialogueMicrophone{mic, d.call, rate}, err
 }
 
 // dialogueMicrophone is a microphone whose audio also goes to the dialogue.
@@ -108,8 +108,8 @@ type dialogueMicrophone struct {
 }
 
 // WritePCM implements [media.Sink].
-func (t *dialogueMicrophone) WritePCM(pcm []int16) error {
-	return t.call.writeAudio(t.Sink, pcm, t.rate)
+func (d *dialogueMicrophone) WritePCM(pcm []int16) error {
+	return d.call.writeAudio(d.Sink, pcm, d.rate)
 }
 
 // voiceOutput is a call's voice, silent while the model's output is text.
@@ -119,12 +119,12 @@ type voiceOutput struct {
 }
 
 // WriteFrame implements [media.Output].
-func (u *voiceOutput) WriteFrame(f media.Frame) error {
-	u.call.mu.Lock()
-	writes := u.call.dialogue.answer.isText()
-	u.call.mu.Unlock()
+func (o *voiceOutput) WriteFrame(f media.Frame) error {
+	o.call.mu.Lock()
+	writes := o.call.dialogue.answer.isText()
+	o.call.mu.Unlock()
 	if writes {
 		f.PCM = make([]int16, len(f.PCM))
 	}
-	return u.Output.WriteFrame(f)
+	return o.Output.WriteFrame(f)
 }

@@ -64,15 +64,15 @@ func (c *call) serveListener(ctx context.Context, own *listener, socket *signali
 }
 
 // serveSocket serves a WebSocket: a new conversation, or with call_id a second connection to a call.
-func (d *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
-	if d.proxyToOwner(w, r, r.URL.Query().Get("call_id")) {
+func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
+	if srv.proxyToOwner(w, r, r.URL.Query().Get("call_id")) {
 		return
 	}
 	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: closeReason, Subprotocol: subprotocol}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		s.MarkOpened() // a client need not send anything first
-		log := d.Logger.With("door", protocolName, "remote", s.Remote())
-		to, open, err := d.openSocketCall(r, log)
+		log := srv.Logger.With("door", protocolName, "remote", s.Remote())
+		to, open, err := srv.openSocketCall(r, log)
 		own := &listener{out: s, rateLimiter: s}
 		switch {
 		case err != nil:
@@ -80,7 +80,7 @@ func (d *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 		case open == nil:
 			err = to.serveListener(ctx, own, s)
 		default:
-			err = d.Host.Serve(ctx, &socketCall{call: to, listener: own, socket: s}, *open)
+			err = srv.Host.Serve(ctx, &socketCall{call: to, listener: own, socket: s}, *open)
 			to.endCall(own, err)
 		}
 		if code, _ := closeReason(err); code != signaling.CloseNormal {
@@ -92,24 +92,24 @@ func (d *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 
 // openSocketCall returns the call of a socket, and the request for its conversation. open is nil if the socket is a
 // second connection to an existing call. The call is not nil even if there is an error.
-func (d *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
+func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err
 	}
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {
-		if to, err = d.findCall(r, id); err == nil {
+		if to, err = srv.findCall(r, id); err == nil {
 			return to, nil, nil
 		}
 		return newCall(log, newDialogue("", false, newID)), nil, err
 	}
 	dialogue := newDialogue(modelOf(r), false, newID)
-	guest, err := d.admitClient(r)
+	guest, err := srv.admitClient(r)
 	if err == nil && query.Get("intent") == "transcription" {
 		err = newError("invalid_value", "intent", "Transcription sessions are not supported.")
 	}
 	if err == nil {
-		open, err = d.buildRequest(guest, dialogue, nil)
+		open, err = srv.buildRequest(guest, dialogue, nil)
 	}
 	if err == nil {
 		open.NoCues = true // the client gets only the model's voice

@@ -48,15 +48,15 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints of the protocol.
-func (d *Server) Endpoints() (list []signaling.Endpoint) {
+func (s *Server) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /start":                         d.createSession,
-		"POST /api/offer":                     d.handleOffer,
-		"PATCH /api/offer":                    d.handleCandidates,
-		"POST /sessions/{session}/api/offer":  d.handleOffer,
-		"PATCH /sessions/{session}/api/offer": d.handleCandidates,
+		"POST /start":                         s.createSession,
+		"POST /api/offer":                     s.handleOffer,
+		"PATCH /api/offer":                    s.handleCandidates,
+		"POST /sessions/{session}/api/offer":  s.handleOffer,
+		"PATCH /sessions/{session}/api/offer": s.handleCandidates,
 	} {
-		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName, serve, writeError)})
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(s.Logger, protocolName, serve, writeError)})
 	}
 	return list
 }
@@ -145,7 +145,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (body request, err erro
 }
 
 // createSession handles /start, for clients that request a session first.
-func (d *Server) createSession(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	body, bad := readRequest(w, r)
 	settings, unclear := readSettings(r, request{Data: body.Body})
 	if _, err := admitClient(r, settings); err != nil {
@@ -158,7 +158,7 @@ func (d *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 		return badMessage("body has %d bytes; at most %d are allowed. Send it as requestData with the offer.", len(body.Body), maxSessionData)
 	}
 	name := rand.Text()[:8] + "." + base64.RawURLEncoding.EncodeToString(body.Body)
-	servers := d.ICEServers()
+	servers := s.ICEServers()
 	if servers == nil {
 		servers = []signaling.ICEServer{} // without a list, the Android client uses Google's servers
 	}
@@ -194,12 +194,12 @@ func readSettings(r *http.Request, body request) (settings callSettings, err err
 
 // handleOffer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
 // client.
-func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	body, bad := readRequest(w, r)
-	if bad == nil && d.proxyToOwner(w, r, body.ID) {
+	if bad == nil && s.proxyToOwner(w, r, body.ID) {
 		return nil
 	}
-	c, exists := d.calls.FindCall(body.ID)
+	c, exists := s.calls.FindCall(body.ID)
 	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway has looked for the call here: do not begin a new one
 		return errCallNotFound
 	}
@@ -214,7 +214,7 @@ func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	switch err := cmp.Or(bad, unclear); {
 	case err != nil:
 		return err
-	case !exists && d.calls.HasEnded(body.ID):
+	case !exists && s.calls.HasEnded(body.ID):
 		return errCallNotFound
 	}
 	offer, err := rtc.ParseOffer(body.SDP)
@@ -231,8 +231,8 @@ func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 			return err
 		})
 	} else {
-		id = signaling.OwnedID(d.Host, rand.Text())
-		sdp, err = d.startCall(r, id, offer, open)
+		id = signaling.OwnedID(s.Host, rand.Text())
+		sdp, err = s.startCall(r, id, offer, open)
 	}
 	if err != nil {
 		return err
@@ -241,22 +241,22 @@ func (d *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Server) startCall(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
+func (s *Server) startCall(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, server: d, offerLimiter: rtc.NewOfferLimiter(),
-		log:    d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address()),
+		HTTPCall: signaling.HTTPCall{Offer: offer}, server: s, offerLimiter: rtc.NewOfferLimiter(),
+		log:    s.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address()),
 		events: eventWriter{pendingCalls: map[string]string{}},
 	}
-	return d.calls.StartCall(r, d.Host, id, c, open)
+	return s.calls.StartCall(r, s.Host, id, c, open)
 }
 
 // handleCandidates adds the client's candidates.
-func (d *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error {
 	body, err := readRequest(w, r)
-	if err != nil || d.proxyToOwner(w, r, body.ID) {
+	if err != nil || s.proxyToOwner(w, r, body.ID) {
 		return err
 	}
-	c, ok := d.calls.FindCall(body.ID)
+	c, ok := s.calls.FindCall(body.ID)
 	if !ok {
 		return errCallNotFound
 	}
@@ -268,9 +268,9 @@ func (d *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error 
 }
 
 // proxyToOwner proxies a request to the gateway that owns the call, if that is another one.
-func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
-	return signaling.ProxyToOwner(w, r, d.Host, id, "", func(err error) {
-		d.Logger.Warn("another gateway does not answer", "err", err)
+func (s *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+	return signaling.ProxyToOwner(w, r, s.Host, id, "", func(err error) {
+		s.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, errCallNotFound)
 	})
 }

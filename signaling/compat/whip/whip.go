@@ -53,22 +53,22 @@ type Server struct {
 }
 
 // Endpoints returns the endpoints.
-func (d *Server) Endpoints() (list []signaling.Endpoint) {
+func (srv *Server) Endpoints() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /whip/{agent}":         d.startCall,
-		"OPTIONS /whip/{agent}":      d.listMethods,
-		"GET /whip/{agent}":          d.answerGet,
-		"PATCH /whip/{agent}/{id}":   d.proxyToOwner(d.patchSession),
-		"DELETE /whip/{agent}/{id}":  d.proxyToOwner(d.endSession),
-		"OPTIONS /whip/{agent}/{id}": d.listMethods,
-		"GET /whip/{agent}/{id}":     d.answerGet,
-		"POST /whep/{agent}":         d.proxyToOwner(d.handleListenOffer),
-		"OPTIONS /whep/{agent}":      d.listMethods,
-		"PATCH /whep/{agent}/{id}":   d.proxyToOwner(d.patchSession),
-		"DELETE /whep/{agent}/{id}":  d.proxyToOwner(d.endSession),
-		"OPTIONS /whep/{agent}/{id}": d.listMethods,
+		"POST /whip/{agent}":         srv.startCall,
+		"OPTIONS /whip/{agent}":      srv.listMethods,
+		"GET /whip/{agent}":          srv.answerGet,
+		"PATCH /whip/{agent}/{id}":   srv.proxyToOwner(srv.patchSession),
+		"DELETE /whip/{agent}/{id}":  srv.proxyToOwner(srv.endSession),
+		"OPTIONS /whip/{agent}/{id}": srv.listMethods,
+		"GET /whip/{agent}/{id}":     srv.answerGet,
+		"POST /whep/{agent}":         srv.proxyToOwner(srv.handleListenOffer),
+		"OPTIONS /whep/{agent}":      srv.listMethods,
+		"PATCH /whep/{agent}/{id}":   srv.proxyToOwner(srv.patchSession),
+		"DELETE /whep/{agent}/{id}":  srv.proxyToOwner(srv.endSession),
+		"OPTIONS /whep/{agent}/{id}": srv.listMethods,
 	} {
-		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, protocolName,
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(srv.Logger, protocolName,
 			func(w http.ResponseWriter, r *http.Request) error {
 				w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
 				return serve(w, r)
@@ -83,7 +83,7 @@ type statusError struct {
 	message string
 }
 
-func (r *statusError) Error() string { return r.message }
+func (s *statusError) Error() string { return s.message }
 
 func newStatusError(status int, format string, args ...any) error {
 	return &statusError{status, fmt.Sprintf(format, args...)}
@@ -116,7 +116,7 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 // listMethods lists the supported methods and types. Preflight requests of browsers are answered before it is called.
-func (d *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
 	} else {
@@ -127,8 +127,8 @@ func (d *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 }
 
 // answerGet answers GET and HEAD with 204 (RFC 9725, section 4.2).
-func (d *Server) answerGet(w http.ResponseWriter, r *http.Request) error {
-	if d.Agents.Find(r.PathValue("agent"), protocolName) == nil {
+func (srv *Server) answerGet(w http.ResponseWriter, r *http.Request) error {
+	if srv.Agents.Find(r.PathValue("agent"), protocolName) == nil {
 		return agents.UnknownAgent(r.PathValue("agent"))
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -155,7 +155,7 @@ func authorizeClient(r *http.Request) (open bridge.SessionRequest, err error) {
 }
 
 // startCall answers an encoder's offer and starts a call.
-func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	open, err := authorizeClient(r)
 	if err != nil {
 		return err
@@ -167,26 +167,26 @@ func (d *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	if !offer.SendsAudio() {
 		return newStatusError(http.StatusNotAcceptable, "The offer must have an audio section that sends, because an agent listens.")
 	}
-	log := d.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
+	log := srv.Logger.With("door", protocolName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		HTTPCall: signaling.HTTPCall{Offer: offer}, server: d, log: log, agent: r.PathValue("agent"), offerText: text,
+		HTTPCall: signaling.HTTPCall{Offer: offer}, server: srv, log: log, agent: r.PathValue("agent"), offerText: text,
 		listenLimiter: rtc.NewOfferLimiter(),
 	}
-	c.id = signaling.OwnedID(d.Host, rand.Text())
-	sdp, err := d.calls.StartCall(r, d.Host, c.id, c, open)
+	c.id = signaling.OwnedID(srv.Host, rand.Text())
+	sdp, err := srv.calls.StartCall(r, srv.Host, c.id, c, open)
 	switch {
 	case err != nil && bridge.Reason(err) == "":
 		return newStatusError(http.StatusBadGateway, "The call has ended.")
 	case err != nil:
 		return err
 	}
-	d.writeCreated(w, "/whip/"+c.agent+"/"+c.id, sdp)
+	srv.writeCreated(w, "/whip/"+c.agent+"/"+c.id, sdp)
 	return nil
 }
 
 // handleListenOffer answers a WHEP offer for the voice of a WHIP session. The secret session ID in the URL authorizes it.
-func (d *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) error {
-	c, err := d.findCall(r)
+func (srv *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) error {
+	c, err := srv.findCall(r)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (d *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	d.writeCreated(w, fmt.Sprintf("/whep/%s/%d~%s", c.agent, number, c.id), sdp)
+	srv.writeCreated(w, fmt.Sprintf("/whep/%s/%d~%s", c.agent, number, c.id), sdp)
 	return nil
 }
 
@@ -222,13 +222,13 @@ func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.O
 }
 
 // writeCreated sends the response for a new session.
-func (d *Server) writeCreated(w http.ResponseWriter, at, sdp string) {
+func (srv *Server) writeCreated(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
 	h.Set("Location", at)
 	h.Set("ETag", strconv.Quote(iceTag(sdp)))
 	h.Set("Accept-Patch", fragmentType)
-	for _, s := range d.ICEServers() {
+	for _, s := range srv.ICEServers() {
 		for _, link := range formatLinks(s) {
 			h.Add("Link", link)
 		}
@@ -262,9 +262,9 @@ func parseSessionPath(r *http.Request) (id string, listener int) {
 
 // findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so
 // no token is required. The token with which the encoder began the session may have expired by now.
-func (d *Server) findCall(r *http.Request) (*call, error) {
+func (srv *Server) findCall(r *http.Request) (*call, error) {
 	id, _ := parseSessionPath(r)
-	c, ok := d.calls.FindCall(id)
+	c, ok := srv.calls.FindCall(id)
 	if !ok || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
 	}
@@ -272,11 +272,11 @@ func (d *Server) findCall(r *http.Request) (*call, error) {
 }
 
 // proxyToOwner forwards requests for calls on another gateway to that gateway.
-func (d *Server) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+func (srv *Server) proxyToOwner(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
 		id, _ := parseSessionPath(r)
-		if signaling.ProxyToOwner(w, r, d.Host, id, "", func(away error) {
-			d.Logger.Warn("another gateway does not answer", "err", away)
+		if signaling.ProxyToOwner(w, r, srv.Host, id, "", func(away error) {
+			srv.Logger.Warn("another gateway does not answer", "err", away)
 			err = errNoSession
 		}) {
 			return err
@@ -288,12 +288,12 @@ func (d *Server) proxyToOwner(serve func(http.ResponseWriter, *http.Request) err
 var errNoSession = newStatusError(http.StatusNotFound, "This session does not exist, or it has ended.")
 
 // endSession ends a call, or a listener's connection.
-func (d *Server) endSession(w http.ResponseWriter, r *http.Request) error {
+func (srv *Server) endSession(w http.ResponseWriter, r *http.Request) error {
 	id, listener := parseSessionPath(r)
-	c, err := d.findCall(r)
+	c, err := srv.findCall(r)
 	switch {
 	case err != nil:
-		if !d.calls.HasEnded(id) { // an ended call is not an error: pages often close the peer connection before they send this request
+		if !srv.calls.HasEnded(id) { // an ended call is not an error: pages often close the peer connection before they send this request
 			return err
 		}
 	case listener > 0:
@@ -307,15 +307,15 @@ func (d *Server) endSession(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	default:
-		d.calls.HangUp(id)
+		srv.calls.HangUp(id)
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
 // patchSession handles ICE candidates. If the user fragment has changed, it performs an ICE restart (RFC 9725, section 4.3).
-func (d *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
-	c, err := d.findCall(r)
+func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
+	c, err := srv.findCall(r)
 	if err != nil {
 		return err
 	}

@@ -87,9 +87,9 @@ type call struct {
 	isTransferred atomic.Bool                    // the call was transferred
 }
 
-func (d *Server) newCall(t ticket, codec *dialectCodec) *call {
+func (srv *Server) newCall(t ticket, codec *dialectCodec) *call {
 	return &call{
-		server: d, dialectCodec: codec, ticket: t, log: d.Logger, disconnected: make(chan struct{}), keypad: phone.NewKeypad(),
+		server: srv, dialectCodec: codec, ticket: t, log: srv.Logger, disconnected: make(chan struct{}), keypad: phone.NewKeypad(),
 	}
 }
 

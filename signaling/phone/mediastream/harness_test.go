@@ -81,30 +81,30 @@ type watchedState struct {
 	changed chan struct{} // closed by the next change; nil if no test waits
 }
 
-func (n *watchedState) update(how func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (w *watchedState) update(how func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	how()
-	if n.changed != nil {
-		close(n.changed)
-		n.changed = nil
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
 	}
 }
 
 // waitUntil blocks until so returns true, or returns false after patience. The state does not change while so runs.
-func (n *watchedState) waitUntil(so func() bool) bool {
+func (w *watchedState) waitUntil(so func() bool) bool {
 	deadline := time.After(patience)
 	for {
-		n.mu.Lock()
+		w.mu.Lock()
 		if so() {
-			n.mu.Unlock()
+			w.mu.Unlock()
 			return true
 		}
-		if n.changed == nil {
-			n.changed = make(chan struct{})
+		if w.changed == nil {
+			w.changed = make(chan struct{})
 		}
-		more := n.changed
-		n.mu.Unlock()
+		more := w.changed
+		w.mu.Unlock()
 		select {
 		case <-more:
 		case <-deadline:
@@ -292,7 +292,7 @@ type restCall struct{ what, user, body string }
 
 type fakeREST struct{ requests chan restCall }
 
-func (a *fakeREST) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *fakeREST) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	user, password, _ := r.BasicAuth()
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
@@ -301,7 +301,7 @@ func (a *fakeREST) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if password != "rest" {
 		w.WriteHeader(http.StatusUnauthorized)
 	}
-	a.requests <- restCall{r.Method + " " + r.URL.Path, user, string(body)}
+	f.requests <- restCall{r.Method + " " + r.URL.Path, user, string(body)}
 }
 
 func (g *testGateway) expectREST(want restCall) {
@@ -492,23 +492,23 @@ type wireFormat struct {
 	early    func(p *providerCall) // sends messages before the start message; may be nil
 }
 
-func (s wireFormat) encodeSound(pcm []int16) []byte {
-	if s.stereo {
+func (w wireFormat) encodeSound(pcm []int16) []byte {
+	if w.stereo {
 		both := make([]int16, 0, 2*len(pcm))
 		for _, left := range pcm {
 			both = append(both, left, 0)
 		}
 		pcm = both
 	}
-	if s.law != nil {
-		return s.law.AppendBytes(nil, pcm)
+	if w.law != nil {
+		return w.law.AppendBytes(nil, pcm)
 	}
 	return media.AppendBytes(nil, pcm)
 }
 
-func (s wireFormat) decodeSound(b []byte) []int16 {
-	if s.law != nil {
-		return s.law.Append(nil, b)
+func (w wireFormat) decodeSound(b []byte) []int16 {
+	if w.law != nil {
+		return w.law.Append(nil, b)
 	}
 	return media.AppendSamples(nil, b)
 }

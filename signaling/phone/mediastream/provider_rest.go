@@ -100,7 +100,7 @@ var endedCallStatuses = map[int]bool{http.StatusNotFound: true, http.StatusUnpro
 var errCallEnded = errors.New("the call has ended")
 
 // callRESTAPI sends a request to the REST API of a provider.
-func (d *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest) error {
+func (srv *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, what.method, p.API+what.path, strings.NewReader(what.body))
@@ -118,7 +118,7 @@ func (d *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest)
 	} else {
 		r.SetBasicAuth(p.Account, p.APIKey)
 	}
-	answer, err := d.restClient.Do(r)
+	answer, err := srv.restClient.Do(r)
 	if err != nil {
 		return errors.New("the provider's REST API does not respond") // err contains the URL, whose path may hold a secret
 	}

@@ -30,60 +30,60 @@ type reorderBuffer struct {
 }
 
 // push adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
-func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
-	o.ready = o.ready[:0]
-	if m.chunk <= 0 || o.ignoresCounter {
-		o.ready = append(o.ready, m.sound)
-		return 0, o.ready
+func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
+	r.ready = r.ready[:0]
+	if m.chunk <= 0 || r.ignoresCounter {
+		r.ready = append(r.ready, m.sound)
+		return 0, r.ready
 	}
-	if o.nextChunk == 0 || m.chunk < o.nextChunk-maxJump || m.chunk > o.nextChunk+maxJump {
-		o.releasePending(m.chunk)
+	if r.nextChunk == 0 || m.chunk < r.nextChunk-maxJump || m.chunk > r.nextChunk+maxJump {
+		r.releasePending(m.chunk)
 	}
-	if m.chunk < o.nextChunk { // late, a duplicate, or the first message of a new count
-		if o.lateMessages = append(o.lateMessages, m); len(o.lateMessages) == maxIrregular {
-			o.resyncCounter()
+	if m.chunk < r.nextChunk { // late, a duplicate, or the first message of a new count
+		if r.lateMessages = append(r.lateMessages, m); len(r.lateMessages) == maxIrregular {
+			r.resyncCounter()
 		}
-		return 0, o.ready
+		return 0, r.ready
 	}
-	o.lateMessages = o.lateMessages[:0]
-	o.pending = append(o.pending, m)
-	slices.SortStableFunc(o.pending, func(a, b message) int { return a.chunk - b.chunk })
+	r.lateMessages = r.lateMessages[:0]
+	r.pending = append(r.pending, m)
+	slices.SortStableFunc(r.pending, func(a, b message) int { return a.chunk - b.chunk })
 	released := 0
-	for ; released < len(o.pending) && (o.pending[released].chunk <= o.nextChunk || len(o.pending)-released > maxPending); released++ {
-		first := o.pending[released]
-		if first.chunk < o.nextChunk { // duplicate
+	for ; released < len(r.pending) && (r.pending[released].chunk <= r.nextChunk || len(r.pending)-released > maxPending); released++ {
+		first := r.pending[released]
+		if first.chunk < r.nextChunk { // duplicate
 			continue
 		}
-		if o.consecutiveGaps++; first.chunk == o.nextChunk {
-			o.consecutiveGaps = 0
+		if r.consecutiveGaps++; first.chunk == r.nextChunk {
+			r.consecutiveGaps = 0
 		}
-		missing += first.chunk - o.nextChunk
-		o.ready = append(o.ready, first.sound)
-		o.nextChunk = first.chunk + 1
+		missing += first.chunk - r.nextChunk
+		r.ready = append(r.ready, first.sound)
+		r.nextChunk = first.chunk + 1
 	}
-	o.pending = slices.Delete(o.pending, 0, released)
-	if o.consecutiveGaps >= maxIrregular {
-		o.ignoresCounter = true
-		o.releasePending(0)
+	r.pending = slices.Delete(r.pending, 0, released)
+	if r.consecutiveGaps >= maxIrregular {
+		r.ignoresCounter = true
+		r.releasePending(0)
 	}
-	return missing, o.ready
+	return missing, r.ready
 }
 
 // releasePending releases the waiting messages and restarts the count at next.
-func (o *reorderBuffer) releasePending(next int) {
-	for _, m := range o.pending {
-		o.ready = append(o.ready, m.sound)
+func (r *reorderBuffer) releasePending(next int) {
+	for _, m := range r.pending {
+		r.ready = append(r.ready, m.sound)
 	}
-	o.nextChunk, o.pending, o.lateMessages, o.consecutiveGaps = next, o.pending[:0], o.lateMessages[:0], 0
+	r.nextChunk, r.pending, r.lateMessages, r.consecutiveGaps = next, r.pending[:0], r.lateMessages[:0], 0
 }
 
 // resyncCounter handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now
 // on.
-func (o *reorderBuffer) resyncCounter() {
-	o.ignoresCounter = !slices.IsSortedFunc(o.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
-	batch := o.lateMessages
-	o.releasePending(batch[len(batch)-1].chunk + 1)
+func (r *reorderBuffer) resyncCounter() {
+	r.ignoresCounter = !slices.IsSortedFunc(r.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
+	batch := r.lateMessages
+	r.releasePending(batch[len(batch)-1].chunk + 1)
 	for _, m := range batch {
-		o.ready = append(o.ready, m.sound)
+		r.ready = append(r.ready, m.sound)
 	}
 }

@@ -95,111 +95,111 @@ func New(file string, o Options) (*Server, error) {
 }
 
 // Endpoints returns the HTTP endpoints.
-func (d *Server) Endpoints() []signaling.Endpoint {
-	if d == nil {
+func (srv *Server) Endpoints() []signaling.Endpoint {
+	if srv == nil {
 		return nil
 	}
 	return []signaling.Endpoint{
-		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.serveAnswer)},
-		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.serveTransfer)},
-		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.serveStream)},
-		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.serveStream)},
+		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(srv.serveAnswer)},
+		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(srv.serveTransfer)},
+		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(srv.serveStream)},
+		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(srv.serveStream)},
 	}
 }
 
 // Close ends the requests to collections and closes idle connections to REST APIs.
-func (d *Server) Close() {
-	if d == nil {
+func (srv *Server) Close() {
+	if srv == nil {
 		return
 	}
-	d.restClient.CloseIdleConnections()
-	d.config.Collect.Close()
+	srv.restClient.CloseIdleConnections()
+	srv.config.Collect.Close()
 }
 
 // authorizeClient checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the
 // same address.
-func (d *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
+func (srv *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = protocolName
-	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
+	return access.From(srv.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
 // countRefusal counts and logs a rejection.
-func (d *Server) countRefusal(from, rule string, why error) {
-	if d.OnRefused != nil {
-		d.OnRefused("telephony " + rule)
+func (srv *Server) countRefusal(from, rule string, why error) {
+	if srv.OnRefused != nil {
+		srv.OnRefused("telephony " + rule)
 	}
-	d.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
-		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
+	srv.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
+		srv.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
 	})
 }
 
 // rejectRequest counts and logs a rejection and sends the error response. The response does not reveal the reason.
-func (d *Server) rejectRequest(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
-	d.countRefusal(r.RemoteAddr, rule, why)
+func (srv *Server) rejectRequest(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
+	srv.countRefusal(r.RemoteAddr, rule, why)
 	http.Error(w, http.StatusText(status), status)
 }
 
 // checkCapacity returns an error if the limits do not permit another call of this provider.
-func (d *Server) checkCapacity(p *Provider) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.checkCapacityLocked(p)
+func (srv *Server) checkCapacity(p *Provider) error {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	return srv.checkCapacityLocked(p)
 }
 
 // checkCapacityLocked is checkCapacity for callers that hold mu.
-func (d *Server) checkCapacityLocked(p *Provider) error {
+func (srv *Server) checkCapacityLocked(p *Provider) error {
 	switch {
-	case d.totalCalls >= d.config.Calls:
-		return fmt.Errorf("the limit of %d concurrent calls is reached", d.totalCalls)
-	case p.Calls > 0 && d.providerCalls[p] >= p.Calls:
-		return fmt.Errorf("the limit of %d concurrent calls of %s is reached", d.providerCalls[p], p.Name)
+	case srv.totalCalls >= srv.config.Calls:
+		return fmt.Errorf("the limit of %d concurrent calls is reached", srv.totalCalls)
+	case p.Calls > 0 && srv.providerCalls[p] >= p.Calls:
+		return fmt.Errorf("the limit of %d concurrent calls of %s is reached", srv.providerCalls[p], p.Name)
 	}
 	return nil
 }
 
 // countCall counts a new call, or returns an error if the limits do not permit it. Call release when the call has ended.
-func (d *Server) countCall(p *Provider) (release func(), err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.checkCapacityLocked(p); err != nil {
+func (srv *Server) countCall(p *Provider) (release func(), err error) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if err := srv.checkCapacityLocked(p); err != nil {
 		return nil, err
 	}
-	if !d.startLimiter.Allow() {
-		return nil, fmt.Errorf("more than %d new calls per second", d.config.CallsPerSecond)
+	if !srv.startLimiter.Allow() {
+		return nil, fmt.Errorf("more than %d new calls per second", srv.config.CallsPerSecond)
 	}
-	d.totalCalls++
-	d.providerCalls[p]++
+	srv.totalCalls++
+	srv.providerCalls[p]++
 	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.totalCalls--
-		d.providerCalls[p]--
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		srv.totalCalls--
+		srv.providerCalls[p]--
 	}, nil
 }
 
 // serveStream handles the WebSocket of a call.
-func (d *Server) serveStream(w http.ResponseWriter, r *http.Request) {
-	p := d.providers[r.PathValue("provider")]
+func (srv *Server) serveStream(w http.ResponseWriter, r *http.Request) {
+	p := srv.providers[r.PathValue("provider")]
 	if p == nil {
 		http.NotFound(w, r)
 		return
 	}
-	t, rule, err := d.authorizeStream(p, r)
+	t, rule, err := srv.authorizeStream(p, r)
 	if errors.Is(err, errTooManyGuesses) {
-		d.rejectRequest(w, r, http.StatusTooManyRequests, rule, err)
+		srv.rejectRequest(w, r, http.StatusTooManyRequests, rule, err)
 		return
 	}
 	if err != nil {
-		d.rejectRequest(w, r, http.StatusForbidden, rule, err)
+		srv.rejectRequest(w, r, http.StatusForbidden, rule, err)
 		return
 	}
-	release, err := d.countCall(p)
+	release, err := srv.countCall(p)
 	if err != nil {
-		d.rejectRequest(w, r, http.StatusServiceUnavailable, "calls", err)
+		srv.rejectRequest(w, r, http.StatusServiceUnavailable, "calls", err)
 		return
 	}
 	defer release()
-	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
+	c := srv.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.recordRoundTrip}, c.run)
 }
 
@@ -210,15 +210,15 @@ var (
 
 // authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If it may not, rule names the check that rejected the
 // request.
-func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // names of keys have no spaces, so they cannot equal this name
+func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
+	t.open.Account = srv.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // names of keys have no spaces, so they cannot equal this name
 	if s := p.signatureScheme(); s != nil {
 		if s.signsUpgrade {
-			if err := s.verifyRequest(p.Verify, r, nil, d.candidateURLs(d.socketURL(), r)...); err != nil {
+			if err := s.verifyRequest(p.Verify, r, nil, srv.candidateURLs(srv.socketURL(), r)...); err != nil {
 				return t, "signature", err
 			}
 		}
-		taken, ok := d.tickets.redeem(r.PathValue("token"), p)
+		taken, ok := srv.tickets.redeem(r.PathValue("token"), p)
 		if !ok || taken.target != "" {
 			return t, "token", errToken
 		}
@@ -227,31 +227,31 @@ func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule s
 	}
 	query := r.URL.Query()
 	t.provider, t.call, t.party = p, query.Get("call"), p.profile.dialect.newParty(query.Get("from"), query.Get("to"), query.Get("name"))
-	rule, err = d.checkPassword(p, r, &t.open)
+	rule, err = srv.checkPassword(p, r, &t.open)
 	if err == nil && p.Verify != "" {
-		rule, err = "signature", verifyAudioHook(p.Verify, d.config.PublicURL, r, time.Now())
+		rule, err = "signature", verifyAudioHook(p.Verify, srv.config.PublicURL, r, time.Now())
 	}
 	return t, rule, err
 }
 
 // checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
 // If it fails, rule names the check.
-func (d *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
+func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {
-	case d.failedPasswords.IsBlocked(time.Now(), from):
+	case srv.failedPasswords.IsBlocked(time.Now(), from):
 		return "guesses", errTooManyGuesses
 	case p.Password != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(p.Password)) == 1:
 		return "", nil
 	case secret == "":
 		return "password", errPassword
 	case p.Access:
-		rule, err = "access", d.authorizeClient(open, r, secret)
+		rule, err = "access", srv.authorizeClient(open, r, secret)
 	default:
 		rule, err = "password", errPassword
 	}
 	if err != nil {
-		d.failedPasswords.RecordFailure(time.Now(), from)
+		srv.failedPasswords.RecordFailure(time.Now(), from)
 	}
 	return rule, err
 }

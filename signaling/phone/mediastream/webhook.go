@@ -18,8 +18,8 @@ import (
 const maxBody = 64 << 10
 
 // readSignedRequest reads a request and verifies the provider's signature. If ok is false, the error response has been sent.
-func (d *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
-	p = d.providers[r.PathValue("provider")]
+func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
+	p = srv.providers[r.PathValue("provider")]
 	if p == nil || p.signatureScheme() == nil {
 		http.NotFound(w, r)
 		return nil, nil, false
@@ -29,8 +29,8 @@ func (d *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *P
 		http.Error(w, "The request cannot be read.", http.StatusBadRequest)
 		return nil, nil, false
 	}
-	if err := p.signatureScheme().verifyRequest(p.Verify, r, body, d.candidateURLs(d.config.PublicURL, r)...); err != nil {
-		d.rejectRequest(w, r, http.StatusForbidden, "signature", err)
+	if err := p.signatureScheme().verifyRequest(p.Verify, r, body, srv.candidateURLs(srv.config.PublicURL, r)...); err != nil {
+		srv.rejectRequest(w, r, http.StatusForbidden, "signature", err)
 		return nil, nil, false
 	}
 	if form, err = parseForm(body); err != nil {
@@ -65,7 +65,7 @@ func parseForm(body []byte) (url.Values, error) {
 
 // candidateURLs lists the URLs that the provider may have signed for this request: with and without the port, with and without a trailing
 // slash.
-func (d *Server) candidateURLs(public string, r *http.Request) (list []string) {
+func (srv *Server) candidateURLs(public string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {
 		query = "?" + r.URL.RawQuery
@@ -94,8 +94,8 @@ func (d *Server) candidateURLs(public string, r *http.Request) (list []string) {
 }
 
 // serveAnswer handles the webhook for an incoming call and makes the provider stream the call to us.
-func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
-	p, form, ok := d.readSignedRequest(w, r)
+func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
+	p, form, ok := srv.readSignedRequest(w, r)
 	if !ok {
 		return
 	}
@@ -116,7 +116,7 @@ func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	t.agent = phone.FindAgent(d.Agents, protocolName, t.party.Called)
+	t.agent = phone.FindAgent(srv.Agents, protocolName, t.party.Called)
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
@@ -124,20 +124,20 @@ func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	at := ""
-	switch err := d.checkCapacity(p); {
+	switch err := srv.checkCapacity(p); {
 	case t.call == "":
-		d.countRefusal(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
+		srv.countRefusal(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
 	case t.agent == nil:
-		d.countRefusal(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
+		srv.countRefusal(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
 	case err != nil:
-		d.countRefusal(r.RemoteAddr, "calls", err)
+		srv.countRefusal(r.RemoteAddr, "calls", err)
 	default:
-		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.issue(t)
+		at = srv.socketURL() + "/telephony/" + p.Name + "/stream/" + srv.tickets.issue(t)
 	}
 	if control {
-		err := d.callRESTAPI(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
+		err := srv.callRESTAPI(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
 		if err != nil && !errors.Is(err, errCallEnded) {
-			d.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
+			srv.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
 		}
 		return
 	}
@@ -154,21 +154,21 @@ func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveTransfer answers a provider that asks where to connect a transferred call.
-func (d *Server) serveTransfer(w http.ResponseWriter, r *http.Request) {
-	p, _, ok := d.readSignedRequest(w, r)
+func (srv *Server) serveTransfer(w http.ResponseWriter, r *http.Request) {
+	p, _, ok := srv.readSignedRequest(w, r)
 	if !ok {
 		return
 	}
-	t, ok := d.tickets.redeem(r.PathValue("token"), p)
+	t, ok := srv.tickets.redeem(r.PathValue("token"), p)
 	if !ok || t.target == "" {
-		d.rejectRequest(w, r, http.StatusForbidden, "token", errToken)
+		srv.rejectRequest(w, r, http.StatusForbidden, "token", errToken)
 		return
 	}
 	writeXML(w, dialXML(t.target, "User"))
 }
 
 // socketURL returns publicURL with the scheme ws or wss.
-func (d *Server) socketURL() string { return strings.Replace(d.config.PublicURL, "http", "ws", 1) }
+func (srv *Server) socketURL() string { return strings.Replace(srv.config.PublicURL, "http", "ws", 1) }
 
 func writeXML(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")

@@ -78,63 +78,63 @@ type amdDetector struct {
 }
 
 // networkFailed reports whether the network announced that the call failed, so that no message can be left.
-func (e *amdDetector) networkFailed() bool { return e.rising == len(failureTones) }
+func (a *amdDetector) networkFailed() bool { return a.rising == len(failureTones) }
 
 // analyzePCM analyzes received audio.
-func (e *amdDetector) analyzePCM(pcm []int16) {
-	if e.ready {
+func (a *amdDetector) analyzePCM(pcm []int16) {
+	if a.ready {
 		return
 	}
-	e.part = append(e.part, pcm...)
-	size := media.Samples(amdBlock, e.rate)
-	for len(e.part) >= size && !e.ready {
-		e.analyzeBlock(e.part[:size])
-		e.part = e.part[:copy(e.part, e.part[size:])]
+	a.part = append(a.part, pcm...)
+	size := media.Samples(amdBlock, a.rate)
+	for len(a.part) >= size && !a.ready {
+		a.analyzeBlock(a.part[:size])
+		a.part = a.part[:copy(a.part, a.part[size:])]
 	}
 }
 
-func (e *amdDetector) analyzeBlock(pcm []int16) {
-	e.now += amdBlock
-	before := e.tone
-	switch hz := tonePitch(pcm, e.rate); {
+func (a *amdDetector) analyzeBlock(pcm []int16) {
+	a.now += amdBlock
+	before := a.tone
+	switch hz := tonePitch(pcm, a.rate); {
 	case media.RMS(pcm) < amdLoud || hz == 0:
-		e.tone = 0
-	case e.tone > 0 && math.Abs(hz-e.hz) < 0.03*e.hz:
-		e.tone += amdBlock
+		a.tone = 0
+	case a.tone > 0 && math.Abs(hz-a.hz) < 0.03*a.hz:
+		a.tone += amdBlock
 	default:
-		e.tone, e.hz = amdBlock, hz
+		a.tone, a.hz = amdBlock, hz
 	}
-	if before >= amdToneMin && e.tone == 0 {
-		e.beeped = e.now
+	if before >= amdToneMin && a.tone == 0 {
+		a.beeped = a.now
 	}
-	if !e.networkFailed() && e.tone >= amdToneMin && math.Abs(e.hz-failureTones[e.rising]) <= 50 {
-		e.rising++
+	if !a.networkFailed() && a.tone >= amdToneMin && math.Abs(a.hz-failureTones[a.rising]) <= 50 {
+		a.rising++
 	}
 	if media.RMS(pcm) >= amdLoud {
-		if e.voice == 0 {
-			e.began = e.now - amdBlock
+		if a.voice == 0 {
+			a.began = a.now - amdBlock
 		}
-		e.voice = e.now
+		a.voice = a.now
 	}
-	if e.result != "" {
-		e.beep = e.beep || e.beeped > 0
-		beeped := e.beeped > 0 && e.tone == 0 && e.now-e.beeped >= amdGapMax
-		e.ready = e.result == ByMachine && (e.networkFailed() || beeped || e.now-e.voice >= amdMessageEnd || e.now-e.began >= amdMax)
+	if a.result != "" {
+		a.beep = a.beep || a.beeped > 0
+		beeped := a.beeped > 0 && a.tone == 0 && a.now-a.beeped >= amdGapMax
+		a.ready = a.result == ByMachine && (a.networkFailed() || beeped || a.now-a.voice >= amdMessageEnd || a.now-a.began >= amdMax)
 		return
 	}
-	fax := math.Abs(e.hz-1100) < 40 || math.Abs(e.hz-2100) < 40
+	fax := math.Abs(a.hz-1100) < 40 || math.Abs(a.hz-2100) < 40
 	switch {
-	case e.tone >= amdFaxMin && fax:
-		e.result = ByFax
-	case e.tone >= amdToneMin && !fax: // a beep, or the tones before a network announcement
-		e.result, e.beep = ByMachine, true
-	case e.tone > 0: // too early to decide
-	case e.voice == 0 && e.now >= amdSilence:
-		e.result = BySilence
-	case e.voice > 0 && e.now-e.voice >= amdPersonMin:
-		e.result = ByPerson
-	case e.voice > 0 && e.voice-e.began >= amdPersonMax:
-		e.result = ByMachine
+	case a.tone >= amdFaxMin && fax:
+		a.result = ByFax
+	case a.tone >= amdToneMin && !fax: // a beep, or the tones before a network announcement
+		a.result, a.beep = ByMachine, true
+	case a.tone > 0: // too early to decide
+	case a.voice == 0 && a.now >= amdSilence:
+		a.result = BySilence
+	case a.voice > 0 && a.now-a.voice >= amdPersonMin:
+		a.result = ByPerson
+	case a.voice > 0 && a.voice-a.began >= amdPersonMax:
+		a.result = ByMachine
 	}
 }
 

@@ -64,7 +64,7 @@ func TestAMDBeforeGreeting(t *testing.T) {
 }
 
 // run makes the call. It returns false if the verdict or the end is wrong, and this machine was too busy to judge that.
-func (test *amdCase) run(t *testing.T) bool {
+func (a *amdCase) run(t *testing.T) bool {
 	t.Helper()
 	told := make(chan sip.CallStatus, 64)
 	var decided atomic.Int64 // Unix time in ns
@@ -82,7 +82,7 @@ func (test *amdCase) run(t *testing.T) bool {
 	var doing sync.WaitGroup
 	defer doing.Wait()
 	defer h.audio.Close()
-	doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", test.body) })
+	doing.Go(func() { b.sendRequest(b.key, "POST", "/v1/calls", a.body) })
 	invite := h.awaitRequest("INVITE")
 	h.respond(invite, "200 OK", "a")
 	h.awaitRequest("ACK")
@@ -90,9 +90,9 @@ func (test *amdCase) run(t *testing.T) bool {
 	defer close(stop)
 	machine := mediatest.MeasureLateness(t)
 	heard := make(chan int64, 1) // receives the time of the voice: Unix time in ns
-	if test.says != nil {
+	if a.says != nil {
 		h.setAudioAddr(invite)
-		doing.Go(func() { h.playAudio(h.gateway, media.FrameDuration, test.says, test.once, stop) })
+		doing.Go(func() { h.playAudio(h.gateway, media.FrameDuration, a.says, a.once, stop) })
 		doing.Go(func() {
 			if h.awaitVoice(time.Now().Add(2 * patience)) {
 				heard <- time.Now().UnixNano()
@@ -128,30 +128,30 @@ func (test *amdCase) run(t *testing.T) bool {
 	}
 	var by string
 	expect("verdict", func(s sip.CallStatus) bool { by = s.AnsweredBy; return by != "" })
-	if by != test.by {
+	if by != a.by {
 		if machine.CanJudge(t, shortestPause) {
-			t.Fatalf("answered by %s, not %s", by, test.by)
+			t.Fatalf("answered by %s, not %s", by, a.by)
 		}
 		return false
 	}
-	if test.reason == "" {
-		if test.says != nil {
+	if a.reason == "" {
+		if a.says != nil {
 			speaks("greeting")
 		}
 		h.hangUp(invite, "a")
-		expect("end", func(s sip.CallStatus) bool { return s.HungUpBy == "them" && s.AnsweredBy == test.by })
+		expect("end", func(s sip.CallStatus) bool { return s.HungUpBy == "them" && s.AnsweredBy == a.by })
 		return true
 	}
-	if strings.Contains(test.reason, "left") {
+	if strings.Contains(a.reason, "left") {
 		speaks("message")
 	}
 	h.respond(h.awaitRequest("BYE"), "200 OK", "a")
 	var reason string
 	expect("end", func(s sip.CallStatus) bool {
 		reason = s.Reason
-		return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by
+		return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == a.by
 	})
-	switch isWrong := reason != test.reason; {
+	switch isWrong := reason != a.reason; {
 	case isWrong && !machine.CanJudge(t, shortestPause):
 		return false
 	case isWrong:

@@ -176,10 +176,10 @@ func (h *handset) sendInDialog(invite, tag, method string, sequence int, kind, b
 }
 
 // dialNumber makes the gateway call a number. result receives the result.
-func (o *testGateway) dialNumber() (result <-chan error) {
+func (t *testGateway) dialNumber() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() {
-		_, err := o.server.Call(o.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		_, err := t.server.Call(t.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
 		done <- err
 	}()
 	return done

@@ -48,14 +48,14 @@ func colleagueBrief(who phone.Party, about string) string {
 }
 
 // buildTools returns the tools that report the colleague's decision.
-func (e *consultation) buildTools() []tools.Tool {
+func (c *consultation) buildTools() []tools.Tool {
 	return []tools.Tool{
 		{
 			Declaration: tools.Declaration{
 				Name: "accept", Title: "Putting through…", Description: "Puts the caller through: the colleague takes the call.",
 			},
 			Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-				e.recordDecision(nil)
+				c.recordDecision(nil)
 				return nil, nil
 			},
 		},
@@ -69,7 +69,7 @@ func (e *consultation) buildTools() []tools.Tool {
 				if err := json.Unmarshal(args, &a); err != nil {
 					return nil, fmt.Errorf("reason must be a text: %w", err)
 				}
-				e.recordDecision(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
+				c.recordDecision(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
 				return nil, nil
 			},
 		},
@@ -77,31 +77,31 @@ func (e *consultation) buildTools() []tools.Tool {
 }
 
 // recordDecision sets the decision. Later decisions are ignored.
-func (e *consultation) recordDecision(err error) { phone.TrySend(e.decision, err) }
+func (c *consultation) recordDecision(err error) { phone.TrySend(c.decision, err) }
 
 // handleKey handles a pressed key: 1 accepts.
-func (e *consultation) handleKey(key byte) {
+func (c *consultation) handleKey(key byte) {
 	if key == '1' {
-		e.recordDecision(nil)
+		c.recordDecision(nil)
 	} else {
-		e.recordDecision(fmt.Errorf("the colleague declines: they pressed %c", key))
+		c.recordDecision(fmt.Errorf("the colleague declines: they pressed %c", key))
 	}
 }
 
 // handleEvent starts the timer of the colleague's silence once the model has asked them.
-func (e *consultation) handleEvent(event bridge.EventBody) {
-	if e == nil {
+func (c *consultation) handleEvent(event bridge.EventBody) {
+	if c == nil {
 		return
 	}
 	switch b := event.(type) {
 	case bridge.Speaking:
-		e.silenceTimer.Stop()
+		c.silenceTimer.Stop()
 	case bridge.TurnComplete:
-		e.silenceTimer.Reset(decisionTimeout)
+		c.silenceTimer.Reset(decisionTimeout)
 	case bridge.UserSpeaking:
-		e.silenceTimer.Reset(decisionTimeout)
+		c.silenceTimer.Reset(decisionTimeout)
 		if b.Speaking {
-			e.silenceTimer.Stop()
+			c.silenceTimer.Stop()
 		}
 	}
 }
@@ -115,9 +115,9 @@ type decisionSources struct {
 
 // sources returns the channels that can decide the consultation; keys are the pressed keys. If e is nil, the channels are nil, and
 // never deliver.
-func (e *consultation) sources(keys <-chan byte) (d decisionSources) {
-	if e != nil {
-		d = decisionSources{e.decision, keys, e.silenceTimer.C}
+func (c *consultation) sources(keys <-chan byte) (d decisionSources) {
+	if c != nil {
+		d = decisionSources{c.decision, keys, c.silenceTimer.C}
 	}
 	return d
 }

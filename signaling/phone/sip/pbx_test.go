@@ -153,7 +153,7 @@ func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones strin
 }
 
 // asteriskConfig returns the configuration of the phone in Asterisk, which identifies it by its Contact, with a number.
-func (p *baresip) asteriskConfig(number string) string {
+func (bs *baresip) asteriskConfig(number string) string {
 	return fmt.Sprintf(`
 [%[1]s]
 type=aor
@@ -170,7 +170,7 @@ direct_media=no
 type=identify
 endpoint=%[1]s
 match_header=Contact: /%[2]s/
-`, number, p.at)
+`, number, bs.at)
 }
 
 // startBehindAsterisk starts an Asterisk with phones, numbered from 101, and a gateway, whose trunk may have more fields.
@@ -197,34 +197,34 @@ var hangUps = map[string]func(p *baresip, o *testGateway){
 }
 
 // talkToAgent makes a phone call an agent, which answers a tone, receives keys and is put on hold. Then one of them hangs up.
-func (p *baresip) talkToAgent(o *testGateway, at string, hangsUp func(*baresip, *testGateway)) {
-	p.t.Helper()
-	machine := mediatest.MeasureLateness(p.t)
-	p.runCommand("dial", at)
-	p.awaitEvent("CALL_ESTABLISHED")
+func (bs *baresip) talkToAgent(o *testGateway, at string, hangsUp func(*baresip, *testGateway)) {
+	bs.t.Helper()
+	machine := mediatest.MeasureLateness(bs.t)
+	bs.runCommand("dial", at)
+	bs.awaitEvent("CALL_ESTABLISHED")
 	events := o.watchEvents()
 	o.awaitTurns(1)
 	for _, key := range "42#" {
-		p.runCommand("sndcode", string(key))
+		bs.runCommand("sndcode", string(key))
 	}
-	awaitEvent(p.t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "keys of the telephone: 42") })
-	awaitEvent(p.t, events, func(bridge.TurnComplete) bool { return true })
-	p.runCommand("hold", "")
+	awaitEvent(bs.t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "keys of the telephone: 42") })
+	awaitEvent(bs.t, events, func(bridge.TurnComplete) bool { return true })
+	bs.runCommand("hold", "")
 	o.awaitLog("hold=true")
-	p.runCommand("resume", "")
+	bs.runCommand("resume", "")
 	o.awaitLogTimes("hold=false", 2)
 	o.sendText("Are you there?")
-	awaitEvent(p.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
-	hangsUp(p, o)
-	p.awaitEvent("CALL_CLOSED")
+	awaitEvent(bs.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
+	hangsUp(bs, o)
+	bs.awaitEvent("CALL_CLOSED")
 	o.awaitLog("call ended")
-	pcm, rate := p.playedAudio()
+	pcm, rate := bs.playedAudio()
 	loudest := 0.0
 	for second := 0; (second+1)*rate <= len(pcm); second++ {
 		loudest = max(loudest, mediatest.ToneLevel(pcm[second*rate:(second+1)*rate], rate, 440))
 	}
-	if loudest < 0.5 && machine.CanJudge(p.t, soundLate) {
-		p.t.Errorf("the tone is %.3f of the best second of %d samples", loudest, len(pcm))
+	if loudest < 0.5 && machine.CanJudge(bs.t, soundLate) {
+		bs.t.Errorf("the tone is %.3f of the best second of %d samples", loudest, len(pcm))
 	}
 }
 

@@ -21,40 +21,40 @@ import (
 )
 
 // awaitSession waits until there is exactly one conversation, and returns it.
-func (o *testGateway) awaitSession() *bridge.Session {
-	o.t.Helper()
+func (t *testGateway) awaitSession() *bridge.Session {
+	t.t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
-		if all := o.host.Sessions(); len(all) == 1 {
-			return o.host.Session(all[0].ID)
+		if all := t.host.Sessions(); len(all) == 1 {
+			return t.host.Session(all[0].ID)
 		}
 		if time.Now().After(deadline) {
-			o.t.Fatalf("%d conversations", len(o.host.Sessions()))
+			t.t.Fatalf("%d conversations", len(t.host.Sessions()))
 		}
 	}
 }
 
 // sendText sends a text to the model, as if the user had typed it. With it the emulator calls tools.
-func (o *testGateway) sendText(text string) {
-	o.t.Helper()
-	if err := o.awaitSession().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
-		o.t.Fatal(err)
+func (t *testGateway) sendText(text string) {
+	t.t.Helper()
+	if err := t.awaitSession().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
+		t.t.Fatal(err)
 	}
 }
 
 // watchEvents returns the events of the only conversation.
-func (o *testGateway) watchEvents() <-chan bridge.Event {
-	o.t.Helper()
+func (t *testGateway) watchEvents() <-chan bridge.Event {
+	t.t.Helper()
 	events := make(chan bridge.Event, 1024)
-	stop, err := o.awaitSession().Watch(func(e bridge.Event) {
+	stop, err := t.awaitSession().Watch(func(e bridge.Event) {
 		select {
 		case events <- e:
 		default:
 		}
 	})
 	if err != nil {
-		o.t.Fatal(err)
+		t.t.Fatal(err)
 	}
-	o.t.Cleanup(stop)
+	t.t.Cleanup(stop)
 	return events
 }
 
@@ -74,17 +74,17 @@ func awaitEvent[E any](t testing.TB, events <-chan bridge.Event, want func(E) bo
 	}
 }
 
-func (o *testGateway) awaitLog(text string) {
-	o.t.Helper()
-	o.awaitLogTimes(text, 1)
+func (t *testGateway) awaitLog(text string) {
+	t.t.Helper()
+	t.awaitLogTimes(text, 1)
 }
 
 // awaitLogTimes waits until a text was logged a number of times.
-func (o *testGateway) awaitLogTimes(text string, times int) {
-	o.t.Helper()
-	for deadline := time.Now().Add(patience); strings.Count(o.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
+func (t *testGateway) awaitLogTimes(text string, times int) {
+	t.t.Helper()
+	for deadline := time.Now().Add(patience); strings.Count(t.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.t.Fatalf("%q was not logged %d times", text, times)
+			t.t.Fatalf("%q was not logged %d times", text, times)
 		}
 	}
 }

@@ -92,8 +92,8 @@ func newOutboundCall(key string, what Dial) *outboundCall {
 	}
 }
 
-func (r *outboundCall) ringTimeout() time.Duration {
-	seconds := r.dial.RingSeconds
+func (o *outboundCall) ringTimeout() time.Duration {
+	seconds := o.dial.RingSeconds
 	if seconds == 0 {
 		seconds = defaultRingSeconds
 	}
@@ -110,50 +110,50 @@ type callRegistry struct {
 
 // addCall adds an entry. If an entry with the same server key and idempotency key exists, addCall returns that entry,
 // and fresh is false.
-func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
 	if what.IdempotencyKey != "" {
-		for _, r := range l.list {
+		for _, r := range cr.list {
 			if r.key == key && r.dial.IdempotencyKey == what.IdempotencyKey {
 				return r, false
 			}
 		}
 	}
 	r = newOutboundCall(key, what)
-	if len(l.list) >= maxOutboundCalls {
-		over := slices.IndexFunc(l.list, func(r *outboundCall) bool { return r.status.EndedAt != nil })
+	if len(cr.list) >= maxOutboundCalls {
+		over := slices.IndexFunc(cr.list, func(r *outboundCall) bool { return r.status.EndedAt != nil })
 		if over >= 0 {
-			l.list = slices.Delete(l.list, over, over+1)
+			cr.list = slices.Delete(cr.list, over, over+1)
 		}
 	}
-	l.list = append(l.list, r)
+	cr.list = append(cr.list, r)
 	return r, true
 }
 
 // dropCall removes the entry of a call that was not placed, so that it can be tried again.
-func (l *callRegistry) dropCall(r *outboundCall) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (cr *callRegistry) dropCall(r *outboundCall) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
 	if r.call == nil {
-		l.list = slices.DeleteFunc(l.list, func(o *outboundCall) bool { return o == r })
+		cr.list = slices.DeleteFunc(cr.list, func(o *outboundCall) bool { return o == r })
 		close(r.ready)
 	}
 }
 
 // setCall sets the call of an entry, and its Call-ID.
-func (l *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (cr *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
 	r.call, r.status.ID = c, id
 	close(r.ready)
 }
 
 // findCall returns a call of a server key.
-func (l *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.list {
+func (cr *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	for _, r := range cr.list {
 		if r.key == key && r.status.ID == id {
 			return r.call, r.currentStatus(), true
 		}
@@ -162,14 +162,14 @@ func (l *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
 }
 
 // currentStatus returns the status of the call, including its session ID. Needs the registry's mu.
-func (r *outboundCall) currentStatus() CallStatus {
-	r.status.Session = r.call.sessionID()
-	return r.status
+func (o *outboundCall) currentStatus() CallStatus {
+	o.status.Session = o.call.sessionID()
+	return o.status
 }
 
 // setState sets the state of a call that has progressed.
-func (l *callRegistry) setState(r *outboundCall, state string) {
-	l.changeStatus(r, func(s *CallStatus) {
+func (cr *callRegistry) setState(r *outboundCall, state string) {
+	cr.changeStatus(r, func(s *CallStatus) {
 		s.State = state
 		if state == StateAnswered {
 			now := time.Now().UTC()
@@ -180,8 +180,8 @@ func (l *callRegistry) setState(r *outboundCall, state string) {
 
 // setEnded sets the final status of a call. err is the error that the call ended with. why is the reason for which it
 // was ended on purpose, or nil.
-func (l *callRegistry) setEnded(r *outboundCall, err, why error) {
-	l.changeStatus(r, func(s *CallStatus) {
+func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
+	cr.changeStatus(r, func(s *CallStatus) {
 		now := time.Now().UTC()
 		s.EndedAt, s.Reason = &now, endReasonText(err)
 		var refused *ua.RefusedError
@@ -213,9 +213,9 @@ func (l *callRegistry) setEnded(r *outboundCall, err, why error) {
 
 // colleagueError returns the error that tells the model why a colleague did not take a caller. why is the reason for
 // the end of the call to the colleague, or nil.
-func (l *callRegistry) colleagueError(r *outboundCall, why error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
 	status := r.status
 	switch {
 	case errors.Is(why, ua.ErrHungUp):
@@ -239,13 +239,13 @@ func endReasonText(err error) string {
 	return reason
 }
 
-func (l *callRegistry) changeStatus(r *outboundCall, f func(*CallStatus)) {
-	l.mu.Lock()
+func (cr *callRegistry) changeStatus(r *outboundCall, f func(*CallStatus)) {
+	cr.mu.Lock()
 	f(&r.status)
 	r.status.Change++
 	status := r.currentStatus()
-	l.mu.Unlock()
-	if l.onStatus != nil {
-		l.onStatus(status)
+	cr.mu.Unlock()
+	if cr.onStatus != nil {
+		cr.onStatus(status)
 	}
 }

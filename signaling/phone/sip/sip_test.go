@@ -160,18 +160,18 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 }
 
 // setResolver sets the resolver of trunks and hosts. Without one it is the system's.
-func (o *testGateway) setResolver(r *net.Resolver) { o.resolver.Store(r) }
+func (t *testGateway) setResolver(r *net.Resolver) { t.resolver.Store(r) }
 
-func (o *testGateway) dialResolver(ctx context.Context, network, address string) (net.Conn, error) {
-	if r := o.resolver.Load(); r != nil {
+func (t *testGateway) dialResolver(ctx context.Context, network, address string) (net.Conn, error) {
+	if r := t.resolver.Load(); r != nil {
 		return r.Dial(ctx, network, address)
 	}
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-func (o *testGateway) sipURI(transport int) string {
+func (t *testGateway) sipURI(transport int) string {
 	kind := []string{"", ";transport=tcp", ";transport=tls"}[transport]
-	return fmt.Sprintf("sip:500@%s%s", o.server.Addresses()[transport], kind)
+	return fmt.Sprintf("sip:500@%s%s", t.server.Addresses()[transport], kind)
 }
 
 // baresip is the phone of that name (Debian's package), controlled by its socket.
@@ -304,9 +304,9 @@ func startBaresip(t *testing.T, account string) *baresip {
 }
 
 // readEvents reads netstrings of JSON.
-func (p *baresip) readEvents() {
-	defer close(p.ended)
-	in := bufio.NewReader(p.control)
+func (bs *baresip) readEvents() {
+	defer close(bs.ended)
+	in := bufio.NewReader(bs.control)
 	for {
 		head, err := in.ReadString(':')
 		if err != nil {
@@ -323,7 +323,7 @@ func (p *baresip) readEvents() {
 		var e phoneEvent
 		if json.Unmarshal(body[:n], &e) == nil {
 			select {
-			case p.events <- e:
+			case bs.events <- e:
 			default:
 			}
 		}
@@ -331,44 +331,44 @@ func (p *baresip) readEvents() {
 }
 
 // runCommand runs a command.
-func (p *baresip) runCommand(command, params string) {
-	p.t.Helper()
+func (bs *baresip) runCommand(command, params string) {
+	bs.t.Helper()
 	text, err := json.Marshal(map[string]string{"command": command, "params": params})
 	if err != nil {
-		p.t.Fatal(err)
+		bs.t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(p.control, "%d:%s,", len(text), text); err != nil {
-		p.t.Fatal(err)
+	if _, err := fmt.Fprintf(bs.control, "%d:%s,", len(text), text); err != nil {
+		bs.t.Fatal(err)
 	}
 }
 
 // awaitEvent waits for an event.
-func (p *baresip) awaitEvent(kind string) phoneEvent {
-	p.t.Helper()
+func (bs *baresip) awaitEvent(kind string) phoneEvent {
+	bs.t.Helper()
 	var seen []string
 	for timeout := time.After(patience); ; {
 		select {
-		case e := <-p.events:
+		case e := <-bs.events:
 			if e.Type == kind {
 				return e
 			}
 			seen = append(seen, e.Type+" "+e.Param)
 		case <-timeout:
-			p.t.Fatalf("no %s, but %q", kind, seen)
+			bs.t.Fatalf("no %s, but %q", kind, seen)
 		}
 	}
 }
 
 // playedAudio returns the audio that the phone has played, and its rate. The call must have ended.
-func (p *baresip) playedAudio() (pcm []int16, rate int) {
-	p.t.Helper()
-	files, err := filepath.Glob(filepath.Join(p.folder, "dump-*-dec.wav"))
+func (bs *baresip) playedAudio() (pcm []int16, rate int) {
+	bs.t.Helper()
+	files, err := filepath.Glob(filepath.Join(bs.folder, "dump-*-dec.wav"))
 	if err != nil || len(files) != 1 {
-		p.t.Fatalf("recorded %q, %v", files, err)
+		bs.t.Fatalf("recorded %q, %v", files, err)
 	}
 	b, err := os.ReadFile(files[0])
 	if err != nil || len(b) < 44 {
-		p.t.Fatalf("heard nothing: %d bytes, %v", len(b), err)
+		bs.t.Fatalf("heard nothing: %d bytes, %v", len(b), err)
 	}
 	pcm = media.AppendSamples(nil, b[44:])
 	if b[22] == 2 { // of two channels, the left one
@@ -381,16 +381,16 @@ func (p *baresip) playedAudio() (pcm []int16, rate int) {
 }
 
 // awaitTurns waits until the model has answered n turns.
-func (o *testGateway) awaitTurns(n int) {
-	o.t.Helper()
+func (t *testGateway) awaitTurns(n int) {
+	t.t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
-		for _, s := range o.host.Sessions() {
+		for _, s := range t.host.Sessions() {
 			if s.Turns >= n {
 				return
 			}
 		}
 		if time.Now().After(deadline) {
-			o.t.Fatalf("no answer: %+v", o.host.Sessions())
+			t.t.Fatalf("no answer: %+v", t.host.Sessions())
 		}
 	}
 }
@@ -417,12 +417,12 @@ func TestInboundCallByCodec(t *testing.T) {
 }
 
 // audioPort returns the gateway's port for the audio of the only call, from the log.
-func (o *testGateway) audioPort() (port int) {
-	o.t.Helper()
-	o.awaitLog("sound=")
-	_, text, _ := strings.Cut(o.logs.String(), "sound=")
+func (t *testGateway) audioPort() (port int) {
+	t.t.Helper()
+	t.awaitLog("sound=")
+	_, text, _ := strings.Cut(t.logs.String(), "sound=")
 	if _, err := fmt.Sscanf(text, "%d", &port); err != nil {
-		o.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 	return port
 }

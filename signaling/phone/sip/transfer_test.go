@@ -60,32 +60,32 @@ func beginTransfer(t testing.TB, trunk map[string]any, formats ...string) *trans
 }
 
 // answerCall makes the colleague answer.
-func (h *transferTest) answerCall() *transferTest {
-	h.t.Helper()
-	h.colleague.respond(h.invite, "200 OK", "a")
-	h.colleague.awaitRequest("ACK")
-	return h
+func (t *transferTest) answerCall() *transferTest {
+	t.t.Helper()
+	t.colleague.respond(t.invite, "200 OK", "a")
+	t.colleague.awaitRequest("ACK")
+	return t
 }
 
 // awaitBriefing waits for the conversation with the colleague, and returns it.
-func (h *transferTest) awaitBriefing() *bridge.Session {
-	h.t.Helper()
+func (t *transferTest) awaitBriefing() *bridge.Session {
+	t.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-		for _, s := range h.gateway.host.Sessions() {
+		for _, s := range t.gateway.host.Sessions() {
 			if s.Identity == "+49302" && s.State == bridge.StateLive {
-				return h.gateway.host.Session(s.ID)
+				return t.gateway.host.Session(s.ID)
 			}
 		}
 	}
-	h.t.Fatal("nobody talks to the colleague")
+	t.t.Fatal("nobody talks to the colleague")
 	return nil
 }
 
 // awaitBriefingText waits until the agent has told the colleague a text.
-func (h *transferTest) awaitBriefingText(text string) {
-	h.t.Helper()
+func (t *transferTest) awaitBriefingText(text string) {
+	t.t.Helper()
 	heard := make(chan struct{}, 1)
-	stop, err := h.awaitBriefing().Watch(func(e bridge.Event) {
+	stop, err := t.awaitBriefing().Watch(func(e bridge.Event) {
 		said := ""
 		switch b := e.Body.(type) {
 		case bridge.AssistantText:
@@ -103,51 +103,51 @@ func (h *transferTest) awaitBriefingText(text string) {
 		}
 	})
 	if err != nil {
-		h.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 	defer stop()
 	select {
 	case <-heard:
 	case <-time.After(patience):
-		h.t.Errorf("the colleague is not told %q", text)
+		t.t.Errorf("the colleague is not told %q", text)
 	}
 }
 
 // acceptTransfer makes the colleague accept, and returns when both are connected.
-func (h *transferTest) acceptTransfer() *transferTest {
-	h.t.Helper()
-	h.answerCall().awaitBriefing()
-	h.colleague.sendInDialog(h.invite, "a", "INFO", 1, "application/dtmf", "1")
-	h.colleague.awaitResponse("200")
-	h.gateway.awaitLog("call bridged")
-	return h
+func (t *transferTest) acceptTransfer() *transferTest {
+	t.t.Helper()
+	t.answerCall().awaitBriefing()
+	t.colleague.sendInDialog(t.invite, "a", "INFO", 1, "application/dtmf", "1")
+	t.colleague.awaitResponse("200")
+	t.gateway.awaitLog("call bridged")
+	return t
 }
 
 // awaitFailure waits until the model knows why the transfer failed, and checks that the caller is with the agent again.
-func (h *transferTest) awaitFailure(why string) {
-	h.t.Helper()
-	end := awaitEvent(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+func (t *transferTest) awaitFailure(why string) {
+	t.t.Helper()
+	end := awaitEvent(t.t, t.events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), why) {
-		h.t.Errorf("%s: %s", end.Status, end.Result)
+		t.t.Errorf("%s: %s", end.Status, end.Result)
 	}
-	h.gateway.sendText("Are you there?") // the caller is back
-	for h.caller.awaitVoice(time.Now().Add(time.Millisecond)) {
+	t.gateway.sendText("Are you there?") // the caller is back
+	for t.caller.awaitVoice(time.Now().Add(time.Millisecond)) {
 	}
-	if !h.caller.awaitVoice(time.Now().Add(patience)) {
-		h.t.Error("the caller hears nothing")
+	if !t.caller.awaitVoice(time.Now().Add(patience)) {
+		t.t.Error("the caller hears nothing")
 	}
-	awaitEvent(h.t, h.events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
+	awaitEvent(t.t, t.events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
 }
 
 // awaitCallsEnd waits until both calls have ended. The handsets in ended, which have not hung up, get a BYE.
-func (h *transferTest) awaitCallsEnd(ended ...*handset) {
-	h.t.Helper()
+func (t *transferTest) awaitCallsEnd(ended ...*handset) {
+	t.t.Helper()
 	for _, one := range ended {
 		one.respond(one.awaitRequest("BYE"), "200 OK", "a")
 	}
-	h.gateway.awaitLogTimes("call ended", 2)
-	if n := len(h.gateway.host.Sessions()); n > 0 {
-		h.t.Errorf("%d conversations", n)
+	t.gateway.awaitLogTimes("call ended", 2)
+	if n := len(t.gateway.host.Sessions()); n > 0 {
+		t.t.Errorf("%d conversations", n)
 	}
 }
 

@@ -403,9 +403,9 @@ type activeCodec struct {
 
 // isUnchanged reports whether another agreement has the same media. That is so when the peer refreshes the session
 // timer by INVITE.
-func (h *activeCodec) isUnchanged(agreed *agreement) bool {
-	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
-		slices.Equal(h.agreed.events, agreed.events)
+func (a *activeCodec) isUnchanged(agreed *agreement) bool {
+	return a != nil && a.agreed.payload == agreed.payload && slices.Equal(a.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
+		slices.Equal(a.agreed.events, agreed.events)
 }
 
 // startCodec starts to send and receive media according to an agreement.

@@ -46,15 +46,15 @@ func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, is
 }
 
 // run relays audio until ctx is done or the source is closed. It blocks.
-func (p *mediaRelay) run(ctx context.Context) (err error) {
-	p.dropReceived()
-	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
-		p.changed = false
-		p.inbound, p.outbound = p.agreement(), p.to.agreement()
-		if p.canRelay() {
-			err = p.relayPackets(ctx)
+func (m *mediaRelay) run(ctx context.Context) (err error) {
+	m.dropReceived()
+	for m.changed = true; m.changed && err == nil && ctx.Err() == nil; {
+		m.changed = false
+		m.inbound, m.outbound = m.agreement(), m.to.agreement()
+		if m.canRelay() {
+			err = m.relayPackets(ctx)
 		} else {
-			err = p.transcodeAudio(ctx)
+			err = m.transcodeAudio(ctx)
 		}
 	}
 	return err
@@ -62,37 +62,37 @@ func (p *mediaRelay) run(ctx context.Context) (err error) {
 
 // canRelay reports whether packets can be relayed without decoding: both sides have the same codec, or G.711, and nothing needs the decoded
 // audio.
-func (p *mediaRelay) canRelay() bool {
-	p.lawTable = nil
-	from, isLaw := p.inbound.codec.media.(g711.Codec)
-	to, areLaws := p.outbound.codec.media.(g711.Codec)
+func (m *mediaRelay) canRelay() bool {
+	m.lawTable = nil
+	from, isLaw := m.inbound.codec.media.(g711.Codec)
+	to, areLaws := m.outbound.codec.media.(g711.Codec)
 	if isLaw && areLaws && from != to {
-		p.lawTable = from.TranscodeTable(to)
+		m.lawTable = from.TranscodeTable(to)
 	}
-	return (p.lawTable != nil || p.inbound.codec == p.outbound.codec) && !p.fillsPauses && p.recording == nil
+	return (m.lawTable != nil || m.inbound.codec == m.outbound.codec) && !m.fillsPauses && m.recording == nil
 }
 
 // Read implements [rtpaudio.Reader]. It returns an error when the agreement may have changed.
-func (p *mediaRelay) Read(b []byte) (int, error) {
-	n, err := p.stream.Read(b)
-	if p.agreement() != p.inbound || p.to.agreement() != p.outbound {
-		p.changed = true
+func (m *mediaRelay) Read(b []byte) (int, error) {
+	n, err := m.stream.Read(b)
+	if m.agreement() != m.inbound || m.to.agreement() != m.outbound {
+		m.changed = true
 		return 0, io.EOF
 	}
 	return n, err
 }
 
 // relayPackets relays packets without decoding.
-func (p *mediaRelay) relayPackets(ctx context.Context) error {
-	defer p.stopReadsOnDone(ctx)()
+func (m *mediaRelay) relayPackets(ctx context.Context) error {
+	defer m.stopReadsOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {
-		n, err := p.Read(buf[:])
+		n, err := m.Read(buf[:])
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case p.changed, errors.Is(err, net.ErrClosed): // the source's call is over
+		case m.changed, errors.Is(err, net.ErrClosed): // the source's call is over
 			return nil
 		case err != nil:
 			return err
@@ -101,52 +101,52 @@ func (p *mediaRelay) relayPackets(ctx context.Context) error {
 			continue
 		}
 		switch {
-		case p.inbound.receivedAs(packet.PayloadType) == p.inbound.codec:
-			if p.lawTable != nil {
+		case m.inbound.receivedAs(packet.PayloadType) == m.inbound.codec:
+			if m.lawTable != nil {
 				for i, b := range packet.Payload {
-					packet.Payload[i] = p.lawTable[b]
+					packet.Payload[i] = m.lawTable[b]
 				}
 			}
-			p.to.forwardPacket(&p.track, p.outbound.number, &packet)
+			m.to.forwardPacket(&m.track, m.outbound.number, &packet)
 			continue
-		case packet.PayloadType == p.inbound.comfort && p.outbound.comfort != 0:
-			p.to.forwardPacket(&p.track, p.outbound.comfort, &packet)
+		case packet.PayloadType == m.inbound.comfort && m.outbound.comfort != 0:
+			m.to.forwardPacket(&m.track, m.outbound.comfort, &packet)
 			continue
 		}
-		p.readKeyPacket(&packet, p.inbound, p.press)
+		m.readKeyPacket(&packet, m.inbound, m.press)
 	}
 }
 
 // transcodeAudio decodes incoming audio, and sends it in the other side's codec.
-func (p *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
-	p.rate = p.inbound.codec.media.DecodedRate(uplinkRate)
-	if p.encoder, err = p.outbound.codec.media.NewEncoder(p.rate); err != nil {
+func (m *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
+	m.rate = m.inbound.codec.media.DecodedRate(uplinkRate)
+	if m.encoder, err = m.outbound.codec.media.NewEncoder(m.rate); err != nil {
 		return err
 	}
-	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // with the new encoder, the timestamps restart
-	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
-		Codec: p.inbound.codec.media, PayloadTypes: p.inbound.types(), EventTypes: p.inbound.events,
-		OnEvent: func(e rtpaudio.Event) { p.keyReader.readEvent(e, p.press) },
-	}).Run(ctx, p)
+	m.pcm, m.packet.SSRC = m.pcm[:0], m.packet.SSRC+1 // with the new encoder, the timestamps restart
+	return rtpaudio.NewReceiver(m, rtpaudio.ReceiverOptions{
+		Codec: m.inbound.codec.media, PayloadTypes: m.inbound.types(), EventTypes: m.inbound.events,
+		OnEvent: func(e rtpaudio.Event) { m.keyReader.readEvent(e, m.press) },
+	}).Run(ctx, m)
 }
 
 // Rate implements [media.Sink].
-func (p *mediaRelay) Rate() int { return p.rate }
+func (m *mediaRelay) Rate() int { return m.rate }
 
 // WritePCM implements [media.Sink].
-func (p *mediaRelay) WritePCM(pcm []int16) error {
-	p.recording.write(pcm, p.rate)
-	p.pcm = append(p.pcm, pcm...)
-	frame := media.Samples(media.FrameDuration, p.rate)
-	for ; len(p.pcm) >= frame; p.pcm = p.pcm[:copy(p.pcm, p.pcm[frame:])] {
-		n, err := p.encoder.Encode(p.pcm[:frame], p.payload[:])
+func (m *mediaRelay) WritePCM(pcm []int16) error {
+	m.recording.write(pcm, m.rate)
+	m.pcm = append(m.pcm, pcm...)
+	frame := media.Samples(media.FrameDuration, m.rate)
+	for ; len(m.pcm) >= frame; m.pcm = m.pcm[:copy(m.pcm, m.pcm[frame:])] {
+		n, err := m.encoder.Encode(m.pcm[:frame], m.payload[:])
 		if err != nil {
 			return err
 		}
-		p.packet.SequenceNumber++
-		p.packet.Timestamp += uint32(media.Samples(media.FrameDuration, p.outbound.codec.media.ClockRate()))
-		p.packet.Payload = p.payload[:n]
-		p.to.forwardPacket(&p.track, p.outbound.number, &p.packet)
+		m.packet.SequenceNumber++
+		m.packet.Timestamp += uint32(media.Samples(media.FrameDuration, m.outbound.codec.media.ClockRate()))
+		m.packet.Payload = m.payload[:n]
+		m.to.forwardPacket(&m.track, m.outbound.number, &m.packet)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ func limitConns(l net.Listener, g *gate, r *refusals) connLimiter {
 }
 
 // Accept implements net.Listener.
-func (e connLimiter) Accept() (net.Conn, error) {
-	conn, known, err := e.Next()
+func (c connLimiter) Accept() (net.Conn, error) {
+	conn, known, err := c.Next()
 	if err != nil || known == nil {
 		return conn, err
 	}
@@ -47,13 +47,13 @@ type unverifiedConn struct {
 }
 
 // Close implements net.Conn.
-func (s *unverifiedConn) Close() error {
-	s.verified()
-	return s.Conn.Close()
+func (u *unverifiedConn) Close() error {
+	u.verified()
+	return u.Conn.Close()
 }
 
 // markVerified stops counting the connection as unverified, and removes its deadline.
-func (s *unverifiedConn) markVerified() {
-	s.verified()
-	_ = s.SetDeadline(time.Time{})
+func (u *unverifiedConn) markVerified() {
+	u.verified()
+	_ = u.SetDeadline(time.Time{})
 }

@@ -42,39 +42,39 @@ func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*l
 }
 
 // lookUp resolves the name.
-func (o *localAddr) lookUp() error {
+func (l *localAddr) lookUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	list, err := o.resolver.LookupNetIP(ctx, "ip", o.external)
+	list, err := l.resolver.LookupNetIP(ctx, "ip", l.external)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		list[i] = list[i].Unmap()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.addresses, o.lookedUpAt = list, time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addresses, l.lookedUpAt = list, time.Now()
 	return nil
 }
 
 // host returns our host for Contact and Via.
-func (o *localAddr) host(peer netip.Addr) string {
-	if o.external != "" {
-		return o.external
+func (l *localAddr) host(peer netip.Addr) string {
+	if l.external != "" {
+		return l.external
 	}
-	return o.address(peer).String()
+	return l.address(peer).String()
 }
 
 // address returns our media address for a peer: the configured external address, if any, or else the address of the
 // interface towards the peer. If the external address is a host name, it returns an address of that name in the peer's
 // family, IPv4 or IPv6.
-func (o *localAddr) address(peer netip.Addr) netip.Addr {
+func (l *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
-	case o.fixed.IsValid():
-		return o.fixed
-	case o.external != "":
-		return o.resolvedAddr(peer)
+	case l.fixed.IsValid():
+		return l.fixed
+	case l.external != "":
+		return l.resolvedAddr(peer)
 	}
 	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // UDP: no packet is sent
 	if err != nil {
@@ -85,20 +85,20 @@ func (o *localAddr) address(peer netip.Addr) netip.Addr {
 }
 
 // resolvedAddr returns an address of the name. If a look-up fails, the previous addresses remain valid.
-func (o *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
-	o.mu.Lock()
-	old := time.Since(o.lookedUpAt) > lookupInterval
+func (l *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
+	l.mu.Lock()
+	old := time.Since(l.lookedUpAt) > lookupInterval
 	if old {
-		o.lookedUpAt = time.Now() // before the look-up, so that other calls need not wait
+		l.lookedUpAt = time.Now() // before the look-up, so that other calls need not wait
 	}
-	o.mu.Unlock()
+	l.mu.Unlock()
 	if old {
-		if err := o.lookUp(); err != nil {
-			o.log.Warn("external name not resolved", "external", o.external, "err", err)
+		if err := l.lookUp(); err != nil {
+			l.log.Warn("external name not resolved", "external", l.external, "err", err)
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	i := slices.IndexFunc(o.addresses, func(a netip.Addr) bool { return a.Is4() == peer.Is4() })
-	return o.addresses[max(i, 0)]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.addresses, func(a netip.Addr) bool { return a.Is4() == peer.Is4() })
+	return l.addresses[max(i, 0)]
 }

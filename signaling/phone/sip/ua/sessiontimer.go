@@ -27,15 +27,15 @@ type sessionTimer struct {
 }
 
 // expiresAfter returns the time without a refresh after which a call is over (section 10).
-func (r sessionTimer) expiresAfter() time.Duration { return r.every - min(32*time.Second, r.every/3) }
+func (s sessionTimer) expiresAfter() time.Duration { return s.every - min(32*time.Second, s.every/3) }
 
 // header returns the Session-Expires header of a response, or of our request. It names the refresher by its role in that transaction.
-func (r sessionTimer) header(request bool) sip.Header {
+func (s sessionTimer) header(request bool) sip.Header {
 	by := "uas"
-	if r.isRefresher == request {
+	if s.isRefresher == request {
 		by = "uac"
 	}
-	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
+	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", s.every.Seconds(), by))
 }
 
 // readRefresh reads the session timer that a request of the peer asks for. ok is false if its interval is too short.
