@@ -54,7 +54,7 @@ export async function openSettings(page) {
   head.append(title, done);
   const form = make('div');
   sheet.append(head, form);
-  const refill = async () => form.replaceChildren(...(await sections(page)), ...saved(page, refill), foot(page, refill));
+  const refill = async () => form.replaceChildren(...(await sections(page)), ...saved(page, refill), these(page, refill));
   await refill();
   form.addEventListener('change', ({ target }) => changed(page, /** @type {HTMLInputElement} */ (target)));
   sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
@@ -132,21 +132,19 @@ async function sections(page) {
   return [
     await soundSection(page),
     section('voice', voices(page)),
-    section('conversation', select('model', models, p.model), languageRow(p), toggle('push', p.push),
-      toggle('interrupt', p.interrupt), select('pause', pauses, p.pause),
-      row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
-      ...('MediaRecorder' in window ? [toggle('record', p.record)] : []), toggle('history', p.history)),
-    section('accessibility', toggle('read', p.read), toggle('keys', p.keys), pageLanguageRow(p)),
-    section('connection', checkRow(page), select('transport', { auto: words['webrtc or'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
-      ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
+    section('conversation', languageRow(p), row(words['instructions'], fill(words['instructions about']), instructions, 'tall'), select('model', models, p.model)),
+    section('turns', toggle('push', p.push), toggle('interrupt', p.interrupt), select('pause', pauses, p.pause)),
+    section('kept', toggle('history', p.history), ...('MediaRecorder' in window ? [toggle('record', p.record)] : []),
+      ...(/** @type {any} */ (navigator).contacts?.select ? [] : [action('contacts', 'open', async () => (await import('./device.js')).openContacts())])), // of the device
+    section('page', pageLanguageRow(p), toggle('keys', p.keys), toggle('read', p.read), ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
+    section('connection', action('check connection', 'check', async () => (await import('./check.js')).openCheck(page.gateway)),
+      select('transport', { auto: words['webrtc or'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport)),
   ];
 }
 
-/** @param {Page} page @param {() => void} again fills the sheet */
-function foot(page, again) {
-  const box = make('div', 'foot');
+/** What concerns all settings. @param {Page} page @param {() => void} again fills the sheet */
+function these(page, again) {
   const copy = make('button', '', words['copy link']);
-  copy.title = fill(words['link about']);
   copy.addEventListener('click', async () => {
     await navigator.clipboard?.writeText(link(page.preferences));
     copy.textContent = fill(words['copied']);
@@ -157,8 +155,7 @@ function foot(page, again) {
     again();
   });
   clear.classList.remove('halt');
-  box.append(copy, clear);
-  return box;
+  return section('these', pressable('link', copy), pressable('defaults', clear));
 }
 
 /** What can be saved of the conversation, and deleted. @param {Page} page @param {() => void} again fills the sheet */
@@ -220,7 +217,7 @@ function levelRow(page) {
   const button = make('button', '', words['try microphone']);
   button.hidden = page.live();
   const name = make('span', '', words['level']);
-  name.append(said);
+  name.append(meter, said);
   button.addEventListener('click', async () => {
     if (trial) {
       trial.stop();
@@ -259,22 +256,26 @@ function levelRow(page) {
     }
   });
   const box = make('div', 'row');
-  box.append(name, meter, button);
+  box.append(name, button);
   return box;
 }
 
-/** What measures all ways from here to the gateway. @param {Page} page */
-function checkRow({ gateway }) {
-  const button = make('button', '', words['check']);
-  button.addEventListener('click', async () => {
-    const { openCheck } = await import('./check.js');
+/** A row that leads to another sheet in place of this one. @param {string} name in the table @param {string} button its words @param {() => Promise<unknown>} open */
+function action(name, button, open) {
+  const control = make('button', '', words[button]);
+  control.addEventListener('click', () => {
     /** @type {HTMLDialogElement|null} */ (document.querySelector('.settings'))?.close();
-    await openCheck(gateway);
+    void open();
   });
+  return pressable(name, control);
+}
+
+/** A row with a button. @param {string} name in the table @param {HTMLElement} button */
+function pressable(name, button) {
   const box = make('div', 'row');
-  const name = make('span', '', words['check connection']);
-  name.append(make('small', '', words['check about']));
-  box.append(name, button);
+  const said = make('span', '', words[name]);
+  if (words[`${name} about`]) said.append(make('small', '', fill(words[`${name} about`])));
+  box.append(said, button);
   return box;
 }
 
@@ -295,9 +296,7 @@ function toneRow({ speaker }) {
       if (i) note.onended = () => context.close();
     }
   });
-  const box = make('div', 'row');
-  box.append(make('span', '', words['tone']), button);
-  return box;
+  return pressable('tone', button);
 }
 
 /** @param {Page} page */

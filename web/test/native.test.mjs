@@ -53,6 +53,12 @@ function watch() {
   });
 }
 
+/** In the settings. */
+const contactsRow = (page) => page.locator('.settings .row', { hasText: 'Contacts' }).getByRole('button');
+async function openBook(page) {
+  await page.click('#settings');
+  await contactsRow(page).click();
+}
 const keepContacts = (contacts) => `localStorage.setItem('voxgate.contacts', '${JSON.stringify(contacts)}');`;
 
 // --- the model listens
@@ -372,7 +378,10 @@ describe('find_contact', () => {
     });
   };
   play('with the browser’s own picker, where there is one', async (page) => {
-    assert.ok(await page.isHidden('#contacts'));
+    await page.click('#settings');
+    await page.locator('.settings select').first().waitFor();
+    assert.equal(await contactsRow(page).count(), 0);
+    await page.keyboard.press('Escape');
     await call(page, 'a', 'find_contact', { query: 'Ada' });
     await asked(page, 'looks for “Ada”.');
     assert.deepEqual(await page.evaluate(() => picks), []);
@@ -401,8 +410,9 @@ describe('the address book', () => {
 
   play('is kept by keyboard', async (page) => {
     const keys = (...all) => all.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
-    await page.focus('#contacts');
+    await page.focus('#settings');
     await keys('Enter');
+    await contactsRow(page).press('Enter');
     assert.deepEqual(await rows(page), []);
     await keys('Tab');
     await page.keyboard.type('mmm Ada');
@@ -421,11 +431,11 @@ describe('the address book', () => {
     assert.deepEqual(await rows(page), ['Ada Lovelace | 1234'], 'nobody has no name');
     await keys('Escape');
     assert.equal(await page.locator('.contacts').isVisible(), false);
-    assert.equal(await page.evaluate(() => document.activeElement.id), 'contacts');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'settings');
     assert.match(await status(page), /Listening/, 'neither Esc nor Enter nor m has reached the conversation');
     assert.equal(await page.textContent('#mute span'), 'Mute');
 
-    await keys('Enter');
+    await openBook(page);
     await page.getByRole('button', { name: 'Ada Lovelace' }).press('Enter');
     await page.getByRole('button', { name: 'Cancel' }).press('Enter');
     assert.equal(await page.inputValue('.contacts [name="name"]'), '');
@@ -442,7 +452,7 @@ describe('the address book', () => {
   play('Esc closes it before the canvas', async (page) => {
     await call(page, 'a', 'send_message', { text: 'Hi' });
     await asked(page, 'wants to send a message.');
-    await page.click('#contacts');
+    await openBook(page);
     await rows(page);
     await page.keyboard.press('Escape');
     assert.deepEqual([await page.locator('.contacts').isVisible(), await isOpen(page)], [false, true]);
@@ -450,7 +460,7 @@ describe('the address book', () => {
 
   for (const [name, context] of variants([['phone', phone], ['dark', { ...phone, colorScheme: 'dark' }], ['desktop', {}]])) {
     play(`has no barriers (${name})`, async (page) => {
-      await page.click('#contacts');
+      await openBook(page);
       await page.getByRole('button', { name: 'Ada Lovelace' }).click();
       await hasNoBarriers(page, '.contacts');
       await looksLike(page, `contacts-${name}`);
@@ -458,7 +468,7 @@ describe('the address book', () => {
   }
 
   play('where the browser keeps nothing', async (page) => {
-    await page.click('#contacts');
+    await openBook(page);
     assert.deepEqual(await rows(page), []);
     await page.fill('.contacts [name="name"]', 'Ada');
     await page.click('.contacts [type="submit"]');
@@ -472,11 +482,11 @@ describe('the address book', () => {
 
   play('is empty if somebody else wrote it', async (page) => {
     await page.evaluate(() => localStorage.setItem('voxgate.contacts', '[1, null, {"name": 3}, {"name": " Ada ", "phone": {}}]'));
-    await page.click('#contacts');
+    await openBook(page);
     assert.deepEqual(await rows(page), ['Ada']);
     await page.evaluate(() => localStorage.setItem('voxgate.contacts', '{'));
     await page.keyboard.press('Escape');
-    await page.click('#contacts');
+    await openBook(page);
     assert.deepEqual(await rows(page), []);
   });
 });

@@ -16,7 +16,7 @@ const open = async (page) => {
   await page.click('#settings');
   await page.locator('.settings').waitFor();
 };
-const close = (page) => page.getByRole('button', { name: 'Done' }).click();
+const close = (page) => page.getByRole('button', { name: 'Done', exact: true }).click(); // not "This cannot be undone"
 const asked = (page) => page.evaluate(() => links.at(-1).hello.initialConfig);
 const last = async (page, kind) => (await page.waitForFunction((k) => links.at(-1).said.findLast((m) => m.type === k), kind)).jsonValue();
 
@@ -253,7 +253,7 @@ for (const [name, context] of variants(Object.entries({ desktop: {}, phone, dark
     for (const [button, sheet] of [['#settings', '.settings'], ['#detail', '.statistics']]) {
       await page.click(button);
       await page.locator(`${sheet} h2`).waitFor();
-      await page.locator(`${sheet} :is(dl, .foot)`).first().waitFor();
+      await page.locator(`${sheet} :is(dl, section)`).first().waitFor();
       await page.evaluate(axe);
       const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
       assert.deepEqual(found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
@@ -285,7 +285,7 @@ play('the models of the gateway can be chosen', async (page) => {
   const names = await model.locator('option').allTextContents();
   assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default: gemini-3.8-live', true], String(names));
   const standards = await page.$$eval('.settings select', (all) => Object.fromEntries(all.map((e) => [e.name, e.options[0].text])));
-  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Default: Fake Default Audio Input', 'Default: English', 'WebRTC, else WebSocket'], 'what the default is');
+  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Default: Fake Default Audio Input', 'Default: English', 'WebRTC first'], 'what the default is');
   await model.selectOption('gemini-3.8-live-extended-thinking');
   await close(page);
   await start(page);
@@ -378,7 +378,7 @@ for (const transport of variants(['webrtc', 'websocket'])) {
 
 play('the sheet fits with large letters in German', async (page) => {
   await page.click('#settings');
-  await page.locator('.settings .foot').last().waitFor();
+  await page.locator('.settings section').last().waitFor();
   const wide = await page.$$eval('.settings :is(h2, button)', (all) => all.filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth).map((e) => e.textContent));
   assert.deepEqual(wide, []);
   assert.equal(await page.$eval('.settings meter', (e) => e.offsetHeight), 8);
