@@ -26,6 +26,7 @@ const orb = /** @type {HTMLButtonElement} */ ($('talk'));
 const picture = /** @type {import('./orb.js').VoxgateOrb} */ ($('orb'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
+const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
 const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
@@ -42,7 +43,7 @@ const canvas = {
     keepInHistory = keep;
     transcript.describeCanvas = (call) => describeCanvas(call, GATEWAY, drawn?.photos);
     drawn = new Canvas($('canvas'));
-    new ResizeObserver(([entry]) => body.style.setProperty('--covered', `${entry?.borderBoxSize[0]?.blockSize ?? 0}px`)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
+    new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = render;
     drawn.offersAgain = false; // it stands in the conversation
     return drawn;
@@ -80,7 +81,7 @@ transcript.onShown = () => {
 };
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
-const tools = nativeTools({ canvas, contacts: $('contacts') });
+const tools = nativeTools({ canvas });
 
 const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
@@ -295,8 +296,10 @@ function render() {
   const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;
   body.dataset['orb'] = look;
   picture.setAttribute('state', look);
+  const { className } = body;
   body.classList.toggle('home', !session && transcript.empty);
   body.classList.toggle('wordless', Boolean(session) && transcript.empty);
+  if (body.className !== className) arrange();
   const ready = session && session.state !== 'connecting';
   pressed = current.press;
   label(orb, states[pressed || 'start']);
@@ -384,16 +387,28 @@ function glide(change) {
   const from = picture.getBoundingClientRect();
   change();
   const to = picture.getBoundingClientRect();
+  scrolled = Math.min(scrolled, main.scrollTop); // which a shorter page may have changed, and no person
   const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
   if (still.matches || Math.abs(x) + Math.abs(y) < 1) return;
   picture.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 200, easing: 'ease-out' });
+}
+
+const wide = matchMedia('(min-width: 70rem)'); // a canvas stands beside the conversation
+
+/** A canvas lies over the end of the conversation. @param {number} height in pixels */
+function cover(height) {
+  body.style.setProperty('--covered', `${height}px`);
+  glide(() => {
+    body.classList.toggle('covered', height > 0 && !wide.matches);
+    if (!height) arrange();
+  });
 }
 
 /** @param {Session} whose */
 function showLevel(whose) {
   const { mic, model } = session === whose ? whose.level : { mic: 0, model: 0 };
   picture.show(mic, model);
-  dock.style.setProperty('--model', model.toFixed(2));
+  glow.style.setProperty('--model', model.toFixed(2));
   if (session === whose) {
     requestAnimationFrame(() => showLevel(whose));
   }
@@ -510,7 +525,7 @@ $('type').addEventListener('submit', (event) => {
 
 /** On a phone the text field takes the place of the buttons. @param {boolean} on */
 function typing(on) {
-  body.classList.toggle('typing', on);
+  glide(() => body.classList.toggle('typing', on));
   $('keyboard').ariaExpanded = String(on);
   if (on) text.focus();
   else if (document.activeElement === text) text.blur();
@@ -519,11 +534,43 @@ text.addEventListener('input', () => ($('unsent').hidden = true));
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
 
-/** Keeps the end in sight while it grows. Scrolling moves no layout: a line that comes pushes nothing. */
-const follow = new ResizeObserver(() => atEnd && main.scrollTo({ top: main.scrollHeight, behavior: still.matches || growing() ? 'auto' : 'smooth' }));
+const thread = /** @type {HTMLElement} */ (main.firstElementChild);
+/** The words have filled the room under the bar. */
+const isFull = () => thread.offsetHeight > main.clientHeight;
+
+/** The words stand at the bottom, and the orb is large while there is room for both. */
+function arrange() {
+  const { classList } = body;
+  const begun = !classList.contains('home');
+  classList.toggle('anchored', begun);
+  classList.toggle('roomy', begun);
+  if (begun && !classList.contains('wordless')) classList.toggle('roomy', !isFull());
+}
+
+/** The words need the room of the orb: they stay where they are and grow into it. The first ones go down to the end. */
+function fillUp() {
+  body.classList.remove('roomy');
+  if ($('log').childElementCount + $('growing').childElementCount >= FIRST) body.classList.remove('anchored');
+}
+const FIRST = 3; // turns: a question and its answer come before
+
+let room = 0; // pixels, the height for the conversation
+let height = 0; // pixels, of the conversation
+/** Keeps the end in sight while it grows. Neither scrolling nor a transform moves layout: a line that comes pushes nothing. */
+const follow = new ResizeObserver(() => {
+  const covered = body.classList.contains('covered');
+  const resized = room !== main.clientHeight;
+  room = main.clientHeight;
+  if (!covered && resized) requestAnimationFrame(() => glide(arrange));
+  else if (!covered && body.classList.contains('roomy') && isFull()) requestAnimationFrame(() => glide(fillUp));
+  if (atEnd) main.scrollTo({ top: main.scrollHeight, behavior: still.matches || growing() ? 'auto' : 'smooth' });
+  else if (thread.offsetHeight > height) $('newest').hidden = false; // it may have come before the page knew of the scrolling
+  height = thread.offsetHeight;
+  scrolled = main.scrollTop; // of itself, if what is below became smaller
+});
 /** Smooth scrolling would lag behind an answer that grows. */
 const growing = () => $('growing').childElementCount > 0;
-for (const e of [main, /** @type {Element} */ (main.firstElementChild)]) follow.observe(e, { box: 'border-box' });
+for (const e of [main, thread]) follow.observe(e, { box: 'border-box' });
 main.addEventListener('scroll', () => {
   const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
   if (rest < AWAY) atEnd = true;

@@ -14,7 +14,11 @@ const look = withGateway({ reducedMotion: 'no-preference' });
 
 look('the page says who answers', {}, async (page) => {
   await page.waitForSelector('#notice:not([hidden])');
-  assert.match(await page.textContent('#notice'), /built-in parrot.* No Gemini key is set, so it repeats what you say/);
+  assert.match(await page.textContent('#notice'), /No Gemini key is set: a parrot repeats what you say\. Set a key/);
+  assert.ok((await page.$eval('#notice', (e) => e.offsetHeight)) < 60, 'one line');
+  assert.equal(await page.isVisible('#notice code'), false);
+  await page.click('#notice summary');
+  assert.ok(await page.isVisible('#notice code'), 'which opens');
   assert.match(await page.textContent('#notice code'), /^GEMINI_API_KEY=… bin\/gateway serve$/);
 });
 
@@ -138,7 +142,7 @@ for (const [px, width] of [[32, 320], ...variants([[32, 390], [24, 390]])]) {
       await fits('with a form');
       await page.getByRole('button', { name: 'Perhaps later' }).click(); // it can be reached and pressed
       await page.click('#settings');
-      await page.locator('.settings .foot').last().waitFor();
+      await page.locator('.settings section').last().waitFor();
       await fits('in the settings');
       await page.keyboard.press('Escape');
       await page.click('#detail');
@@ -207,7 +211,7 @@ look('comes to the orb with the first Tab, and mutes by M over the settings as w
   await page.keyboard.press('Enter');
   await says(page, 'Listening');
   await page.click('#settings');
-  await page.locator('.settings .foot').last().waitFor();
+  await page.locator('.settings section').last().waitFor();
   await page.keyboard.press('m');
   await says(page, 'You are muted.');
   await page.focus('.settings textarea');
@@ -900,6 +904,51 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     assert.ok(hole >= 0 && hole < 80, `${hole} px where the orb comes to stand`);
     await stop(page);
     assert.deepEqual(await places(), before, 'after it');
+  }, { context: { viewport } });
+}
+
+for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone', { width: 390, height: 844 }]]) {
+  play(`lets the words grow upwards from a large orb, which makes room when they are many (${name})`, async (page) => {
+    const places = () => page.evaluate(() => {
+      const rect = (selector) => document.querySelector(selector).getBoundingClientRect();
+      const main = document.querySelector('main');
+      return {
+        first: rect('#log .turn').top, last: rect('#log .turn:last-child').bottom, orb: rect('#orb').top, size: rect('#orb').width, status: rect('#status b').top,
+        bar: rect('header').bottom, scrolls: main.scrollHeight > main.clientHeight,
+      };
+    });
+    const answer = (text, turn) => tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } }).then(() => tell(page, 'TURN_COMPLETE', { turn }));
+    await start(page);
+    await says(page, 'Listening');
+    await answer('Hello! How can I help?', 0);
+    await page.waitForSelector('#log .turn');
+    await glided(page);
+    const one = await places();
+    assert.ok(one.size >= 120 && one.size <= 160, `${one.size} px`);
+    assert.ok(one.orb - one.last > 8 && one.orb - one.last < 64, `${one.orb - one.last} px from the words to the orb`);
+    assert.ok(one.status > one.orb + one.size, 'the status is under the orb');
+    assert.ok(!one.scrolls, 'nothing scrolls');
+    await answer('There is one more thing.', 1);
+    await page.waitForFunction(() => document.querySelectorAll('#log .turn').length === 2);
+    await glided(page);
+    const two = await places();
+    assert.ok(two.first < one.first - 20 && Math.abs(two.last - one.last) < 2, `the words go up: ${JSON.stringify([one, two])}`);
+    assert.deepEqual([two.orb, two.size], [one.orb, one.size], 'the orb stays');
+    for (let i = 2; i < 40; i++) await answer(`Answer ${i} of many.`, i);
+    await page.waitForFunction(() => document.querySelectorAll('#log .turn').length === 40 && document.querySelector('#orb').offsetWidth < 100);
+    await glided(page);
+    await page.waitForFunction(() => {
+      const main = document.querySelector('main');
+      return main.scrollHeight - main.clientHeight - main.scrollTop < 2;
+    });
+    const many = await places();
+    assert.ok(many.orb > many.status, 'the orb is in the dock');
+    assert.ok(many.status - many.last < 80 && many.status > many.last, `the last words stand above the status: ${JSON.stringify(many)}`);
+    await page.setViewportSize({ width: viewport.width, height: 2 * viewport.height + 1200 });
+    await page.waitForFunction(() => document.querySelector('#orb').offsetWidth >= 120);
+    await glided(page);
+    const tall = await places();
+    assert.ok(tall.orb > tall.last && tall.first > tall.bar, 'where there is room again, all stands above the orb');
   }, { context: { viewport } });
 }
 

@@ -66,7 +66,7 @@ try {
     const { at } = await gets(page, 'TURN_COMPLETE');
     await type(page, '/tool get_current_time {}');
     await gets(page, 'ASSISTANT_SPEAKING', { after: at });
-    await page.waitForFunction(() => Number(document.querySelector('footer').style.getPropertyValue('--model')) > 0.4);
+    await page.waitForFunction(() => Number(document.querySelector('#glow').style.getPropertyValue('--model')) > 0.4);
     await picture('speaking');
     await type(page, `/tool show_canvas_tool ${JSON.stringify({ schema: JSON.stringify(canvas) })}`);
     await page.waitForSelector('.canvas:not([hidden])');
@@ -81,7 +81,7 @@ try {
     for (const [button, sheet] of [['#settings', 'settings'], ['#detail', 'statistics']]) {
       if (!(await page.isVisible(button))) continue; // enlarged that much, there is no room for the number
       await page.click(button);
-      await page.locator(`.${sheet} :is(dl, .foot)`).first().waitFor();
+      await page.locator(`.${sheet} :is(dl, section)`).first().waitFor();
       await picture(sheet);
       await page.keyboard.press('Escape');
     }
