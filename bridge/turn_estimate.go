@@ -24,9 +24,8 @@ const (
 	firstTurnTokens = 1000
 )
 
-// turnEstimate is an upper bound for the cost of the current or next turn. It adds up the context, whose size the
-// model has reported and which it reads again; the input sent since then; and a question and an answer of a minute
-// each.
+// turnEstimate is an upper bound for the cost of the current or next turn. It is the sum of the context, which the model
+// reads again, the input since the model has reported the context's size, and a question and an answer of a minute each.
 type turnEstimate struct {
 	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn

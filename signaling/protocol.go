@@ -21,8 +21,9 @@ type Protocol struct {
 	// AddFlags adds the protocol's settings to the program's flags. It may be nil.
 	AddFlags func(f *flag.FlagSet)
 
-	// Check calls check for each setting that names a file or a folder. It passes the flag, its value, and a function
-	// that reads the file as Open would. Check starts no endpoint and connects to nothing. It may be nil.
+	// Check checks the files of the settings without starting the endpoint or connecting to anything. For each setting that
+	// names a file or a folder, it calls check with the flag, its value, and a function that reads the file as Open would.
+	// Check may be nil.
 	Check func(folder *agents.Folder, check func(flag, value string, read func() error))
 
 	// Open returns the protocol's endpoints. end, unless it is nil, closes them.

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// voiceLead limits how far the voice is ahead of real time, as for the web client.
+	// voiceLead limits how far ahead of real time the voice is sent. Package signaling/client has the same limit.
 	voiceLead = 200 * time.Millisecond
 
 	// frameDuration is the length of a frame to the client. It is long, because simple players use one buffer per frame and crackle between

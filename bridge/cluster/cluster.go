@@ -325,8 +325,8 @@ func (c *Cluster) wakeWriter() {
 	}
 }
 
-// writeEntries writes queued snapshots and deletes ended conversations. With all it also renews the other entries, and
-// retries failed deletions. It blocks until that is done.
+// writeEntries writes queued snapshots to the store and deletes ended conversations from it. If all is set, it also renews
+// all other entries and retries failed deletions. It blocks until that is done.
 func (c *Cluster) writeEntries(ctx context.Context, all bool) {
 	c.mu.Lock()
 	var jobs []func()

@@ -72,7 +72,7 @@ func (c *Calls) waitsForPerson(o *call) bool {
 	return false
 }
 
-// showCanvas starts showing a canvas. A canvas without input, or one that would block the model, is answered at once.
+// showCanvas shows a canvas. The call is answered at once if the canvas has no input fields, or if waiting would block the model.
 func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	clean, interactive, err := c.board.Put(o.Name, o.Args)
 	if err != nil {

@@ -378,7 +378,7 @@ func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// HistoryBetween is like HistoryBefore for the entries after one turn and before another.
+// HistoryBetween returns what HistoryBefore does, but only of the turns with numbers between after and before.
 func (t *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
 }

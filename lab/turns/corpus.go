@@ -207,8 +207,7 @@ func (b *builder) addDialogues(language string, most int) error {
 	return b.addClips("fillets-"+language, files, most, nil)
 }
 
-// addClips adds whole clips of at least 1 s as ends of turns, and the pauses in them. It adds at most as many as the parameter
-// most says.
+// addClips adds clips of at least 1 s as ends of turns, with the pauses in them. It adds at most the given number.
 func (b *builder) addClips(voice string, files []string, most int, skip []string) error {
 	for _, file := range files {
 		if slices.ContainsFunc(skip, func(s string) bool { return strings.Contains(filepath.Base(file), s) }) {

@@ -99,7 +99,7 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Open is like [Connect], but tolerates a server that is down: it is logged, the server has no tools, and it is retried in the
+// Open connects like [Connect]. If the server is down, Open logs that and returns a Server without tools, which tries to connect in the
 // background, with growing pauses, until Close. Open fails only for invalid options.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)

@@ -12,8 +12,8 @@ const (
 	// Lost means that the connection was lost: another dial with the newest handle is worthwhile.
 	Lost Cause = iota
 
-	// StaleHandle means that the server no longer knows the session, if a handle was sent; then a new session is needed. If none
-	// was sent, it means that the model is unknown.
+	// StaleHandle means that the server no longer knows the session of the handle that was sent, so a new session is needed. If no
+	// handle was sent, it means that the model is unknown.
 	StaleHandle
 
 	// Quota means that the key or the project has used up its quota.
@@ -59,7 +59,7 @@ var causes = []struct {
 	{1008, "requested entity was not found", StaleHandle},
 	{1008, "aborted", Lost}, // The operation was aborted: after goAway (adk-python #3035)
 
-	// Covers invalid arguments, unknown fields and refusals of a model, and a full context, which would be full again.
+	// Google uses this code for invalid arguments, for unknown fields, if a model refuses, and if the context is full.
 	{1007, "", Fatal},
 	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},

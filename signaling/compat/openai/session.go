@@ -304,7 +304,7 @@ func (d *turnDetection) validateTurnDetection() error {
 	return nil
 }
 
-// function is the only supported type of tools; the operator's tools replace the other types.
+// function is the type of tools that clients may declare. Other types, such as web_search, are tools of the operator here.
 const function = "function"
 
 // tool is a tool that the client declares; raw is the declaration.
