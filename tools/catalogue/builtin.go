@@ -16,7 +16,7 @@ var builtin = map[string]tools.Tool{
 	"get_time": {
 		Declaration: tools.Declaration{
 			Name:        "get_time",
-			Title:       "Looking at the clock…",
+			Title:       "Look up the time",
 			Description: "Returns the current date and time, in a time zone if one is named.",
 			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string",` +
 				`"description":"The name of a zone in the IANA database, such as Europe/Berlin. Left out: the zone of the server."}}}`),
@@ -26,7 +26,7 @@ var builtin = map[string]tools.Tool{
 	"pause_recording": {
 		Declaration: tools.Declaration{
 			Name:  "pause_recording",
-			Title: "Pausing the recording…",
+			Title: "Pause or resume the recording",
 			Description: "Pauses the recording of this conversation, or goes on with it. " +
 				"Call it with paused true before the person says a card number or another secret, and with paused false as soon as they have.",
 			Parameters: json.RawMessage(`{"type":"object","required":["paused"],"properties":{"paused":{"type":"boolean"}}}`),

@@ -109,7 +109,7 @@ export class Calls {
     const tool = Object.hasOwn(tools, name) ? tools[name] : undefined;
     const shows = canvas && (CANVAS_TOOLS.includes(name) || id.startsWith('ask-'));
     /** @type {ToolCall} */
-    const call = { id, name, title: title ?? tool?.title ?? this.#o.titleOf(name), where: 'client', args, status: 'running' };
+    const call = { id, name, title: title ?? tool?.title ?? this.#o.titleOf(name), where: 'client', args, status: 'running', ...(tool?.doneTitle && { doneTitle: tool.doneTitle }) };
     const { abort: { signal }, begun } = this.#track(call);
     const answered = new Promise((respond, reject) => tool && !tool.run && Object.assign(call, { respond, reject }));
     answered.catch(() => {}); // the promise may have no listener

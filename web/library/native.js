@@ -33,6 +33,7 @@ export function nativeTools({ canvas, contacts }) {
     get_current_time: {
       description: 'The date and time where the person is, and their time zone.',
       get title() { return words['clock']; },
+      get doneTitle() { return words['clock done']; },
       run() {
         const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
         return { time: new Date().toLocaleString('en', { dateStyle: 'full', timeStyle: 'medium' }), timeZone };
@@ -44,6 +45,7 @@ export function nativeTools({ canvas, contacts }) {
         'takes a while, and they may decline. You see the photo. Its reference in the result, as photo:1, can be the src of an image ' +
         'on the canvas and the photo of send_message.',
       get title() { return words['taking photo']; },
+      get doneTitle() { return words['photo taken']; },
       get wants() { return fill(words['wants photo']); },
       parameters: {
         type: 'object',
@@ -64,6 +66,7 @@ export function nativeTools({ canvas, contacts }) {
         'Looks somebody up among the person’s contacts and returns their name, phone numbers and e-mail addresses. The person is ' +
         'asked before you get them, and chooses if several match. Use it whenever you need a number or an address; never make one up.',
       get title() { return words['finding contact']; },
+      get doneTitle() { return words['contact found']; },
       get wants() { return fill(words['wants contact']); },
       parameters: {
         type: 'object',
@@ -80,6 +83,7 @@ export function nativeTools({ canvas, contacts }) {
         'change it, and send it themselves. Leave out what you do not know: they are asked for it. Whether it was sent in the end ' +
         'cannot be known.',
       get title() { return words['sending message']; },
+      get doneTitle() { return words['message sent']; },
       get wants() { return fill(words['wants message']); },
       parameters: {
         type: 'object',

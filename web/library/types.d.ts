@@ -220,6 +220,8 @@ export interface Tool<S = any> {
   parameters?: S;
   /** What it does, for people: "Taking photo…". */
   title?: string;
+  /** What it has done, for people: "Took a photo"; `title` if absent. */
+  doneTitle?: string;
   /** What stands above what it asks of the person: "Gemini wants to take a photo."; `title` if absent. */
   wants?: string;
   /** Whether the model waits for the answer; its own choice if absent. */
@@ -328,6 +330,8 @@ export interface ToolCall {
   name: string;
   /** What it does, for people. */
   title?: string;
+  /** What it has done, for people. */
+  doneTitle?: string;
   /** Where it runs. What runs in the gateway tells neither arguments nor results. */
   where: 'client' | 'gateway';
   args?: any;

@@ -167,7 +167,8 @@ export class Transcript {
    * @param {boolean} [ended] the conversation has ended: nobody took back what was asked
    */
   tool(call, ended = false) {
-    const { id, name, title, status, response, where } = call;
+    const { id, name, status, response, where } = call;
+    const title = (status === 'done' && !call.declined && call.doneTitle) || call.title;
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');

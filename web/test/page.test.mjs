@@ -815,7 +815,7 @@ play('shows an answer above what cut it off, and cards as they were, when it is 
   const said = () => page.$$eval('#log .turn > span, #log .card', (all) => all.map((e) => e.textContent));
   const cards = () => page.$$eval('#log .card', (all) => all.map((e) => [e.dataset.status, e.innerHTML]));
   const before = await cards();
-  const order = ['one', 'Once upon', 'stop', 'Tool no_such: did not work', 'Looking at the clock: done'];
+  const order = ['one', 'Once upon', 'stop', 'Tool no_such: did not work', 'Looked at the clock: done'];
   assert.deepEqual(await said(), order);
   await page.reload();
   assert.deepEqual(await said(), order);
@@ -831,7 +831,7 @@ play('tells in words what a tool has done, and developers what it was asked and 
   await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'b', name: 'get_current_time', args: {} }] } });
   await page.waitForSelector('#log .card[data-status=done]');
   await tell(page, 'GEMINI_ERROR', { message: 'args: missing property "query".', details: { code: 'tool_execution_error' } });
-  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.textContent)), ['Tool no_such: did not work', 'Looking at the clock: done']);
+  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.textContent)), ['Tool no_such: did not work', 'Looked at the clock: done']);
   assert.equal(await page.locator('.note').count(), 0, 'nobody but developers reads that');
   await page.click('#detail');
   await page.getByText('For developers').click();
