@@ -21,7 +21,7 @@ i { position: absolute; inset: 0; border-radius: 50%; pointer-events: none }
 .sphere { background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
 radial-gradient(circle at 62% 84%, oklch(66% .22 330) 0, #0000 58%), oklch(from var(--a) .53 .22 h); box-shadow: 0 .5rem 2rem oklch(from var(--a) .53 .22 h/.35);
 transform: scale(calc(.92 + .2*var(--model))) }
-.ring { inset: -.25rem; border: .1875rem solid var(--p); opacity: calc(.25 + .75*var(--mic)); box-shadow: 0 0 0 calc(.25rem*var(--mic)) var(--p) }
+.ring { inset: calc(-.0625rem - var(--ring, .1875rem)); border: var(--ring, .1875rem) solid var(--p); opacity: calc(.25 + .75*var(--mic)); box-shadow: 0 0 0 calc(.25rem*var(--mic)) var(--p) }
 svg { position: relative; width: 38%; justify-self: center; fill: none; stroke: currentColor; stroke-width: 2.2; stroke-linecap: round; overflow: visible }
 g path { transform-origin: center; transform: scaleY(calc(.3 + var(--mic)*var(--tall))) }
 g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=muted]) .silent, :host([state=asking]) .question, :host([state=ready]) .microphone { display: inline }
@@ -33,8 +33,8 @@ g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=
 :host([state=connecting]) .ring { border-color: #0000 #0000 #0000 var(--p) }
 :host([state=muted]) .sphere, :host([state=reconnecting]) .sphere { filter: saturate(.15) brightness(.8) }
 :host([state=muted]) .ring { opacity: 0 }
-:host([state=reconnecting]) .ring { border: .1875rem dashed #889; opacity: 1 }
-:host([state=asking]) .ring { border: .1875rem double var(--a); opacity: 1 }
+:host([state=reconnecting]) .ring { border: var(--ring, .1875rem) dashed #889; opacity: 1 }
+:host([state=asking]) .ring { border: var(--ring, .1875rem) double var(--a); opacity: 1 }
 @keyframes breathe { 50% { transform: scale(.95) } }
 @keyframes turn { to { rotate: 1turn } }
 @media (forced-colors: active) { .sphere { border: 2px solid ButtonText } :host { color: ButtonText } }
@@ -104,6 +104,7 @@ export class VoxgateOrb extends Base {
   }
 
   connectedCallback() {
+    if (!this.hasAttribute('state')) this.setAttribute('state', lookOf(this.#session));
     this.#follow();
   }
 

@@ -149,9 +149,10 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     assert.deepEqual((await page.evaluate(() => window.axe.run())).violations.map((v) => v.id), []);
     for (const [colorScheme, lightness] of [['dark', 0.16], ['light', 0.986]]) {
       await page.emulateMedia({ colorScheme });
-      const [button, ground] = await page.evaluate(() => ['.primary', '.app'].map((s) => getComputedStyle(document.querySelector(s)).backgroundColor));
+      const [button, ground] = await page.evaluate(() => ['.type .icon', '.app'].map((s) => getComputedStyle(document.querySelector(s)).backgroundColor));
       assert.ok(Math.abs(Number(/[\d.]+/.exec(ground)) - lightness) < 0.01 && button.startsWith('oklch('), `looks.css through the bundler, ${colorScheme}: ${button} ${ground}`);
     }
+    assert.ok(await page.locator('voxgate-orb .microphone').isVisible(), 'what is to be pressed');
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said
@@ -166,7 +167,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByRole('button', { name: 'Mute', exact: true }).click();
     await page.getByRole('button', { name: 'Unmute', pressed: true }).waitFor();
     await page.getByRole('button', { name: 'End', exact: true }).click();
-    await page.getByText('Press the orb and speak.').waitFor();
+    await page.getByText('Press the microphone and speak.').waitFor();
     assert.ok((await page.locator('[data-role=user]').count()) > 1, 'what was said stays');
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone

@@ -3,6 +3,7 @@ import { DeviceSelect, MicButton, Orb, Transcript, useVoxgate } from 'voxgate/re
 
 const MICROPHONE = ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6 6 0 0 0 12 0M12 17v4', 'M4 4l16 16'];
 const CROSS = ['M6 6l12 12M18 6 6 18'];
+const ARROW = ['M12 19V5M6 11l6-6 6 6'];
 
 /** The second path is the slash through a muted microphone. */
 const Icon = ({ paths }: { paths: string[] }) => (
@@ -15,7 +16,7 @@ export function App() {
   const on = state !== 'closed';
   const muted = mic === 'muted';
   const muteName = muted ? 'Unmute' : 'Mute';
-  const status = error ? error.message : sentence || 'Ready. Press the orb and speak.';
+  const status = error ? error.message : sentence || 'Ready. Press the microphone and speak.';
   const [first] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(status) ?? ['']; // in bold
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -26,7 +27,7 @@ export function App() {
     <div className={`voxgate app ${turns.length ? '' : 'fresh'}`}>
       <header>
         <h1 className="brand">My assistant</h1>
-        <DeviceSelect aria-label="Microphone" standard="Default microphone" />
+        <DeviceSelect aria-label="Microphone" standard="Microphone" />
       </header>
       <main tabIndex={0} aria-label="Conversation">
         {turns.length ? <Transcript className="transcript" /> : <p>Ask when the shop in Rome is open.</p>}
@@ -42,7 +43,7 @@ export function App() {
         <p className="status" role="status"><b>{first}</b>{status.slice(first.length)}</p>
         <form className="type" onSubmit={submit}>
           <input value={text} onChange={(event) => setText(event.target.value)} aria-label="Message" placeholder="Or type a message" />
-          <button className="primary">Send</button>
+          <button className="icon" aria-label="Send" title="Send"><Icon paths={ARROW} /></button>
         </form>
       </footer>
     </div>
