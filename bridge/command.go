@@ -101,7 +101,7 @@ type (
 	// does not stop.
 	drainCommand struct{ stopsIn time.Duration }
 
-	// takenCommand ends a conversation that goes on at another gateway.
+	// takenCommand ends a conversation at this gateway, because another gateway continues it.
 	takenCommand struct{}
 )
 

@@ -241,7 +241,7 @@ func (s *Session) onAlarm(ctx context.Context) {
 	}
 }
 
-// endIfPlayed ends a session that only waits for the end of an answer's playout, if that has come.
+// endIfPlayed ends a session that waits only for the end of an answer's playout, once the answer has been played.
 func (s *Session) endIfPlayed() {
 	_, expected := s.keeper.ExpectedReply()
 	if s.pendingReason == nil || s.awaitsGoodbye || s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 {

@@ -35,7 +35,7 @@ func (srv *Server) newAssistant(v *clientConn, theme string, start clientMessage
 	project := desk.NewProject(start.ProjectContext)
 	if srv.Workspace != nil {
 		known := false
-		if project, known = srv.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
+		if project, known = srv.Workspace.OpenProject(start.Project, start.ProjectContext); start.Project != "" && !known {
 			v.sendWarning("The project is no longer stored here; this is a new one.")
 		}
 	}

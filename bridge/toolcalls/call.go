@@ -315,7 +315,7 @@ func (c *Calls) Cancel(ids []string) {
 	var withdrawn []string
 	stopped := false
 	for _, id := range ids {
-		o := c.dropRequest(id)
+		o := c.takeRequest(id)
 		if o == nil {
 			continue
 		}
@@ -333,9 +333,9 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// dropRequest removes the request with this ID. If no other request waits for the same answer, it returns the call,
+// takeRequest removes the request with this ID. If no other request waits for the same answer, it returns the call,
 // which must be stopped; otherwise it returns nil.
-func (c *Calls) dropRequest(id string) *call {
+func (c *Calls) takeRequest(id string) *call {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0
 		if o.isWithdrawn {

@@ -443,9 +443,9 @@ func (u *Uplink) startHold() {
 	}
 }
 
-// Next returns the next item to send. If ok is false, nothing may be sent now; a positive wait is the time after which
-// something may be sent. A returned item counts as sent: if its connection is lost before the answer, it is sent again.
-// sent is the index of the last message on the connection, where the setup is 0.
+// Next returns the next item to send, and counts it as sent. If nothing may be sent now, ok is false. A positive wait
+// is then the time after which something may be sent. An item whose connection is lost before the answer is sent again.
+// sent is the index of the last message on the connection; the setup has index 0.
 func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

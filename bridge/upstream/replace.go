@@ -26,8 +26,8 @@ const (
 	// minute ahead.
 	goAwayLead = 90 * time.Second
 
-	// handleWait limits the wait of an idle connection for a handle that covers the last turn. Gemini sends one within
-	// 100 ms.
+	// handleWait limits how long an idle connection waits for a resumption handle that covers the last turn. Gemini sends
+	// the handle within 100 ms.
 	handleWait = 3 * time.Second
 )
 

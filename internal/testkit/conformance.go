@@ -18,8 +18,8 @@ import (
 type Conformance struct {
 	Name string // of the protocol
 
-	// Serve returns the option that serves the protocol in the gateway of a test. It is nil if the gateways of tests always serve the
-	// protocol.
+	// Serve returns the option with which the gateway of a test serves the protocol. If Serve is nil, no option is
+	// needed.
 	Serve func(t *testing.T) Option
 
 	// Talkers begin conversations, by name. They test the ends of conversations, and budgets.

@@ -71,9 +71,9 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss adds a peer's report (RFC 3550, section 6.4.1): how many packets it missed, of how many since its last report. Above
-// 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s). Below 1 % for a few seconds of voice, the
-// codec is told to expect none. It must not be called concurrently.
+// ReportLoss records a peer's report (RFC 3550, section 6.4.1): since its previous report, lost of the given number of
+// packets did not arrive. Above 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s). Below
+// 1 % for a few seconds of voice, the codec is told to expect none. It must not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)

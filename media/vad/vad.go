@@ -22,8 +22,9 @@ const (
 	bandsOver = 0.2
 	// lowShare is the share of the required evidence that the bands below 450 Hz can contribute at most, so that hum alone is not speech.
 	lowShare = 0.9
-	// noiseFlat is the spectral flatness from which on a frame is noise. Steady noise has a flatness of 0.47 to 0.66 in 90 % of all frames
-	// (0.56, exp of minus Euler's constant, in the mean). A click has nearly 1, and speech 0 to 0.25 in 75 % of its frames.
+	// noiseFlat is a spectral flatness: frames with this flatness or more are noise. Steady noise has a mean of 0.56
+	// (exp of minus Euler's constant), and 0.47 to 0.66 in 90 % of its frames. A click has nearly 1, and speech 0 to
+	// 0.25 in 75 % of its frames.
 	noiseFlat = 0.42
 	// longestHiss is the maximum duration of noise within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond

@@ -89,13 +89,9 @@ type section struct {
 	encodings []webrtc.RTPCodecParameters
 }
 
-// SendsAudio reports whether the client may send audio, ReceivesAudio whether it receives audio, and IsTwoWay whether both.
+// SendsAudio reports whether the client may send audio, and ReceivesAudio whether it receives audio.
 func (o Offer) SendsAudio() bool    { return o.microphone }
 func (o Offer) ReceivesAudio() bool { return o.voice }
-func (o Offer) IsTwoWay() bool      { return o.SendsAudio() && o.ReceivesAudio() }
-
-// Channel reports whether the client opens data channels.
-func (o Offer) Channel() bool { return o.channel }
 
 // codec is a supported codec for audio.
 type codec struct {

@@ -504,7 +504,7 @@ func TestChangeApp(t *testing.T) {
 // TestVersionsAreBounded: the file of a project stays of a size that can be read again.
 func TestVersionsAreBounded(t *testing.T) {
 	d, _, _ := newStudio(t, twoFiles)
-	d.Project, _ = d.Workspace.Project("", nil)
+	d.Project, _ = d.Workspace.OpenProject("", nil)
 	ctx := answering(t.Context(), true)
 	if _, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris"}); failure != "" {
 		t.Fatal(failure)
@@ -519,7 +519,7 @@ func TestVersionsAreBounded(t *testing.T) {
 	has(t, failure, "Tetris has 30 versions")
 	_, failure = call(t, ctx, d, "generate_app", args{"prompt": "y"})
 	has(t, failure, "this conversation has written 30 versions")
-	if again, known := d.Workspace.Project(d.Project.ID(), nil); !known || len(again.Status().Apps[0].Versions) != 30 {
+	if again, known := d.Workspace.OpenProject(d.Project.ID(), nil); !known || len(again.Status().Apps[0].Versions) != 30 {
 		t.Errorf("%v", known)
 	}
 }
@@ -528,7 +528,7 @@ func TestVersionsAreBounded(t *testing.T) {
 func TestProjectIsKept(t *testing.T) {
 	d, _, dir := newStudio(t, twoFiles)
 	w := d.Workspace
-	p, known := w.Project("", json.RawMessage(`{"summary":"Games"}`))
+	p, known := w.OpenProject("", json.RawMessage(`{"summary":"Games"}`))
 	if known || len(p.ID()) != 26 || len(entries(t, dir)) != 0 {
 		t.Fatal(p.ID(), known, entries(t, dir))
 	}
@@ -541,7 +541,7 @@ func TestProjectIsKept(t *testing.T) {
 			t.Fatal(failure)
 		}
 	}
-	again, known := w.Project(p.ID(), nil)
+	again, known := w.OpenProject(p.ID(), nil)
 	if got, want := fmt.Sprint(again.Status()), fmt.Sprint(p.Status()); !known || got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -556,14 +556,14 @@ func TestProjectIsKept(t *testing.T) {
 		t.Errorf("%d tools: what the other conversation added is lost", n)
 	}
 	for _, id := range []string{"", "../x", strings.Repeat("A", 26)} {
-		if other, known := w.Project(id, nil); known || other.ID() == id {
+		if other, known := w.OpenProject(id, nil); known || other.ID() == id {
 			t.Errorf("%q: %v", id, known)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "project-"+p.ID()+".json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, known := w.Project(p.ID(), nil); known {
+	if _, known := w.OpenProject(p.ID(), nil); known {
 		t.Error("a file that cannot be read is a project")
 	}
 }
@@ -571,7 +571,7 @@ func TestProjectIsKept(t *testing.T) {
 // TestProjectCannotBeKept: what the workspace does not take is not said to be done.
 func TestProjectCannotBeKept(t *testing.T) {
 	d, c, _ := newStudio(t, twoFiles)
-	d.Project, _ = d.Workspace.Project("", nil)
+	d.Project, _ = d.Workspace.OpenProject("", nil)
 	if err := d.Workspace.Close(); err != nil {
 		t.Fatal(err)
 	}

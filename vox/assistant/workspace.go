@@ -148,9 +148,9 @@ func projectFile(id string) string { return projectPrefix + id + ".json" }
 
 const projectPrefix = "project-"
 
-// Project opens the project with an ID, or starts a new one. A context overrides the saved one. The file is only written at the
+// OpenProject opens the project with an ID, or starts a new one. A context overrides the saved one. The file is only written at the
 // first change, so that merely opening a project leaves nothing behind.
-func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, known bool) {
+func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project, known bool) {
 	p = NewProject(context)
 	p.workspace = w
 	if validProject.MatchString(id) {

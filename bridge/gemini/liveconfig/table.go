@@ -47,8 +47,9 @@ const (
 	moodsBuiltIn         // always proactive, and rejects the setting; affective dialog was removed
 )
 
-// row is a line of the table of models: the common properties of models whose names begin alike, on a backend. If a model does not
-// support a setup, the server closes the socket without a warning. So these properties are applied before dialling.
+// row is a line of the table of models. It has the properties of all models whose names begin with a prefix, on one
+// backend. They are applied before dialling, because the server closes the socket without a warning if a model does not
+// support the setup.
 type row struct {
 	Profile
 

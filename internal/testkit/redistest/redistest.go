@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -77,7 +76,6 @@ func (s *Server) URL() string { return "unix://" + s.socket }
 type Proxy struct {
 	server   *Server
 	listener net.Listener
-	delay    atomic.Int64
 	running  sync.WaitGroup
 
 	mu          sync.Mutex
@@ -106,9 +104,6 @@ func (s *Server) Proxy() (*Proxy, error) {
 
 // URL returns the address of the proxy.
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
-
-// SetDelay delays each response by d.
-func (p *Proxy) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // SetBlackhole makes the proxy drop all data silently. With on false it closes the open connections, and forwards the data of new
 // ones.
@@ -161,22 +156,21 @@ func (p *Proxy) serveConn(client net.Conn) {
 	}
 	defer p.trackConn(server)()
 	p.running.Go(func() {
-		p.forward(server, client, 0)
+		p.forward(server, client)
 		server.Close()
 	})
-	p.forward(client, server, 1)
+	p.forward(client, server)
 	client.Close()
 }
 
 // forward copies data until an end is closed. Data that arrives during a blackhole is lost.
-func (p *Proxy) forward(to io.Writer, from io.Reader, late time.Duration) {
+func (p *Proxy) forward(to io.Writer, from io.Reader) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
 		if err != nil {
 			return
 		}
-		time.Sleep(late * time.Duration(p.delay.Load()))
 		if p.dropsData() {
 			continue
 		}

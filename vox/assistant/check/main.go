@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// readEntries returns the entries of a file with one of these IDs, or all without IDs.
+// readEntries returns the entries of a file that have one of these IDs. If no IDs are given, it returns all entries.
 func readEntries(file string, ids []string) ([]assistant.Entry, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

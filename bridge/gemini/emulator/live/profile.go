@@ -151,7 +151,8 @@ func trimModel(name string) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// profileOf returns the profile of a model by the client's name for it, or Google's error.
+// profileOf returns the profile of the model with this name. If Google does not have that model, it returns the error of
+// Google's server.
 func profileOf(name string, at Endpoint) (profile, error) {
 	model := trimModel(name)
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })

@@ -139,8 +139,9 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkBackend rejects fields that only the other backend supports, which Google's SDK refuses to send (genai v1.77,
-// live_converters.go). It also rejects turnCoverage values that MemberJunction has measured to fail.
+// checkBackend rejects fields that the backend of the connection does not support, although the other one does.
+// Google's SDK refuses to send them, too (genai v1.77, live_converters.go). It also rejects turnCoverage values that
+// fail according to measurements by MemberJunction.
 func (w *wireSetup) checkBackend(at Endpoint) error {
 	if at.Vertex {
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
