@@ -36,6 +36,7 @@ const style = `
 .log:focus-visible { outline-offset: -3px; }
 .log .turn { max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
+.log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
@@ -43,11 +44,15 @@ const style = `
 .dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
 :is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
 :is(.dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
+/* What follows the end is one row, with large letters, too. */
+.dock > button:not(.icon, .orb) { min-height: 44px; padding: .25em min(1em, 3.5cqi); font-size: min(1em, max(13px, 5cqi)); }
 .dock .orb { width: var(--small); }
-.dock .orb > * { transition: transform var(--motion); }
-/* Until there are words the greeting, the orb and the status are one group. The orb glides from its place in the dock, and moves nothing else. */
+:host([data-live]) .orb > * { transition: transform var(--motion); }
+/* Until there are words the greeting, the orb and the status are one group in the middle. They glide from and to it, and move nothing else. */
 :host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc(2 * var(--small) + 1rem); }
-:host([data-fresh]:not([data-low])) .orb > * { transform: translateY(calc(-1.5 * var(--small) - 3.75em)) scale(2); }
+:host([data-fresh]:not([data-low])) .orb > * { --ring: .09375rem; transform: translateY(calc(-1.5 * var(--small) - 3.75em - var(--lift, 0px))) scale(2); }
+:host([data-fresh]:not([data-low])) :is(.empty span, .status) { translate: 0 calc(-1 * var(--lift, 0px)); }
+:host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
 :host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: 3px solid var(--accent); outline-offset: 5px; }
 .dock > .icon { transition: translate var(--motion); }
@@ -112,7 +117,8 @@ export class VoxgateConversation extends Base {
   #picture = make('img', { alt: '', hidden: true });
   #name = make('b');
   #minimise = iconButton('minimise', () => this.dispatchEvent(new CustomEvent('minimise')));
-  #empty = make('div', { className: 'empty' });
+  #greeting = make('span');
+  #empty = make('div', { className: 'empty' }, this.#greeting);
   #log = make('div', { className: 'log', role: 'log', tabIndex: 0 });
   #status = make('p', { className: 'status', role: 'status' });
   #since = make('span');
@@ -255,11 +261,10 @@ export class VoxgateConversation extends Base {
     const live = Boolean(session);
     const useless = !live && current.press === '';
     const name = (/** @type {HTMLElement} */ e, /** @type {string} */ text) => (e.ariaLabel = e.title = text);
-    const who = this.getAttribute('who') ?? fill('{who}');
-    this.#name.textContent = who;
+    this.#name.textContent = this.getAttribute('who') ?? this.#word('assistant');
     this.#picture.hidden = !this.getAttribute('picture');
     if (this.getAttribute('picture')) this.#picture.src = this.getAttribute('picture');
-    this.#empty.textContent = this.getAttribute('greeting') ?? this.#word('with');
+    this.#greeting.textContent = this.getAttribute('greeting') ?? this.#word('with');
     this.#empty.hidden = this.#log.childElementCount > 1;
     this.toggleAttribute('data-fresh', !this.#empty.hidden); // the orb is large until there are words
     this.ariaLabel = this.#word('with');
@@ -291,6 +296,7 @@ export class VoxgateConversation extends Base {
     this.toggleAttribute('data-live', live);
     this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
     this.#renderAway();
+    this.#fit();
   }
 
   /** @param {string} status */
@@ -300,10 +306,17 @@ export class VoxgateConversation extends Base {
     this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), rest));
   }
 
-  /** Without room for the large orb it stays in the dock. */
+  /** Without room for the large orb it stays in the dock; with more, the group is in the middle of what is free. */
   #fit() {
+    if (!this.isConnected) return;
     const em = parseFloat(getComputedStyle(this).fontSize);
-    this.toggleAttribute('data-low', this.#log.clientHeight < 2 * this.#press.offsetWidth + 6 * em || this.#log.clientWidth < 16 * em);
+    const small = this.#press.offsetWidth;
+    const height = this.#log.clientHeight;
+    this.toggleAttribute('data-low', height < 2 * small + 6 * em || this.#log.clientWidth < 16 * em);
+    const free = height - 2 * small - 3 * em - this.#greeting.offsetHeight;
+    const dock = this.hasAttribute('data-live') ? 0 : this.#press.parentElement.offsetHeight; // it is empty until then
+    const lift = small ? `${(Math.max(0, free) - dock) / 2}px` : '';
+    for (const part of [this.#log, this.#status, this.#press]) part.style.setProperty('--lift', lift);
   }
 
   #renderAway() {

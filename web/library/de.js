@@ -202,6 +202,7 @@ export const talk = {
   again: 'Noch einmal sprechen',
   'go on': 'Fortsetzen',
   minimise: 'Verkleinern',
+  assistant: 'Assistent',
   open: 'Zurück zum Gespräch',
   'not loaded': 'Das Gespräch lässt sich nicht laden.',
   'not here': 'Sprache ist hier nicht verfügbar.',

@@ -197,6 +197,7 @@ export const talk = {
   again: 'Talk again',
   'go on': 'Go on',
   minimise: 'Minimise',
+  assistant: 'Assistant',
   open: 'Back to the conversation',
   'not loaded': 'The conversation cannot be loaded.',
   'not here': 'Voice is not available here.',

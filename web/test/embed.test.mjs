@@ -177,6 +177,8 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
     return [words, ...['voxgate-orb', '.status span'].map((s) => e.shadowRoot.querySelector(s))].map((part) => part.getBoundingClientRect().toJSON());
   });
   assert.ok(orb.width > 110 && orb.top >= greeting.bottom && orb.top - greeting.bottom < 50 && status.top >= orb.bottom - 1 && status.top - orb.bottom < 40, JSON.stringify([greeting, orb, status]));
+  const ring = await page.locator('.orb voxgate-orb').evaluate((e) => parseFloat(getComputedStyle(e.shadowRoot.querySelector('.ring')).borderTopWidth) * new DOMMatrix(getComputedStyle(e).transform).a);
+  assert.ok(ring > 1 && ring <= 3.5, `a ring of ${ring} px`);
   await page.locator('.orb').click();
   await says(page, 'You are muted. Nora does not hear you.');
   await page.locator('.orb').click();
@@ -184,6 +186,11 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   await page.keyboard.press('Enter');
   await page.locator('.log .model').waitFor();
   assert.equal(await height(), before, 'nothing jumps');
+  await page.waitForFunction(() => {
+    const { shadowRoot } = document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation');
+    const [words, status] = ['.log > :last-child', '.status'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
+    return status.top - words.bottom >= 0 && status.top - words.bottom < 40; // the words grow upwards from it
+  });
   await button(page, 'Minimise').click();
   await page.locator('voxgate-conversation').waitFor({ state: 'hidden' });
   for (const name of ['Mute', 'End', 'Back to the conversation']) assert.ok(await button(page, name).isVisible(), name);

@@ -184,8 +184,14 @@ test('the first page of the documentation works as it stands, and says why it ca
   });
   await inPage('/documented/dist/', async (page) => {
     await page.getByText('How can I help?').waitFor();
+    const [above, below, head] = await page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => {
+      const [greeting, status, field, bar] = ['.empty span', '.status', '.type', '.head'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
+      return [greeting.top - bar.bottom, field.top - status.bottom, shadowRoot.querySelector('.head').textContent];
+    });
+    assert.ok(above > 20 && Math.abs(above - below) < 24, `greeting, orb and status are in the middle: ${above} px above, ${below} px below`);
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
+    assert.equal(await page.locator('.head').textContent(), head, 'it keeps its name');
     await page.getByLabel('Type instead').fill('| a | b |');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
