@@ -24,6 +24,9 @@ transform: scale(calc(.92 + .2*var(--model))) }
 .ring { inset: calc(-.0625rem - var(--ring, .1875rem)); border: var(--ring, .1875rem) solid var(--p); opacity: calc(.25 + .75*var(--mic)); box-shadow: 0 0 0 calc(.25rem*var(--mic)) var(--p) }
 svg { position: relative; width: 38%; justify-self: center; fill: none; stroke: currentColor; stroke-width: 2.2; stroke-linecap: round; overflow: visible }
 g path { transform-origin: center; transform: scaleY(calc(.3 + var(--mic)*var(--tall))) }
+:host([state=ready]) svg { width: 50%; filter: drop-shadow(0 1px 3px oklch(from var(--a) .25 .12 h/.6)) }
+.capsule { fill: currentColor }
+:host([state=ready]) .sphere::after { content: ''; position: absolute; inset: 0; border-radius: 50%; background: radial-gradient(closest-side, oklch(from var(--a) .3 .14 h/.5) 35%, #0000) }
 g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=muted]) .silent, :host([state=asking]) .question, :host([state=ready]) .microphone { display: inline }
 :host([state]:not([state=listening])) g { display: none }
 :host(:not([state=listening])) g path { transform: scaleY(var(--tall)) }
@@ -37,17 +40,19 @@ g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=
 :host([state=asking]) .ring { border: var(--ring, .1875rem) double var(--a); opacity: 1 }
 @keyframes breathe { 50% { transform: scale(.95) } }
 @keyframes turn { to { rotate: 1turn } }
-@media (forced-colors: active) { .sphere { border: 2px solid ButtonText } :host { color: ButtonText } }
+@media (forced-colors: active) { :host .sphere::after { display: none } :host svg { filter: none !important } .sphere { border: 2px solid ButtonText } :host { color: ButtonText } }
 @media (prefers-reduced-motion: reduce) { i { transform: none !important; animation: none !important }
 :host g path { transform: scaleY(var(--tall)) } :host([state=speaking]) .glow { opacity: .75 } }
 `;
 
 /** The bars by how tall they may be, and the other signs. */
 const BARS = /** @type {[string, number][]} */ ([['M5 8v8', 0.5], ['M9.7 5v14', 1], ['M14.3 7v10', 0.7], ['M19 9v6', 0.5]]);
-const MICROPHONE = 'M12 4a2.6 2.6 0 0 1 2.6 2.6v4.8a2.6 2.6 0 0 1-5.2 0V6.6A2.6 2.6 0 0 1 12 4ZM6.5 11.5a5.5 5.5 0 0 0 11 0M12 17v3';
+const CAPSULE = 'M12 4a2.6 2.6 0 0 1 2.6 2.6v4.8a2.6 2.6 0 0 1-5.2 0V6.6A2.6 2.6 0 0 1 12 4Z';
+const MICROPHONE = `${CAPSULE}M6.5 11.5a5.5 5.5 0 0 0 11 0M12 17v3`;
 const SIGNS = {
   dots: 'M6 12h.01M12 12h.01M18 12h.01',
   microphone: MICROPHONE,
+  'microphone capsule': CAPSULE,
   silent: `${MICROPHONE}M5 5l14 14`,
   question: 'M9 9a3 3 0 1 1 4.2 2.8c-.8.4-1.2 1-1.2 1.9M12 17.5h.01',
 };
