@@ -79,7 +79,7 @@ export const settings = {
   'hint about': 'Vor einem Gespräch',
   'copy link': 'Link kopieren',
   copied: 'Kopiert',
-  these: 'All das',
+  these: 'Diese Einstellungen',
   link: 'Als Link',
   'link about': 'Ohne Geräte, Anweisungen',
   defaults: 'Zurück zum Standard',

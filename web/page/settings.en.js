@@ -79,7 +79,7 @@ export const settings = {
   'hint about': 'Before a conversation',
   'copy link': 'Copy link',
   copied: 'Copied',
-  these: 'All of these',
+  these: 'These settings',
   link: 'As a link',
   'link about': 'Without devices, instructions',
   defaults: 'Back to the defaults',
