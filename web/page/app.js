@@ -287,7 +287,8 @@ function render() {
   const mic = session?.mic ?? 'off';
   if ($('status').textContent !== now) {
     const [first, rest] = splitStatus(now);
-    $('status').replaceChildren(make('b', '', first), rest);
+    const presses = ['press anew', 'press on', 'press again'].some((hint) => fill(states[hint]) === rest.trim());
+    $('status').replaceChildren(make('b', '', first), presses ? make('span', '', rest) : rest);
     document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
     tell(now);
   }
@@ -310,6 +311,8 @@ function render() {
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
   $('after').hidden = Boolean(session) || !(lasted || left) || transcript.empty;
   $('anew').hidden = !left;
+  if ($('after').hidden) delete $('status').dataset['lasted'];
+  else $('status').dataset['lasted'] = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : formatDuration(lasted);
   say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : fill(words['lasted'], { time: formatDuration(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
@@ -547,12 +550,8 @@ function arrange() {
   if (begun && !classList.contains('wordless')) classList.toggle('roomy', !isFull());
 }
 
-/** The words need the room of the orb: they stay where they are and grow into it. The first ones go down to the end. */
-function fillUp() {
-  body.classList.remove('roomy');
-  if ($('log').childElementCount + $('growing').childElementCount >= FIRST) body.classList.remove('anchored');
-}
-const FIRST = 3; // turns: a question and its answer come before
+/** The words need the room of the orb, and go down into it: nothing stays empty under them. */
+const fillUp = () => body.classList.remove('roomy');
 
 let room = 0; // pixels, the height for the conversation
 let height = 0; // pixels, of the conversation

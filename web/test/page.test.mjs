@@ -934,7 +934,15 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     const two = await places();
     assert.ok(two.first < one.first - 20 && Math.abs(two.last - one.last) < 2, `the words go up: ${JSON.stringify([one, two])}`);
     assert.deepEqual([two.orb, two.size], [one.orb, one.size], 'the orb stays');
-    for (let i = 2; i < 40; i++) await answer(`Answer ${i} of many.`, i);
+    let full = 2;
+    while (await page.evaluate(() => document.body.classList.contains('roomy'))) {
+      await answer(`Answer ${full++} of many.`, full);
+      await page.waitForFunction((n) => document.querySelectorAll('#log .turn').length === n, full);
+      await glided(page);
+    }
+    const { last, status } = await places();
+    assert.ok(status - last < 80, `the words that need the room of the orb grow into it: ${status - last} px stay empty`);
+    for (let i = full; i < 40; i++) await answer(`Answer ${i} of many.`, i);
     await page.waitForFunction(() => document.querySelectorAll('#log .turn').length === 40 && document.querySelector('#orb').offsetWidth < 100);
     await glided(page);
     await page.waitForFunction(() => {
@@ -995,6 +1003,11 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     await glided(page);
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed at the end is in sight');
     const lines = await page.$$eval('#status, #lasted', (all) => all.map((e) => e.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom]).sort((a, b) => a[0] - b[0]));
+    if (name === 'phone') {
+      const tops = new Set(await page.$$eval('#after button:not([hidden])', (all) => all.map((e) => e.getBoundingClientRect().top)));
+      const status = await page.evaluate(() => document.querySelector('#status').getBoundingClientRect().height);
+      assert.ok(tops.size === 1 && status < 30, `one line for how it ended, one for what can be done: ${status} px, ${[...tops]}`);
+    }
     assert.ok(lines[0][1] <= lines[1][0], `no sentence stands on the other: ${lines}`);
   }, { context: { viewport: { width, height } } });
 }
