@@ -12,6 +12,8 @@ func TestGuide(t *testing.T) {
 		"Eine Liste für die Familie": `recommend_tools {"project_summary":"A list for my family"}`,
 		"A quiz about trees":         `recommend_tools {"project_summary":"A quiz about trees"}`,
 		"Add Supabase.":              `add_tool {"tool_id":"Supabase"}`,
+		"Füge Supabase hinzu.":       `add_tool {"tool_id":"Supabase"}`,
+		"Nimm bitte Supabase.":       `add_tool {"tool_id":"Supabase"}`,
 		"Build it.":                  `generate_app {"name":"Family list","prompt":"A list for my family"}`,
 		"Yes, please.":               `answer_question {"yes":true}`,
 		"Not now":                    `answer_question {"yes":false}`,
