@@ -2,7 +2,7 @@
 import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
 import { saidRow, sortable } from './table.js';
-import { newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
+import { money, newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
@@ -29,7 +29,7 @@ export function showHistory({ conversations, hours }) {
   showEnded();
   const value = (/** @type {any} */ h, /** @type {string} */ of) => Number(h[of] ?? 0);
   chart('latency', hours, (h) => value(h, 'latencyMs'), seconds);
-  chart('cost', hours, (h) => value(h, 'dollars'), (n) => `$${n.toFixed(n < 1 ? 4 : 2)}`);
+  chart('cost', hours, (h) => value(h, 'dollars'), money);
   get('charts').hidden = !hours.length;
 }
 
@@ -70,7 +70,7 @@ function makeRows(c) {
   const tr = /** @type {HTMLTableRowElement} */ (make('tr'));
   const took = Math.max(0, Math.round(tookOf(c) / 1000)) || 0;
   const texts = [when(c.endedAt), '', c.agent ?? '–', '', `${Math.floor(took / 60)}:${String(took % 60).padStart(2, '0')}`, c.turns.toLocaleString(),
-    seconds(c.latencyMs), c.dollars === undefined ? '–' : `$${c.dollars.toFixed(c.dollars < 1 ? 4 : 2)}`, ''];
+    seconds(c.latencyMs), money(c.dollars), ''];
   [...get('past').tHead.rows[0].cells].forEach((head, i) => tr.append(make('td', head.className, texts[i])));
   const [, person, , outcome] = tr.children;
   person?.append(make('b', '', who(c)), make('small', '', where(c)));
@@ -83,7 +83,6 @@ function makeRows(c) {
     tr.lastElementChild?.append(button);
   });
   const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest));
-  said.hidden = !c.newest;
   if (!c.steered && !c.words) return [tr, said];
   const below = make('tr', 'below');
   const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));

@@ -3,14 +3,13 @@ import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { orderLines, showHistory } from './history.js';
 import { saidRow, sortable } from './table.js';
-import { newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
+import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
 const MOST = 500; // words and events that are kept
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
-const money = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
 const count = (/** @type {number} */ n) => n.toLocaleString();
 const percent = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `${(100 * n).toFixed(n && n < 0.1 ? 1 : 0)}\u00a0%`);
 const lossOf = (/** @type {any} */ s) => (s.loss ? `${percent(s.loss.up)} / ${percent(s.loss.down)}` : '–');
@@ -118,7 +117,6 @@ function showRunning() {
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     put(/** @type {Element} */ (row.querySelector('small')), where(s));
     put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest));
-    said.hidden = !s.newest;
     if (body.rows[2 * at] !== row) {
       body.insertBefore(row, body.rows[2 * at] ?? null);
       row.after(said);

@@ -50,14 +50,18 @@ export function deviceOf(agent = '') {
   return browser ? [browser, find(SYSTEMS)].filter(Boolean).join(', ') : agent.split(/[/ ]/)[0] ?? '';
 }
 
-/** What was said last, in one line. @param {{role: string, text: string}} [newest] */
-export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${newest.text}` : '');
+/** What was said last, in one line, which keeps its height without words. @param {{role: string, text: string}} [newest] */
+export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${newest.text}` : '\u00a0');
+
+/** An amount, or a dash for none. @param {number | undefined} n */
+export const money = (n) => (!n || n < 0.00005 ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
 
 /** @param {number | undefined} ms */
 export const seconds = (ms) => (ms === undefined ? '–' : ms < 1000 ? `${Math.round(ms)}\u00a0ms` : `${(ms / 1000).toFixed(1)}\u00a0s`);
 
-/** Who talks: a name or number, else the device, else the address. @param {{identity?: string, device?: string, address?: string, id: string}} s */
-export const who = (s) => s.identity || deviceOf(s.device) || s.address || s.id;
+/** Who talks: a name or number, else the device or the address, and the end of the conversation's ID, which tells those apart that have no name.
+ * @param {{identity?: string, device?: string, address?: string, id: string}} s */
+export const who = (s) => s.identity || `${deviceOf(s.device) || s.address || 'Nameless'} · ${s.id.slice(-4)}`;
 
 /** What tells people of one name apart. @param {any} s */
-export const where = (s) => [s.identity && deviceOf(s.device), s.address !== who(s) && s.address, protocolOf(s.door), s.node && `gateway ${s.node}`].filter(Boolean).join(' · ');
+export const where = (s) => [s.identity && deviceOf(s.device), s.address !== s.identity && (s.identity || deviceOf(s.device)) && s.address, protocolOf(s.door), s.node && `gateway ${s.node}`].filter(Boolean).join(' · ');

@@ -75,6 +75,9 @@ for (const [look, context] of variants(Object.entries(looks))) {
     try {
       await says(page, '#agents li', /^desk\s*Talk to it$/);
       await says(page, '#health li', 'Emulator');
+      const row = page.locator(`[data-id="${person.id}"]`);
+      assert.match(await row.locator('.pick').innerText(), new RegExp(` · ${person.id.slice(-4)}$`), 'who has no name is told apart');
+      assert.ok(!(await page.locator('#list').innerText()).includes('$0.0000'), 'what cost nothing has a dash');
       await page.click(`[data-id="${person.id}"] button`);
       await page.locator('#end:enabled').waitFor();
       person.send('SEND_MESSAGE', { parts: [{ text: 'one two three <b>four</b> five six seven eight nine ten eleven twelve' }] });
@@ -108,7 +111,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.getByText('Nobody is talking.').waitFor();
       const past = page.locator('#past tr', { hasText: '127.0.0.1' }).first();
       await past.filter({ hasText: 'Ended' }).waitFor();
-      assert.match(await past.innerText(), /127\.0\.0\.1\s+Web page/);
+      assert.match(await past.innerText(), /127\.0\.0\.1 · \w{4}\s+Web page/);
       assert.match(await page.locator('#past .said').first().innerText(), /Agent: .*One moment, please\./);
       await past.locator('button >> text=Details').click();
       const details = page.locator('#past .below').first();
@@ -117,7 +120,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await past.locator('.play').click();
       await page.locator('#tape').waitFor();
       await page.waitForFunction(() => document.querySelector('#tape').duration > 0.5);
-      assert.match(await page.innerText('#played'), /^127\.0\.0\.1, /);
+      assert.match(await page.innerText('#played'), /^127\.0\.0\.1 · \w{4}, /);
       await page.fill('#find', 'nobody of this name');
       await page.getByText('None of the last conversations fits.').waitFor();
       await page.fill('#find', 'desk web');
@@ -144,7 +147,7 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
   const page = await openPage({ url: privateAddress(alone), mic: 'none', browsers });
   try {
     await says(page, '#health .bad', /failed: \d+ × connection refused/);
-    await says(page, '#past tr', /Safari, iPhone\s*127\.0\.0\.1 · Web page.*connection refused/);
+    await says(page, '#past tr', /Safari, iPhone · \w{4}\s*127\.0\.0\.1 · Web page.*connection refused/);
     await page.selectOption('#only', 'failed');
     await says(page, '#past tr', 'connection refused');
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/failed.png`, fullPage: true });
