@@ -33,7 +33,7 @@ look('shows no command to the emulator as the person’s words', {}, async (page
 for (const [name, query] of [['is small and asks nobody else', ''], ['as is VOX', 'vox/']]) {
   look(name, { query }, async (page) => {
     const travelled = async () => {
-      await page.waitForFunction(() => performance.getEntriesByName(new URL('/status', location).href).length);
+      await page.waitForLoadState('networkidle');
       return page.evaluate(() => {
         const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
         return all.map(({ name, transferSize }) => [name, transferSize]);
