@@ -224,7 +224,7 @@ func anotherPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
 	return func(t *testing.T) {
 		m := c.AwaitError("peer_failed", "")
-		if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "that there was") {
+		if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "the previous WebRTC connection") {
 			t.Errorf("the client got %s", text)
 		}
 		first.CheckBothWays(440)

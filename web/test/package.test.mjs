@@ -152,7 +152,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       const [button, ground] = await page.evaluate(() => ['.type .icon', '.app'].map((s) => getComputedStyle(document.querySelector(s)).backgroundColor));
       assert.ok(Math.abs(Number(/[\d.]+/.exec(ground)) - lightness) < 0.01 && button.startsWith('oklch('), `looks.css through the bundler, ${colorScheme}: ${button} ${ground}`);
     }
-    assert.ok(await page.locator('voxgate-orb .microphone').isVisible(), 'what is to be pressed');
+    assert.ok(await page.locator('voxgate-orb .microphone').first().isVisible(), 'what is to be pressed');
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said
