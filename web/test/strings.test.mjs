@@ -54,7 +54,7 @@ inPage('the page reads German where the browser does, without a word of English'
   await says(page, 'Ich höre zu');
   assert.equal(await page.getAttribute('#mute', 'title'), 'Stummschalten');
   await page.click('#settings');
-  await page.getByRole('heading', { name: 'Einstellungen' }).waitFor();
+  await page.getByRole('heading', { name: 'Einstellungen', exact: true }).waitFor();
   for (const label of ['Echounterdrückung', 'Rauschunterdrückung', 'Tastenkürzel']) assert.ok((await visible(page)).includes(label), label);
   assert.doesNotMatch(await page.textContent('.settings'), /\b(the|your|Language|Microphone|firm|upbeat)\b/);
   await page.evaluate(axe);
