@@ -98,18 +98,28 @@ const (
 	ErrSilence    Limit = "Silence: nothing was said for a while."
 )
 
-// endCodes maps the reasons for an end that is not a failure to their codes.
-var endCodes = map[error]Code{
-	ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown", ErrMoved: "moved", ErrReplaced: "moved",
-	ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence",
+// endCodes holds the codes of ends that are not failures. The first reason that matches counts.
+var endCodes = []struct {
+	reason error
+	code   Code
+}{
+	{ErrTimeLimit, "time_limit"},
+	{ErrTokenLimit, "token_limit"},
+	{ErrBudget, "budget"},
+	{ErrSilence, "silence"},
+	{ErrShutdown, "shutdown"},
+	{ErrMoved, "moved"},
+	{ErrReplaced, "moved"},
+	{ErrGoodbye, "goodbye"},
+	{ErrLeft, "left"},
 }
 
 // EndCode returns the code of an end that is not a failure: goodbye, left, shutdown, moved, time_limit, token_limit, budget or silence.
 // For a failure it returns "".
 func EndCode(err error) Code {
-	for reason, code := range endCodes {
-		if errors.Is(err, reason) {
-			return code
+	for _, e := range endCodes {
+		if errors.Is(err, e.reason) {
+			return e.code
 		}
 	}
 	return ""

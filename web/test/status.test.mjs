@@ -86,7 +86,7 @@ test('a session is told as what it is', () => {
 test('each code with which the gateway ends a conversation has its sentence', () => {
   const source = readFileSync(new URL('../../bridge/errors.go', import.meta.url), 'utf8');
   const limits = [...source.matchAll(/(Err\w+) +Limit = /g)].map(([, name]) => name);
-  const codes = [...source.matchAll(/(Err\w+): "(\w+)"/g)].filter(([, name]) => limits.includes(name)).map(([, , code]) => code);
+  const codes = [...source.matchAll(/\{(Err\w+), "(\w+)"\}/g)].filter(([, name]) => limits.includes(name)).map(([, , code]) => code);
   assert.ok(codes.length > 3);
   for (const code of [...codes, 'shutdown']) assert.ok(errors[code] && CODES.includes(code), code);
 });
