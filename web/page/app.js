@@ -1,5 +1,5 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
-import { label as translate, lineOf, make } from './dom.js';
+import { glide as glideTo, label as translate, lineOf, make } from './dom.js';
 import { canvas as canvasWords, errors, states } from './en.js';
 import { isOpen } from './look.js';
 import { nativeTools } from './native.js';
@@ -382,18 +382,10 @@ function label(button, name) {
   button.title = span.textContent = name;
 }
 
-/**
- * The orb glides from where it was to where the change puts it.
- * @param {() => void} change
- */
+/** Changes the page, and lets the orb glide to its new place. @param {() => void} change */
 function glide(change) {
-  const from = picture.getBoundingClientRect();
-  change();
-  const to = picture.getBoundingClientRect();
-  scrolled = Math.min(scrolled, main.scrollTop); // which a shorter page may have changed, and no person
-  const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
-  if (still.matches || Math.abs(x) + Math.abs(y) < 1) return;
-  picture.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 200, easing: 'ease-out' });
+  glideTo(picture, change);
+  scrolled = Math.min(scrolled, main.scrollTop); // a shorter page scrolls without the person
 }
 
 const wide = matchMedia('(min-width: 70rem)'); // a canvas stands beside the conversation
