@@ -55,12 +55,12 @@ const (
 	cutTime, loudCutTime = 880 * time.Millisecond, 820 * time.Millisecond
 	cutSpeech            = 280 * time.Millisecond
 	fadeRange            = 15.0
-	// certainty is the least mean probability of speech over certainFrames before the cut, and loudCertainty that for a cut after
-	// loudCutTime. In the training half 6 of the 10 bursts that were long and loud enough are below them, gasps and screams, and 2 % of
-	// interruptions.
-	certainty     = 0.68
-	loudCertainty = 0.88
-	certainFrames = 16
+	// cutCertainty is the least mean probability of speech over certainFrames for a cut, and loudCutCertainty is that for a cut after
+	// loudCutTime. In the training half they spare the answer from 5 of the 10 bursts that were long and loud enough, mostly gasps and
+	// screams, and delay the cut of 1 % of interruptions.
+	cutCertainty     = 0.68
+	loudCutCertainty = 0.88
+	certainFrames    = 16
 	// continueTime is the length of speech in a second burst that cuts off an answer which the first burst still holds: both are one
 	// sentence with a gap.
 	continueTime = 60 * time.Millisecond
@@ -576,9 +576,9 @@ func (m *Machine) isLasting(level float64) bool {
 	case b.run == 0, over < -fadeRange:
 		return false
 	case m.voice() >= cutTime:
-		return b.certainty() >= certainty
+		return b.certainty() >= cutCertainty
 	}
-	return m.voice() >= loudCutTime && b.speechTo == m.at && over >= 0 && b.certainty() >= loudCertainty
+	return m.voice() >= loudCutTime && b.speechTo == m.at && over >= 0 && b.certainty() >= loudCutCertainty
 }
 
 // isEarlyNoise reports whether a sound that has held an answer early turns out not to be speech.
