@@ -52,7 +52,7 @@ type SessionRequest struct {
 
 	// GreetingPrompt is an instruction for the model to speak first; empty means that the caller begins.
 	GreetingPrompt string
-	// PromptSuffix is appended to the system instruction, whatever its source.
+	// PromptSuffix is appended to the system instruction: that of the client, of the agent or of the grant.
 	PromptSuffix string
 
 	// Tools run in the gateway for this conversation only, in addition to the operator's.

@@ -126,12 +126,11 @@ type (
 	// so in words, too.
 	ToolLosses struct{ Losses []ToolLoss }
 
-	// StateChange reports the state of the conversation. If Message is not empty, it is a sentence for the person who waits.
-	// If Unanswered is true, the model has not answered, and its answer is no longer expected.
+	// StateChange reports the state of the conversation.
 	StateChange struct {
 		State      State
-		Message    string
-		Unanswered bool
+		Message    string // a sentence that explains the wait to the person, or ""
+		Unanswered bool   // whether the gateway has stopped waiting for the model's answer
 	}
 
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway and not by the
@@ -176,7 +175,7 @@ type (
 	History struct{ Entries []Entry }
 )
 
-// Entry is what one side said in one turn.
+// Entry is the text of one side in one turn of the transcript.
 type Entry = transcript.Entry
 
 // Cause is the cause of an interruption.

@@ -12,8 +12,8 @@ import (
 // and the end of a turn may never come.
 
 const (
-	// lateTranscriptTime is how long after the end of a turn a transcript of the person's speech may belong to its
-	// question.
+	// lateTranscriptTime limits the delay of a transcript: one that arrives later after the end of a turn does not belong to
+	// the turn's question.
 	lateTranscriptTime = 3 * time.Second
 
 	// minReplyTime is the minimum time for an answer: output that comes sooner after a question answers something else.

@@ -31,7 +31,7 @@ type modelOutput struct {
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
-	unheardTurn      int  // interrupted turn of which the model must be told what was heard; 0 means none
+	unheardTurn      int  // interrupted turn for which the model still needs a note about the part that was played; 0 means none
 	wasRetracted     bool // the person still continues a question that counted as complete, so an answer that still comes is dropped
 
 	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0 means not measured

@@ -83,7 +83,7 @@ func (s *Session) judgePause(pause uint32) {
 	}
 }
 
-// tickTurns lets time pass for the machine, and repeats that as long as it is needed.
+// tickTurns informs the turn-taking machine of the current time, and schedules the next call if the machine needs one.
 func (s *Session) tickTurns() {
 	if s.uplink.Tick() {
 		s.clock.Set(alarmTurnTaking, uplink.TickTime)

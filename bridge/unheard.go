@@ -27,12 +27,12 @@ func (m *modelOutput) takeUnheardNote() string {
 	if m.unheardTurn == 0 {
 		return ""
 	}
-	heard := m.transcript.PlayedAnswer(m.unheardTurn)
+	played := m.transcript.PlayedAnswer(m.unheardTurn)
 	m.unheardTurn = 0
-	if heard.Content != "" {
-		return fmt.Sprintf("(The person interrupted your last answer, and heard of it only: %q)", heard.Content)
+	if played.Content != "" {
+		return fmt.Sprintf("(The person interrupted your last answer, and heard of it only: %q)", played.Content)
 	}
-	return fmt.Sprintf("(The person interrupted your last answer, and heard only its first %.1f seconds.)", heard.Played.Seconds())
+	return fmt.Sprintf("(The person interrupted your last answer, and heard only its first %.1f seconds.)", played.Played.Seconds())
 }
 
 // sendUnheardNote informs the model of an interrupted answer, if the model accepts notes without answering them, and no longer works on

@@ -147,8 +147,8 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
-		// The end of an interrupted answer, or of one that was complete when the question came, does not answer the
-		// question. The end of the turn with a tool call does not answer the tool's result.
+		// Not every end of a turn ends the answer to the current question: the answer to an earlier question may have been
+		// interrupted or have ended late, and after the turn with a tool call the answer to the tool's result follows.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {

@@ -379,9 +379,9 @@ func (c *Calls) callsByAge() []*call {
 	return list
 }
 
-// Finish answers the open calls when the conversation ends, so that the model is not left waiting. It blocks until all
-// answers were sent, at most for flushTime. Afterwards nothing reads from Work. connected means that there is a
-// connection to send them on.
+// Finish answers the open calls when the conversation ends, because the model may be waiting for the answers. It blocks
+// until they are sent, for flushTime at most. After Finish nothing reads from Work. connected reports whether there is a
+// connection for the answers.
 func (c *Calls) Finish(connected bool) {
 	close(c.done)
 	pending := c.callsByAge()

@@ -255,14 +255,14 @@ var (
 func writeApp(text string) string {
 	text = strings.TrimSpace(text)
 	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")
-	lower := strings.ToLower(words)
+	lowercase := strings.ToLower(words)
 	var app string
 	if before, found := lastFile(text); found && strings.Contains(about, "change") {
 		app = before
-		if bigger.MatchString(lower) {
+		if bigger.MatchString(lowercase) {
 			app = size.ReplaceAllString(app, "--size: 1.25")
 		}
-		if smaller.MatchString(lower) {
+		if smaller.MatchString(lowercase) {
 			app = size.ReplaceAllString(app, "--size: 0.85")
 		}
 		if found := renames.FindStringSubmatch(words); found != nil {
@@ -279,7 +279,7 @@ func writeApp(text string) string {
 		}
 	}
 	for name, colour := range colours {
-		if strings.Contains(lower, name) {
+		if strings.Contains(lowercase, name) {
 			app = accent.ReplaceAllLiteralString(app, "--accent: "+colour)
 		}
 	}
