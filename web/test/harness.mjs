@@ -603,4 +603,10 @@ export async function hearsNothing(page, after) {
   return (await found.jsonValue()).last;
 }
 
+/** Waits until no animation or transition runs but the endless ones. One that another replaces rejects its promise `finished`: the loop then waits for the new one. */
+export const awaitAnimations = (page) => page.evaluate(async () => {
+  const running = () => document.getAnimations().filter((a) => a.playState === 'running' && a.effect.getTiming().iterations < Infinity);
+  for (let all = running(); all.length; all = running()) await Promise.allSettled(all.map((a) => a.finished));
+});
+
 export const now = (page) => page.evaluate(() => performance.now());

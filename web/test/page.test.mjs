@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import {
-  clock, gets, goesBy, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
+  awaitAnimations, clock, gets, goesBy, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
   withGateway, variants,
 } from './harness.mjs';
 
@@ -173,7 +173,7 @@ for (const [name, context] of variants([
     await page.waitForFunction(() => document.querySelector('#view').videoWidth > 0);
     await type(page, 'A long answer, please, that is still being given while this page is looked at.');
     await says(page, 'Speaking');
-    await page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect.getTiming().iterations < Infinity).map((a) => a.finished))); // colours that fade in
+    await awaitAnimations(page); // colours that fade in
     await check('speaking');
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wide <= 0, `${wide} px sideways`);
@@ -886,15 +886,13 @@ play('says at the end how long it was, and goes on with what was said', async (p
   assert.equal(await page.locator('.rule').count(), 0, 'it is the same conversation');
 });
 
-const glided = (page) => page.evaluate(() => Promise.all([document, document.querySelector('#orb')].flatMap((e) => e.getAnimations()).filter((a) => a.effect.getTiming().iterations < Infinity).map((a) => a.finished)));
-
 for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone', { width: 390, height: 844 }]]) {
   play(`keeps the bar and the field where they are, and the status close under the orb (${name})`, async (page) => {
     const places = () => page.$$eval(name === 'desk' ? '.brand, #text' : '.brand', (all) => all.map((e) => Math.round(e.getBoundingClientRect().top)));
     const before = await places();
     await start(page);
     await says(page, 'Listening');
-    await glided(page);
+    await awaitAnimations(page);
     assert.deepEqual(await places(), before, 'in a conversation');
     const [gap, hole] = await page.evaluate(() => {
       const rect = (selector) => document.querySelector(selector).getBoundingClientRect();
@@ -922,7 +920,7 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     await says(page, 'Listening');
     await answer('Hello! How can I help?', 0);
     await page.waitForSelector('#log .turn');
-    await glided(page);
+    await awaitAnimations(page);
     const one = await places();
     assert.ok(one.size >= 120 && one.size <= 160, `${one.size} px`);
     assert.ok(one.orb - one.last > 8 && one.orb - one.last < 64, `${one.orb - one.last} px from the words to the orb`);
@@ -930,7 +928,7 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     assert.ok(!one.scrolls, 'nothing scrolls');
     await answer('There is one more thing.', 1);
     await page.waitForFunction(() => document.querySelectorAll('#log .turn').length === 2);
-    await glided(page);
+    await awaitAnimations(page);
     const two = await places();
     assert.ok(two.first < one.first - 20 && Math.abs(two.last - one.last) < 2, `the words go up: ${JSON.stringify([one, two])}`);
     assert.deepEqual([two.orb, two.size], [one.orb, one.size], 'the orb stays');
@@ -938,13 +936,13 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     while (await page.evaluate(() => document.body.classList.contains('roomy'))) {
       await answer(`Answer ${full++} of many.`, full);
       await page.waitForFunction((n) => document.querySelectorAll('#log .turn').length === n, full);
-      await glided(page);
+      await awaitAnimations(page);
     }
     const { last, status } = await places();
     assert.ok(status - last < 80, `the words that need the room of the orb grow into it: ${status - last} px stay empty`);
     for (let i = full; i < 40; i++) await answer(`Answer ${i} of many.`, i);
     await page.waitForFunction(() => document.querySelectorAll('#log .turn').length === 40 && document.querySelector('#orb').offsetWidth < 100);
-    await glided(page);
+    await awaitAnimations(page);
     await page.waitForFunction(() => {
       const main = document.querySelector('main');
       return main.scrollHeight - main.clientHeight - main.scrollTop < 2;
@@ -954,7 +952,7 @@ for (const [name, viewport] of [['desk', { width: 1280, height: 800 }], ['phone'
     assert.ok(many.status - many.last < 80 && many.status > many.last, `the last words stand above the status: ${JSON.stringify(many)}`);
     await page.setViewportSize({ width: viewport.width, height: 2 * viewport.height + 1200 });
     await page.waitForFunction(() => document.querySelector('#orb').offsetWidth >= 120);
-    await glided(page);
+    await awaitAnimations(page);
     const tall = await places();
     assert.ok(tall.orb > tall.last && tall.first > tall.bar, 'where there is room again, all stands above the orb');
   }, { context: { viewport } });
@@ -968,7 +966,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     assert.ok((await page.$eval('header', (e) => e.offsetHeight)) < 60, 'the bar is one row');
     await start(page);
     await says(page, 'Listening');
-    await glided(page);
+    await awaitAnimations(page);
     const dock = () => page.$eval('footer', (e) => e.getBoundingClientRect().height);
     const before = await dock();
     const share = await page.$eval('main', (e) => (e.offsetWidth * e.offsetHeight) / innerWidth / innerHeight);
@@ -991,7 +989,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
     if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
     if (width >= 1120) {
-      await glided(page);
+      await awaitAnimations(page);
       const [left, right] = await page.evaluate(() => ['main > div', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
       assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
     }
@@ -1000,7 +998,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['c'] } });
     await page.evaluate(() => document.querySelector('#end').click());
     await page.waitForSelector('#after:not([hidden])');
-    await glided(page);
+    await awaitAnimations(page);
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed at the end is in sight');
     const lines = await page.$$eval('#status, #lasted', (all) => all.map((e) => e.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom]).sort((a, b) => a[0] - b[0]));
     if (name === 'phone') {
@@ -1031,7 +1029,7 @@ for (const options of [{ forcedColors: 'active' }, { reducedMotion: 'reduce' }])
   play(`tells the states of the orb apart (${Object.entries(options)})`, async (page) => {
     await start(page);
     await says(page, 'Listening');
-    await glided(page);
+    await awaitAnimations(page);
     const picture = () => page.screenshot({ clip: { ...box, x: box.x - 6, y: box.y - 6, width: box.width + 12, height: box.height + 12 } });
     const box = await page.locator('#orb').boundingBox();
     const pictures = [];

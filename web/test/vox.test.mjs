@@ -12,8 +12,8 @@ import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import {
-  clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, saves, says, shiftClock, silence, speech, start, startGateway,
-  status, test, tone, type, variants,
+  awaitAnimations, clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, saves, says, shiftClock, silence, speech, start,
+  startGateway, status, test, tone, type, variants,
   TALKS,
 } from './harness.mjs';
 
@@ -748,7 +748,7 @@ for (const [name, [width, height]] of variants(Object.entries(sizes))) {
   const context = { viewport: { width, height }, colorScheme: width === 740 ? 'dark' : 'light', ...(width < 1000 && { hasTouch: true, isMobile: true }) };
   look(`has no barriers (${name}, ${context.colorScheme})`, { context }, async (page) => {
     const check = async (when) => {
-      await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours that fade in
+      await awaitAnimations(page); // colours that fade in
       await page.evaluate(axe);
       const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'], iframes: false }));
       assert.deepEqual(found.violations.map((v) => `${when}: ${v.id} ${v.nodes.map((n) => n.html)}`), []);
