@@ -400,6 +400,52 @@ look('the end of an answer that is cut off stands above what cut it off', {}, as
   assert.deepEqual(turns, ['user', 'vox', 'user', 'vox']);
 });
 
+/** Runs in the page before its own scripts: a gateway that says what `gate.tell` is given. */
+function scripted() {
+  window.WebSocket = class extends EventTarget {
+    static OPEN = 1;
+    readyState = 1;
+    bufferedAmount = 0;
+    constructor() {
+      super();
+      window.gate = this;
+      setTimeout(() => this.onopen());
+    }
+    tell(...messages) {
+      for (const message of messages) this.onmessage({ data: JSON.stringify(message) });
+    }
+    send(data) {
+      if (typeof data === 'string' && JSON.parse(data).type === 'start') setTimeout(() => this.tell({ type: 'ready', sessionId: 's', mode: 'live' }));
+    }
+    close() {}
+  };
+}
+look('a button that is pressed at once repeats nothing, and only what ends in the middle of a sentence was interrupted', { init: scripted }, async (page) => {
+  const tell = (...messages) => page.evaluate((messages) => gate.tell(...messages), messages);
+  const vox = (text, newTurn) => ({ type: 'transcript', role: 'vox', text, newTurn });
+  const turns = () => page.$$eval('.turn', (all) => all.filter((e) => e.checkVisibility()).map((e) => e.innerText.replace(/\s+/g, ' ')));
+  await start(page);
+  await says(page, 'Listening');
+  await type(page, 'Build it!');
+  const args = { prompt: 'A list' };
+  const asked = [{ type: 'tool_call', id: 'c', name: 'generate_app', args }, { type: 'question', id: 'q', text: 'Build A list?' }];
+  await tell(...asked);
+  await page.click('.question >> text=Build it');
+  await tell(vox('Shall I'), { type: 'interrupted' });
+  assert.deepEqual(await turns(), ['Build it!'], 'what was asked and said stands there once');
+  await tell(vox('It is written. Now say', true), { type: 'interrupted' }, vox(' what', false));
+  await type(page, 'Green');
+  await tell(vox('Done.', true), { type: 'interrupted' });
+  await type(page, 'Undo');
+  await tell(vox('It is as', true), { type: 'interrupted' });
+  assert.deepEqual(await turns(), ['Build it!', 'It is written. Now say what…', 'Green', 'Done.', 'Undo', 'It is as you interrupted']);
+  await tell(vox(' before.'));
+  assert.deepEqual((await turns()).at(-1), 'It is as before.', 'the end came after the interruption');
+  await tell(...asked, vox('Shall I build it?', true));
+  await page.click('.question >> text=Not now');
+  assert.deepEqual((await turns()).slice(-2), ['Shall I build it?', 'Not now']);
+});
+
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {
   await start(page);
   await says(page, 'Listening');

@@ -4,7 +4,7 @@ import { nodes } from '../markdown.js';
 import { cutOf } from '../status.js';
 
 /** @import { Line } from '../transcript.js' */
-/** @import { App, Snapshot, ToolAction } from './types.d.ts' */
+/** @import { App, Snapshot, ToolAction, TranscriptEntry } from './types.d.ts' */
 
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
 
@@ -59,9 +59,10 @@ export class Cards {
   lines({ transcript, actions }) {
     const done = actions.filter((a) => !isSilent(a) && !this.#isAsking(a));
     const callsAt = (/** @type {number} */ i) => done.filter((a) => Math.min(a.at, transcript.length) === i).map((a) => ({ at: '', role: /** @type {const} */ ('tool'), text: this.#head(a) }));
-    return [...transcript.flatMap(({ role, text, cutBy }, i) => [...callsAt(i), {
-      at: '', role: role === 'vox' ? /** @type {const} */ ('model') : role, text: text.trim(), ...(cutBy && { interrupted: /** @type {const} */ (true), cutBy }),
-    }]), ...callsAt(transcript.length)];
+    return [...transcript.flatMap((entry, i) => [...callsAt(i), ...(isMoot(entry) ? [] : [{
+      at: '', role: entry.role === 'vox' ? /** @type {const} */ ('model') : entry.role, text: wordsOf(entry),
+      ...(markOf(entry) && { interrupted: /** @type {const} */ (true), cutBy: markOf(entry) }),
+    }])]), ...callsAt(transcript.length)];
   }
 
   /** @param {string} id @param {() => HTMLElement} create */
@@ -94,19 +95,21 @@ export class Cards {
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
   #showTurns({ transcript }, before) {
-    transcript.forEach(({ role, text, cutBy, isUnsent }, i) => {
-      if (before?.transcript[i] === transcript[i]) return;
+    transcript.forEach((entry, i) => {
+      if (before?.transcript[i] === entry) return;
+      const { role, isUnsent } = entry;
       const e = this.#entry(`turn ${i}`, () => {
         const box = make('article', `turn ${role}`);
         box.dir = 'auto';
         box.ariaLabel = role === 'user' ? this.#page.word('you') : 'VOX';
         return box;
       });
-      if (role === 'vox') e.replaceChildren(...nodes(text.trim()));
-      else e.textContent = text.trim();
+      if (role === 'vox') e.replaceChildren(...nodes(wordsOf(entry)));
+      else e.textContent = wordsOf(entry);
+      e.hidden = isMoot(entry);
       e.classList.toggle('waiting', Boolean(isUnsent));
       if (isUnsent) e.append(make('small', '', this.#page.word(before?.away || this.#now?.away ? 'sent back' : 'sent later')));
-      if (cutBy) e.append(make('small', '', cutOf(cutBy)));
+      if (markOf(entry)) e.append(make('small', '', cutOf(markOf(entry))));
     });
   }
 
@@ -236,6 +239,15 @@ export class Cards {
 
 /** @param {ToolAction} action */
 const isSilent = ({ name, status }) => SILENT.includes(name) && status !== 'failed';
+
+/** The question was answered by its button before VOX had asked a whole sentence. @param {TranscriptEntry} entry */
+const isMoot = ({ cutBy, text }) => cutBy === 'answer' && !/[.!?…。！？।؟]/.test(text);
+
+/** @param {TranscriptEntry} entry */
+const wordsOf = ({ text, cutBy }) => text.trim() + (cutBy === 'answer' ? '…' : '');
+
+/** What the person is told of a cut; the card says itself that it was answered. @param {TranscriptEntry} entry */
+const markOf = ({ cutBy }) => (cutBy === 'answer' ? undefined : cutBy);
 
 /** An app as it looks, small. It is foreign code, as in the project's frame. @param {string} [url] */
 export function thumbnail(url = '') {

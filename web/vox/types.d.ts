@@ -47,8 +47,8 @@ export interface Options {
 export interface TranscriptEntry {
   role: 'user' | 'vox';
   text: string;
-  /** What cut an answer off: the person, or a lost connection. */
-  cutBy?: 'person' | 'link';
+  /** What cut an answer off in the middle of a sentence: the person, a button that answers its question, or a lost connection. */
+  cutBy?: 'person' | 'answer' | 'link';
   /** It waits for the connection. */
   isUnsent?: boolean;
 }

@@ -44,6 +44,7 @@ const NOTHING = {
   latencies: [], usage: undefined,
 };
 const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
+const MOOT = 3_000; // ms: what VOX is still asking so shortly after the person has pressed the answer
 const EARLIER = 12; // turns that the model of a later conversation gets to know,
 const LONGEST = 500; // and characters of each: a context may have 64 KB
 
@@ -81,6 +82,7 @@ export class VoxLive extends EventTarget {
   #seam = false; // what comes next belongs to no turn from before
   #told = -1; // the turn that the gateway has told of last, by its place in the transcript
   #broken = false; // the voice cannot be played, and that was reported
+  #answeredAt = -Infinity; // when a question was answered by a button
   #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
@@ -202,6 +204,7 @@ export class VoxLive extends EventTarget {
     const isSent = this.#send({ type: 'text', text: said });
     if (!isSent) this.#unsent.push(said);
     this.#asked = true;
+    this.#answeredAt = -Infinity;
     this.#grow('user', said, true, true, !isSent);
     return true;
   };
@@ -210,12 +213,14 @@ export class VoxLive extends EventTarget {
    * Answers one of `questions`.
    * @param {string} id
    * @param {boolean} yes
-   * @param {string} [words] what the person has pressed, which then stands in the transcript
+   * @param {string} [words] what the person has pressed, which then stands in the transcript, unless they have just said the same
    */
   answer = (id, yes, words) => {
     if (this.#now.isVoxSpeaking) this.interrupt(); // it need not go on asking
     if (!this.#send({ type: 'answer', id, yes })) return; // it stays asked
-    if (words) this.#grow('user', words, true, true);
+    this.#answeredAt = performance.now();
+    const newest = this.#now.transcript.findLast(({ role, text }) => role === 'user' || SENTENCE.test(text));
+    if (words && !(newest?.role === 'user' && isSame(newest.text, words))) this.#grow('user', words, true, true);
     this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
   };
 
@@ -259,6 +264,7 @@ export class VoxLive extends EventTarget {
     this.#link = '';
     this.#why = undefined;
     this.#asked = this.#broken = false;
+    this.#answeredAt = -Infinity;
     this.#told = -1;
     const { projectId, project, transcript, actions } = this.#now; // the project goes on
     this.#seam = true;
@@ -494,7 +500,7 @@ export class VoxLive extends EventTarget {
       this.#seam = false;
       if (!goesOn) this.#told = transcript.length;
     }
-    const grown = (/** @type {TranscriptEntry} */ entry, /** @type {number} */ i) => (i === this.#told ? { ...entry, text: entry.text + text } : entry);
+    const grown = (/** @type {TranscriptEntry} */ entry, /** @type {number} */ i) => (i === this.#told ? withoutFalseCut({ ...entry, text: entry.text + text }) : entry);
     const last = transcript.length;
     const caused = (/** @type {ToolAction} */ a) => a.at === last && performance.now() - (this.#begun.get(a.id) ?? -Infinity) < CAUSED;
     this.#set({
@@ -504,11 +510,12 @@ export class VoxLive extends EventTarget {
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
   }
 
-  /** Marks the answer that is cut off. @param {'person'|'link'} cutBy */
-  #cut(cutBy) {
+  /** Marks the answer that is cut off. @param {'person'|'link'} by */
+  #cut(by) {
     const { transcript } = this.#now;
     const at = transcript[this.#told]?.role === 'vox' ? this.#told : -1;
-    if (at >= 0) this.#set({ transcript: transcript.map((t, i) => (i === at ? { ...t, cutBy } : t)) });
+    const cutBy = by === 'person' && performance.now() - this.#answeredAt < MOOT ? 'answer' : by;
+    if (at >= 0) this.#set({ transcript: transcript.map((t, i) => (i === at ? withoutFalseCut({ ...t, cutBy }) : t)) });
   }
 
   /** @param {ToolAction} action */
@@ -739,6 +746,18 @@ class Thinner {
     return out.subarray(0, n);
   }
 }
+
+const SENTENCE = /[.!?…。！？।؟]/;
+const SENTENCE_END = /[.!?…。！？।؟]["'”’»)\]]*\s*$/;
+
+/** An answer whose last sentence was heard to its end was not cut off. @param {TranscriptEntry} entry @returns {TranscriptEntry} */
+function withoutFalseCut(entry) {
+  const { cutBy, ...whole } = entry;
+  return cutBy !== 'link' && SENTENCE_END.test(entry.text) ? whole : entry;
+}
+
+/** @param {string} one @param {string} other */
+const isSame = (one, other) => [one, other].map((text) => text.toLowerCase().replaceAll(/[^\p{L}\p{N}]+/gu, ' ').trim()).every((text, _, [first]) => text === first);
 
 /** Whether a tool writes an app, which takes minutes. @param {string} name */
 const isWriter = (name) => ['generate_app', 'change_app'].includes(name);
