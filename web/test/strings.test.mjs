@@ -22,11 +22,14 @@ test('each language has every word of the table, with the same names in braces',
   }
 });
 
-test('each tool of VOX has its reason in German', async () => {
+test('each tool of VOX has a short reason in English and German', async () => {
   const { tools } = await import('../vox/tools.de.js');
+  const { tools: english } = await import('../vox/tools.en.js');
   const json = (name) => JSON.parse(readFileSync(new URL(`../../vox/assistant/${name}.json`, import.meta.url), 'utf8'));
   const wanted = json('registry').flatMap((e) => [e.id, `role ${e.role}`]);
   assert.deepEqual(wanted.filter((name) => !tools[name]), []);
+  assert.deepEqual(json('registry').filter(({ id }) => !english[id]).map(({ id }) => id), []);
+  assert.deepEqual([...Object.entries(tools), ...Object.entries(english)].filter(([, reason]) => reason.length > 45), [], 'two lines of a card');
 });
 
 for (const [file, ...tables] of [['page/index.html', 'library/en', 'page/page.en'], ['vox/index.html', 'library/en', 'vox/en']]) {

@@ -281,7 +281,8 @@ export function toolCard({ id, name, role, domain = '', description, homepage, a
   const more = make('details');
   const summary = make('summary', '', word('more of it'));
   summary.ariaLabel = `${word('more of it')}: ${name}`;
-  more.append(summary, make('small', '', translated(`role ${role}`) || role || ''), make('code', '', add));
+  const details = translated(`role ${role}`) || description || role || ''; // the registry describes in English
+  more.append(summary, make('small', '', details), make('code', '', add));
   if (URL.canParse(homepage) && new URL(homepage).protocol === 'https:') {
     const a = /** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host));
     Object.assign(a, { href: homepage, target: '_blank', rel: 'noopener noreferrer' });

@@ -9,6 +9,7 @@ import { Cards } from './cards.js';
 import { vox as words } from './en.js';
 import { ProjectView } from './project.js';
 import { nameOf, projectList, Projects } from './projects.js';
+import { tools as ofTools } from './tools.en.js';
 import { VoxLive } from './vox.js';
 
 /** @import { VoxgateOrb } from '../orb.js' */
@@ -47,8 +48,6 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 named(document.documentElement.dataset['backend']);
 const preferences = load(new URLSearchParams());
 const lang = new URLSearchParams(location.search).get('lang') || preferences.lang;
-/** @type {Record<string, string>} what is said of tools, where that is not in English */
-const ofTools = {};
 await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') }),
   speak({ tools: ofTools }, {}, { de: () => import('./tools.de.js') })]);
 document.documentElement.lang = language();
