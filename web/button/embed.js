@@ -38,7 +38,7 @@ button { display: flex; align-items: center; justify-content: center; gap: 12px;
 .small voxgate-orb { width: 48px; }
 .now { flex: 0 1 auto; min-width: 0; max-width: 12rem; margin: 0 6px 0 10px; line-height: 1.25; cursor: pointer; }
 .now > * { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.now span { color: color-mix(in oklch, var(--text) 68%, var(--ground)); font-size: max(13px, .8125rem); }
+.now span { display: -webkit-box; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; color: color-mix(in oklch, var(--text) 68%, var(--ground)); font-size: max(13px, .8125rem); }
 .failed { margin: 0; padding: 16px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }

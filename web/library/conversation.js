@@ -40,24 +40,26 @@ const style = `
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
-.status { flex: none; display: grid; align-content: center; min-height: 3em; line-height: 1.35; }
+.status { flex: none; display: grid; align-content: center; min-height: 3em; padding-block: .25em; line-height: 1.35; }
 .dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
 :is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
 :is(.dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
 /* What follows the end is one row, with large letters, too. */
 .dock > button:not(.icon, .orb) { min-height: 44px; padding: .25em min(1em, 3.5cqi); font-size: min(1em, max(13px, 5cqi)); }
+:host([data-over]) .dock { gap: .5em; }
 .dock .orb { width: var(--small); }
 :host([data-live]) .orb > * { transition: transform var(--motion); }
-/* Until there are words the greeting, the orb and the status are one group in the middle. They glide from and to it, and move nothing else. */
+/* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
+:host([data-fresh]:not([data-low])) .dock { --up: calc(-1.5 * var(--small) - 3.75em - var(--lift, 0px)); }
 :host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc(2 * var(--small) + 1rem); }
-:host([data-fresh]:not([data-low])) .orb > * { --ring: .09375rem; transform: translateY(calc(-1.5 * var(--small) - 3.75em - var(--lift, 0px))) scale(2); }
+:host([data-fresh]:not([data-low])) .orb > * { --ring: .09375rem; transform: translateY(var(--up)) scale(2); }
 :host([data-fresh]:not([data-low])) :is(.empty span, .status) { translate: 0 calc(-1 * var(--lift, 0px)); }
 :host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
 :host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: 3px solid var(--accent); outline-offset: 5px; }
 .dock > .icon { transition: translate var(--motion); }
-:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) / 3); }
-:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) / -3); }
+:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) / -2) var(--up); }
+:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) / 2) var(--up); }
 .type { flex: none; align-items: center; padding: 0 min(.75em, 4cqi) .75em; }
 .type input { padding-inline: min(1em, 4cqi); text-overflow: ellipsis; }
 `;
@@ -293,7 +295,10 @@ export class VoxgateConversation extends Base {
     this.#goOn.textContent = this.#word('go on');
     this.#close.textContent = this.#word('close');
     this.#retry.textContent = this.#word('try now');
+    this.#goOn.className = 'primary';
+    this.#again.className = this.#goOn.hidden ? 'primary' : '';
     this.toggleAttribute('data-live', live);
+    this.toggleAttribute('data-over', over && !useless);
     this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
     this.#renderAway();
     this.#fit();
@@ -314,9 +319,9 @@ export class VoxgateConversation extends Base {
     const height = this.#log.clientHeight;
     this.toggleAttribute('data-low', height < 2 * small + 6 * em || this.#log.clientWidth < 16 * em);
     const free = height - 2 * small - 3 * em - this.#greeting.offsetHeight;
-    const dock = this.hasAttribute('data-live') ? 0 : this.#press.parentElement.offsetHeight; // it is empty until then
-    const lift = small ? `${(Math.max(0, free) - dock) / 2}px` : '';
-    for (const part of [this.#log, this.#status, this.#press]) part.style.setProperty('--lift', lift);
+    const dock = /** @type {HTMLElement} */ (this.#press.parentElement); // it is empty until then
+    const lift = small ? `${(Math.max(0, free) - dock.offsetHeight) / 2}px` : '';
+    for (const part of [this.#log, this.#status, dock]) part.style.setProperty('--lift', lift);
   }
 
   #renderAway() {

@@ -199,7 +199,7 @@ export const talk = {
   send: 'Senden',
   end: 'Beenden',
   close: 'Schließen',
-  again: 'Noch einmal sprechen',
+  again: 'Noch einmal',
   'go on': 'Fortsetzen',
   minimise: 'Verkleinern',
   assistant: 'Assistent',
