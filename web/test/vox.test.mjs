@@ -156,7 +156,8 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.match(await page.innerText('#versions'), /Version 2 Make the button green\s+from version 1 · index\.html \+1 −1/);
   await page.click('#tab-files');
   await page.getByText('<title>Family list</title>').waitFor();
-  const [zip] = await Promise.all([page.waitForEvent('download'), page.click('#download')]);
+  const other = (id) => page.click('#other summary').then(() => page.click(id));
+  const [zip] = await Promise.all([page.waitForEvent('download'), other('#download')]);
   assert.equal(zip.suggestedFilename(), 'Family list.zip');
   const listed = execFileSync('python3', ['-c', 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); print(z.testzip(), z.namelist(), len(z.read("index.html")) > 500)', await zip.path()]);
   assert.equal(String(listed).trim(), "None ['index.html'] True");
@@ -164,11 +165,11 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await tab.getByText('This week').waitFor();
   await tab.close();
   await page.click('#tab-preview');
-  await page.click('#narrow');
+  await other('#narrow');
   assert.equal(Math.round((await page.locator('#preview iframe').boundingBox()).width), 390, 'as wide as a phone');
-  await page.click('#narrow');
+  await other('#narrow');
   await page.frameLocator('#preview iframe').locator('[type=text]').fill('Tea');
-  await page.click('#reload');
+  await other('#reload');
   await page.waitForFunction(() => document.querySelector('#preview iframe'));
   assert.equal(await page.frameLocator('#preview iframe').locator('[type=text]').inputValue(), '', 'loaded again');
   await page.evaluate(() => {
@@ -208,7 +209,8 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await says(page, 'Ready. Press the microphone and speak.');
   assert.equal(await page.locator('#project').isVisible(), false);
   await page.frameLocator('#recent .shot iframe').getByText('This week').waitFor();
-  assert.match(await page.innerText('#recent'), /Family list\s+\w+ \d+, \d{4}/);
+  assert.ok(await page.$eval('#send', (e) => e.getBoundingClientRect().bottom <= innerHeight), 'the projects leave room for the field');
+  assert.match(await page.innerText('#recent'), /Family list\s+Today, \d/);
   await type(page, 'A drum machine');
   await page.locator('.cards .tool').first().waitFor();
   await page.click('#name');
@@ -239,10 +241,12 @@ look('the orb is large until there are words, and the project stands beside them
     new PerformanceObserver((list) => shifts.push(...list.getEntries().filter((e) => !e.hadRecentInput).map((e) => e.value))).observe({ type: 'layout-shift' });
   });
   await call(page, 'add_tool', { tool_id: 'stripe' });
-  assert.ok(await orb() < 100, 'it goes into the dock');
+  assert.ok(await orb() > 130, 'there is room for it and the words');
   assert.equal(await page.isVisible('#project'), false, 'one tool is no reason for half of the window');
   const shift = await page.evaluate(() => shifts.reduce((a, b) => a + b, 0));
   assert.ok(shift <= 0.02, `layout shift ${shift}`);
+  await call(page, 'recommend_tools', { project_summary: 'a list for my family with a map' });
+  await page.waitForFunction(() => document.querySelector('#orb').getBoundingClientRect().width < 100); // the words need its room
   await page.click('#open');
   await page.locator('#added .tool').waitFor();
   await page.locator('#added .place', { hasText: 'The app appears here.' }).waitFor();
@@ -283,14 +287,16 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
   }).map((e) => e.id).sort());
   const middle = await page.$eval('#talk', (e) => e.getBoundingClientRect().x + e.offsetWidth / 2);
   assert.ok(Math.abs(middle - 195) <= 1, `the orb is in the middle of the phone, not at ${middle}`);
-  for (const [open, close] of [['#open', '#close'], ['#settings', '#done'], ['#name', '#shelved']]) {
+  const gaps = await page.$$eval('.dock > .icon', (all) => all.map((e) => e.getBoundingClientRect()).map((r, i, rects) => (i ? r.left - rects[i - 1].right : 0)).slice(1));
+  assert.ok(gaps.length === 3 && gaps.every((gap) => Math.abs(gap - gaps[0]) < 1 && gap > 8), `equal gaps: ${gaps}`);
+  for (const [open, close] of [['#open', '#close'], ['#settings', '#done'], ['.dock > .more', '#read'], ['#name', '#shelved']]) {
     await page.click(open);
     assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk'], open);
     assert.ok(await page.$$eval('dialog[open]', (all) => all.every((e) => e.offsetWidth === innerWidth)), `${open} is as wide as the phone`);
     await page.click('#mute');
     await page.click(close);
   }
-  await page.click('#settings');
+  await page.click('.dock > .more');
   await page.click('#statistics');
   await page.locator('.statistics dl').waitFor();
   assert.deepEqual(await dock(), ['end', 'mute', 'status', 'talk'], 'statistics');
@@ -715,7 +721,9 @@ look('the statistics, and a file of what was said and done', {}, async (page) =>
   await type(page, 'Hello');
   await page.locator('.turn.vox').first().waitFor();
   await page.waitForFunction(() => got('latency') && got('usage'));
-  await page.click('#settings');
+  await call(page, 'add_tool', { tool_id: 'stripe' });
+  await page.click('header > .more');
+  assert.match(await page.innerText('#about'), /Voice\s+Orus[^]*Stripe\s+Takes card payments and subscriptions\s+stripe.com\s+npm install stripe/);
   const { name, content } = await saves(page, () => page.click('#keep'));
   assert.match(name, /\.md$/);
   assert.match(String(content), /^\*\*You:\*\* \/tool search_tools[^]*\n\n\*Tool:\* Found \d tools for “payments”/);
@@ -823,7 +831,8 @@ for (const [name, [width, height]] of variants(Object.entries(sizes))) {
     await call(page, 'add_tool', { tool_id: 'stripe' });
     await call(page, 'search_tools', { query: 'payments' });
     await check('talking');
-    await page.click('#settings');
+    await page.click('.more:visible:not(summary)');
+    await check('more');
     await page.click('#statistics');
     await page.locator('.statistics dl').waitFor();
     await check('statistics');

@@ -283,11 +283,14 @@ export function toolCard({ id, name, role, domain = '', description, homepage, a
   summary.ariaLabel = `${word('more of it')}: ${name}`;
   const details = translated(`role ${role}`) || description || role || ''; // the registry describes in English
   more.append(summary, make('small', '', details), make('code', '', add));
-  if (URL.canParse(homepage) && new URL(homepage).protocol === 'https:') {
-    const a = /** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host));
-    Object.assign(a, { href: homepage, target: '_blank', rel: 'noopener noreferrer' });
-    more.append(a);
-  }
+  const link = homeOf(homepage);
+  if (link) more.append(link);
   item.append(more);
   return item;
+}
+
+/** A link to where a tool comes from. @param {string} homepage */
+export function homeOf(homepage) {
+  if (!URL.canParse(homepage) || new URL(homepage).protocol !== 'https:') return undefined;
+  return Object.assign(/** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host)), { href: homepage, target: '_blank', rel: 'noopener noreferrer' });
 }

@@ -38,6 +38,7 @@ const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const model = /** @type {HTMLSelectElement} */ ($('model'));
 const setup = /** @type {HTMLDialogElement} */ ($('setup'));
 const shelf = /** @type {HTMLDialogElement} */ ($('shelf'));
+const about = /** @type {HTMLDialogElement} */ ($('about'));
 const footer = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const orb = /** @type {VoxgateOrb} */ ($('orb'));
 
@@ -250,8 +251,31 @@ function takeDock(sheet) {
   sheet.append(footer);
   sheet.addEventListener('close', () => setup.before(footer), { once: true });
 }
-for (const sheet of [setup, shelf]) sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
+for (const sheet of [setup, shelf, about]) sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
 $('shelved').addEventListener('click', () => shelf.close());
+
+/** What this conversation is held with, what its project is made of, and what can be kept of it. */
+function openMore() {
+  $('about-title').textContent = $('name').textContent;
+  const sources = project.sources();
+  $('sources').replaceChildren(...sources);
+  $('no-sources').hidden = sources.length > 0;
+  /** @type {HTMLButtonElement} */ ($('keep')).disabled = !vox.transcript.length;
+  openSheet(about);
+}
+for (const button of document.querySelectorAll('.icon.more:not(summary)')) button.addEventListener('click', openMore);
+$('read').addEventListener('click', () => about.close());
+for (const id of ['voice-now', 'model-now']) $(id).addEventListener('click', async () => {
+  await closed(about);
+  openSettings();
+});
+
+/** Closes a sheet; its event takes the dock back. @param {HTMLDialogElement} sheet */
+function closed(sheet) {
+  const gone = new Promise((resolve) => sheet.addEventListener('close', resolve, { once: true }));
+  sheet.close();
+  return gone;
+}
 
 /** Where VOX leads, in the words of the design. @param {string} place */
 function go(place) {
@@ -310,7 +334,6 @@ setup.addEventListener('change', () => {
 async function openSettings() {
   openSheet(setup);
   /** @type {HTMLInputElement} */ (setup.querySelector('[name=push]')).checked = preferences.push;
-  /** @type {HTMLButtonElement} */ ($('keep')).disabled = !vox.transcript.length;
   const parts = await import('../settings.js');
   await parts.translated();
   $('devices').replaceChildren(await parts.soundSection({ preferences, live: () => vox.isConnected && ['live', 'silent'].includes(vox.mic) }, false));
@@ -356,9 +379,7 @@ $('statistics').addEventListener('click', async () => {
     stats: () => Promise.resolve(), transport: 'websocket', link: { state: vox.state === 'reconnecting' ? 'reconnecting' : 'live' },
     setup: { model: vox.getSnapshot().model, backend: document.documentElement.dataset['backend'] },
   }));
-  const closed = new Promise((resolve) => setup.addEventListener('close', resolve, { once: true }));
-  setup.close();
-  await closed; // its event takes the dock back
+  await closed(about);
   await openStatistics({ session, answers, usage: tokens, details: [] });
   const sheet = /** @type {HTMLDialogElement} */ (document.querySelector('.statistics'));
   sheet.querySelector('header')?.setAttribute('role', 'none'); // the page has its banner
@@ -430,6 +451,28 @@ function renderAway() {
 }
 $('retry').addEventListener('click', vox.retry);
 
+const main = /** @type {HTMLElement} */ (document.querySelector('main'));
+const thread = /** @type {HTMLElement} */ (main.firstElementChild);
+/** The words have filled the room under the bar. */
+const isFull = () => thread.offsetHeight > main.clientHeight;
+
+/** The orb is large and in the middle until there are words, and above the status while there is room for both. */
+function arrange() {
+  const { classList } = body;
+  classList.toggle('roomy', !classList.contains('home'));
+  body.style.setProperty('--room', `${main.clientHeight}px`);
+  if (!classList.contains('wordless') && isFull()) classList.remove('roomy');
+}
+
+let room = 0; // pixels, the height for the conversation
+const watch = new ResizeObserver(() => {
+  const isResized = room !== main.clientHeight;
+  room = main.clientHeight;
+  if (isResized) requestAnimationFrame(() => glide(orb, arrange));
+  else if (body.matches('.roomy:not(.wordless)') && isFull()) requestAnimationFrame(() => glide(orb, () => body.classList.remove('roomy')));
+});
+for (const e of [main, thread]) watch.observe(e, { box: 'border-box' });
+
 let isDrawn = false; // before that nothing glides
 
 /** @param {Snapshot} now */
@@ -441,7 +484,8 @@ function render(now) {
   if (body.classList.contains('home') === begun || body.classList.contains('wordless') !== (begun && wordless)) {
     const change = () => {
       body.classList.toggle('home', !begun);
-      body.classList.toggle('wordless', begun && wordless); // the orb is the conversation until there are words
+      body.classList.toggle('wordless', begun && wordless);
+      arrange();
     };
     if (isDrawn) glide(orb, change);
     else change();
@@ -454,9 +498,12 @@ function render(now) {
   $('name').hidden = !begun && $('recent').hidden;
   const voice = THEMES.find(([theme]) => theme === (idle ? chosen() : now.theme || chosen()))?.[1];
   say('the-voice', word('voice is', { voice }));
+  say('voice-now', voice ?? '', 'b');
   const writer = idle ? model.value : now.mode === 'text' ? now.model : '';
-  say('the-model', word(writer) || writer || word('live'));
-  $('the-voice').hidden = idle ? model.value !== '' : mode === 'text';
+  const writes = word(writer) || writer || word('live');
+  say('the-model', writes);
+  say('model-now', writes, 'b');
+  $('the-voice').hidden = $('voice-now').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
   const told = leaving && !idle ? word('again') : message;
   if ($('status').textContent !== told) {
@@ -485,9 +532,11 @@ function render(now) {
  * A live region speaks at every change.
  * @param {string} id
  * @param {string} what
+ * @param {string} [part] of it
  */
-function say(id, what) {
-  if ($(id).textContent !== what) $(id).textContent = what;
+function say(id, what, part) {
+  const place = /** @type {HTMLElement} */ (part ? $(id).querySelector(part) : $(id));
+  if (place.textContent !== what) place.textContent = what;
 }
 
 /**

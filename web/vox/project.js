@@ -1,6 +1,6 @@
 /** What is made by talking: the app, its files and versions, and the tools. */
 import { make } from '../dom.js';
-import { toolCard } from './cards.js';
+import { homeOf, toolCard } from './cards.js';
 import { zip } from './zip.js';
 
 /** @import { App, Snapshot } from './types.d.ts' */
@@ -22,6 +22,7 @@ export class ProjectView {
   #file = ''; // of the app, that is read
   /** @type {App|undefined} the app that is shown */ #app;
   /** @type {App[]} */ #apps = [];
+  /** @type {Snapshot['project']['tools']} */ #tools = [];
   /** @type {Map<string, any>} entries of the registry by their ids */ #known = new Map();
 
   /** @param {Page} page */
@@ -51,6 +52,17 @@ export class ProjectView {
       const narrow = this.#find('#preview').classList.toggle('narrow');
       this.#find('#narrow').ariaPressed = String(narrow);
     });
+    const other = /** @type {HTMLDetailsElement} */ (this.#find('#other'));
+    const shut = () => void (other.open = false);
+    other.addEventListener('click', ({ target }) => /** @type {HTMLElement} */ (target).closest('.menu') && shut());
+    other.addEventListener('focusout', ({ relatedTarget }) => relatedTarget && !other.contains(/** @type {Node} */ (relatedTarget)) && shut());
+    other.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape' || !other.open) return;
+      event.preventDefault(); // the project stays
+      shut();
+      other.querySelector('summary')?.focus();
+    });
+    page.root.addEventListener('pointerdown', ({ target }) => other.contains(/** @type {Node} */ (target)) || shut());
     this.#find('#full').addEventListener('click', () => this.#find('iframe').requestFullscreen());
     this.#find('#share').addEventListener('click', () => this.#share());
     this.#find('#download').addEventListener('click', () => this.#download());
@@ -85,6 +97,7 @@ export class ProjectView {
   clear() {
     this.#app = undefined;
     this.#apps = [];
+    this.#tools = [];
     this.#known.clear();
   }
 
@@ -98,6 +111,7 @@ export class ProjectView {
     if (!this.#apps.length && !apps.length) this.show('studio');
     if (apps.length > this.#apps.length) this.show('preview');
     this.#apps = apps;
+    this.#tools = tools;
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     which.replaceChildren(...apps.map((a) => new Option(a.name)));
     which.hidden = apps.length < 2;
@@ -118,8 +132,8 @@ export class ProjectView {
     if (app) which.value = app.name;
     this.#find('h2').textContent = app && which.hidden ? app.name : word('project');
     const undo = /** @type {HTMLButtonElement} */ (this.#find('#undo'));
-    undo.disabled = !app?.versions[app.version - 1]?.from;
-    for (const b of [undo, .../** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))]) b.hidden = !app?.url;
+    undo.hidden = !app?.url || !app.versions[app.version - 1]?.from; // there is nothing to go back to
+    for (const b of /** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))) b.hidden = !app?.url;
     /** @type {HTMLAnchorElement} */ (this.#find('#tab')).href = app?.url ?? '';
     this.#frame(app);
     this.#showVersions(app);
@@ -154,6 +168,24 @@ export class ProjectView {
       navigator.clipboard.writeText(prompt).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));
     item.append(copy);
     return item;
+  }
+
+  /** The tools of the project, each with what it is, where it comes from and the command that adds it. */
+  sources() {
+    const { word, translated } = this.#page;
+    return this.#tools.map(({ id, name }) => {
+      const { role = '', homepage = '', add = '' } = this.#known.get(id) ?? {};
+      const item = make('li');
+      item.append(make('b', '', name), make('small', '', translated(id) || role));
+      const link = homeOf(homepage);
+      if (link) item.append(link);
+      if (!add) return item;
+      const copy = make('button', 'chip', word('copy command'));
+      copy.ariaLabel = `${word('copy command')}: ${add}`;
+      copy.addEventListener('click', () => navigator.clipboard.writeText(add).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));
+      item.append(make('code', '', add), copy);
+      return item;
+    });
   }
 
   /** @param {App} [app] */

@@ -116,21 +116,39 @@ export function nameOf({ project, transcript }) {
   return project.apps.at(-1)?.name ?? (letters.length > BRIEF ? `${letters.slice(0, BRIEF - 1).join('').trimEnd()}…` : wish);
 }
 
+/** When a project was last open: today by the time, yesterday, or the date. @param {number} at */
+function dayOf(at) {
+  const [then, today] = [at, Date.now()].map((t) => new Date(t).setHours(0, 0, 0, 0));
+  const days = Math.round((Number(then) - Number(today)) / 86_400_000);
+  if (days < -1) return new Intl.DateTimeFormat(language(), { dateStyle: 'medium' }).format(at);
+  const day = new Intl.RelativeTimeFormat(language(), { numeric: 'auto' }).format(days, 'day');
+  const time = new Intl.DateTimeFormat(language(), { timeStyle: 'short' }).format(at);
+  return `${day.charAt(0).toUpperCase()}${day.slice(1)}, ${time}`;
+}
+
+/** In the place of an app that is not written yet. @param {string} name */
+function letterOf(name) {
+  const box = make('span', 'thumb');
+  const letter = make('i', '', [...name.replace(/^(a|an|the|ein|eine|der|die|das) /i, '')][0]?.toUpperCase() ?? '');
+  letter.ariaHidden = 'true';
+  box.append(letter);
+  return box;
+}
+
 /**
  * The list of projects.
  * @param {Kept[]} all
  * @param {{word: (name: string, values?: Record<string, unknown>) => string, choose: (id: string) => void, remove: (id: string) => void}} page
  */
 export function projectList(all, { word, choose, remove }) {
-  const date = new Intl.DateTimeFormat(language(), { dateStyle: 'medium', timeStyle: 'short' });
   return all.map((kept) => {
     const { id, at, project } = kept;
     const item = make('li', 'kept');
     const open = make('button', 'shot');
     const about = make('span', '');
-    about.append(make('b', '', nameOf(kept) || word('project')), make('small', '', date.format(at)));
+    about.append(make('b', '', nameOf(kept) || word('project')), make('small', '', dayOf(at)));
     const url = project.apps.findLast((a) => a.url)?.url;
-    open.append(url ? thumbnail(url) : make('span', 'thumb'), about);
+    open.append(url ? thumbnail(url) : letterOf(nameOf(kept)), about);
     open.addEventListener('click', () => choose(id));
     const drop = make('button', 'drop', word('remove'));
     drop.ariaLabel = `${word('remove')}: ${nameOf(kept)}`;
