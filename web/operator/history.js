@@ -30,7 +30,7 @@ export function showHistory({ conversations, hours }) {
   const value = (/** @type {any} */ h, /** @type {string} */ of) => Number(h[of] ?? 0);
   chart('latency', hours, (h) => value(h, 'latencyMs'), seconds);
   chart('cost', hours, (h) => value(h, 'dollars'), money);
-  get('charts').hidden = !hours.length;
+  get('charts').hidden = false;
 }
 
 /** The rows that fit what is searched and chosen. */
@@ -46,8 +46,9 @@ function showEnded() {
   if (state === shown) return;
   shown = state;
   get('past').hidden = !fits.length;
+  get('over').querySelector('.filters').hidden = !ended.length;
   get('nothing').hidden = fits.length > 0;
-  get('nothing').textContent = ended.length ? 'None of the last conversations fits.' : 'No conversation has ended yet.';
+  get('nothing').textContent = ended.length ? 'No ended conversation fits.' : 'No conversation has ended yet. The last 100 stand here: who, what became of it, and what was said.';
   get('past').tBodies[0].replaceChildren(...sorted.flatMap(rowsOf));
   for (const id of rows.keys()) if (!ended.some((c) => c.id === id)) rows.delete(id);
 }
@@ -82,7 +83,7 @@ function makeRows(c) {
     button.onclick = () => play(c, i, `${who(c)}, ${texts[0]}`);
     tr.lastElementChild?.append(button);
   });
-  const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest));
+  const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest) || 'Nothing was said.');
   if (!c.steered && !c.words) return [tr, said];
   const below = make('tr', 'below');
   const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));
@@ -106,7 +107,7 @@ async function showDetails(box, c) {
     ul.append(...items);
     box.append(make('h3', '', name), ul);
   };
-  if (c.steered) list('Steered', orderLines(c.steered).map((line) => make('li', '', line)));
+  if (c.steered) list('What operators did', orderLines(c.steered).map((line) => make('li', '', line)));
   if (!c.words) return;
   const answer = await ask(`ended/${encodeURIComponent(c.id)}/words`).catch(() => null);
   if (!answer?.ok) return list('Words', [make('li', 'wrong', answer ? await sentence(answer) : 'The gateway does not answer.')]);
@@ -154,16 +155,21 @@ function chart(id, hours, value, words) {
     for (const [name, n] of Object.entries({ x: at * 10 + 1, y: 44 - height, width: 8, height, rx: 1 })) bar.setAttribute(name, String(n));
     return bar;
   };
-  svg.replaceChildren(...hours.map((h) => {
+  const hollow = Array.from({ length: 24 }, (_, at) => rect(at, 1.5)); // hours in which nobody talked
+  for (const bar of hollow) bar.setAttribute('class', 'hollow');
+  svg.replaceChildren(...hollow, ...hours.map((h) => {
     const bar = rect(23 - (now - Math.floor(Date.parse(h.at) / HOUR)), most ? Math.max(value(h) ? 2 : 0, (value(h) / most) * 44) : 0);
     const title = document.createElementNS('http://www.w3.org/2000/svg', 'title');
     title.textContent = `${hour.format(Date.parse(h.at))}: ${words(value(h))}`;
     bar.append(title);
     return bar;
   }));
-  figure.querySelector('.scale span').textContent = hour.format((now - 23) * HOUR);
+  const [from, top] = figure.querySelectorAll('.scale span');
+  from.textContent = hour.format((now - 23) * HOUR);
+  top.textContent = most ? `highest ${words(most)}` : '';
   const last = hours.at(-1);
-  figure.querySelector('output').textContent = last ? words(value(last)) : '–';
+  const isNow = last && Math.floor(Date.parse(last.at) / HOUR) === now;
+  figure.querySelector('output').textContent = last ? `${words(value(last))} ${isNow ? 'this hour' : `at ${hour.format(Date.parse(last.at))}`}` : '–';
   svg.setAttribute('aria-label', hours.map((h) => `${hour.format(Date.parse(h.at))} ${words(value(h))}`).join(', ') || 'nothing yet');
 }
 

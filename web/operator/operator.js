@@ -71,7 +71,7 @@ async function lookAtSessions() {
 function wantKey(/** @type {string} */ why) {
   put(get('why'), why);
   get('login').hidden = false;
-  for (const part of ['list', 'none', 'silent', 'over', 'charts']) get(part).hidden = true;
+  for (const part of ['list', 'none', 'hint', 'silent', 'over', 'charts']) get(part).hidden = true;
 }
 
 get('login').onsubmit = (/** @type {Event} */ e) => {
@@ -116,7 +116,7 @@ function showRunning() {
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     put(/** @type {Element} */ (row.querySelector('small')), where(s));
-    put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest));
+    put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest) || 'Nothing was said yet.');
     if (body.rows[2 * at] !== row) {
       body.insertBefore(row, body.rows[2 * at] ?? null);
       row.after(said);
@@ -130,9 +130,10 @@ function newRow(/** @type {string} */ name) {
   row.dataset['id'] = name;
   for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
-  button.onclick = () => open(name);
+  row.onclick = () => (chosen?.id === name && !chosen.over) || open(name); // the button has a click that bubbles
   row.cells[0]?.append(button, make('small'));
   const said = saidRow(0, row.cells.length);
+  said.onclick = row.onclick;
   /** @type {[HTMLTableRowElement, HTMLElement]} */
   const both = [row, said];
   rows.set(name, both);
@@ -159,7 +160,7 @@ function states(list, lines, none = '') {
   });
 }
 
-const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator' };
+const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator, no Gemini key' };
 
 function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
@@ -180,10 +181,11 @@ function showStatus(/** @type {any} */ s) {
   states('health', [
     ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],
     [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, lost > 0],
-    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'none: this gateway is alone', s.redis === 'down'],
-    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings || 'none', s.unrecorded > 0],
-    ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free`, d.free < d.total / 20]),
+    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', s.redis === 'down'],
+    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', s.unrecorded > 0],
+    ...(s.disks ?? []).map((/** @type {any} */ d) => ['Disk', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, d.free < d.total / 20]),
   ]);
+  get('page').href = s.page;
   const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
   states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? '', Boolean(a.problem), a.problem ? '' : talk(a.name)]),
     'There are no agents: VOXGATE_AGENTS names no folder.');
@@ -230,12 +232,16 @@ const orders = (/** @type {boolean} */ on) => document.querySelectorAll('#say :i
   .forEach((e) => (/** @type {HTMLButtonElement} */ (e).disabled = !on));
 
 function describe() {
+  get('hint').hidden = !running.length || Boolean(chosen);
   for (const [name, [row]] of rows) row.toggleAttribute('aria-current', name === chosen?.id);
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
   put(get('one-title'), who(s));
-  put(get('what'), [where(s), s.agent, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `in the step “${s.step.replaceAll('_', ' ')}”`,
-    s.latencyMs && `answers after ${seconds(s.latencyMs)}`, s.loss && `loss ${lossOf(s)}`, s.id].filter(Boolean).join(' · '));
+  const facts = [['From', where(s)], ['Agent', s.agent], ['Step', s.step?.replaceAll('_', ' ')], ['Model', s.model], ['Since', clock.format(Date.parse(s.startedAt))],
+    ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Loss up / down', s.loss && lossOf(s)], ['ID', s.id]].filter(([, value]) => value);
+  const list = get('what');
+  while (list.children.length > 2 * facts.length) list.lastElementChild.remove();
+  facts.flat().forEach((text, i) => put(list.children[i] ?? list.appendChild(make(i % 2 ? 'dd' : 'dt')), text));
   const lines = orderLines(steered[s.id] ?? []);
   get('orders-given').hidden = !lines.length;
   if (get('given').children.length !== lines.length) get('given').replaceChildren(...lines.map((line) => make('li', '', line)));

@@ -96,7 +96,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.click('#say button');
       await says(page, '#words .assistant', 'nothing else: One moment, please.');
 
-      await says(page, '#what', 'answers after');
+      await says(page, '#what dt', 'Answers after');
       assert.equal(await page.getAttribute('#agents a', 'href'), `${gateway.url}?agent=desk`);
 
       await page.click('summary');
@@ -122,7 +122,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.waitForFunction(() => document.querySelector('#tape').duration > 0.5);
       assert.match(await page.innerText('#played'), /^127\.0\.0\.1 · \w{4}, /);
       await page.fill('#find', 'nobody of this name');
-      await page.getByText('None of the last conversations fits.').waitFor();
+      await page.getByText('No ended conversation fits.').waitFor();
       await page.fill('#find', 'desk web');
       await past.waitFor();
       assert.ok(await page.locator('#latency rect').count() > 0);
@@ -177,11 +177,11 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     await page.click('#list th >> text=Agent');
     assert.deepEqual((await column('#list', 1)).slice(-2), ['desk', '–'], 'what has none comes last');
     assert.equal(await page.getAttribute('#list th:has-text("Agent")', 'aria-sort'), 'ascending');
-    await page.click('#list th >> text=Time');
+    await page.click('#list th >> text=Duration');
     assert.equal(await page.getAttribute('#list th:has-text("Agent")', 'aria-sort'), null);
-    assert.equal(await page.getAttribute('#list th:has-text("Time")', 'aria-sort'), 'descending');
+    assert.equal(await page.getAttribute('#list th:has-text("Duration")', 'aria-sort'), 'descending');
     for (const person of people) person.send('DISCONNECT_GEMINI');
-    await page.locator('#past tr:not(.below, .said)').nth(2).waitFor();
+    for (const { id } of people) await page.locator('#past tr', { hasText: id.slice(-4) }).first().waitFor();
     await page.click('#past th >> text=Agent');
     const up = await column('#past', 2);
     await page.click('#past th >> text=Agent');
