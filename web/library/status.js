@@ -89,10 +89,17 @@ export const OFFERS = {
 function micKeys(mic, offers) {
   if (mic === 'live') return [];
   const keys = [`states mic ${mic}`];
+  if (mic === 'refused') keys.push(`states allow ${placeOfPermission()}`);
   if (mic === 'silent') keys.push(offers.includes('devices') ? 'states choose mic' : 'states check mic');
   else if (mic === 'off') keys.push(...(offers.includes('microphone') ? ['states press mic'] : []));
   else if (mic !== 'muted' && mic !== 'asking' && offers.includes('type')) keys.push('states can type');
   return keys;
+}
+
+/** Where this browser lets the person allow what they have refused. @param {string} [agent] */
+function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '') {
+  if (agent.includes('Firefox/')) return 'in Firefox';
+  return /Safari\//.test(agent) && !/Chrom|Edg/.test(agent) ? 'in Safari' : 'by icon';
 }
 
 /** What the microphone button does. @param {Mic} mic */

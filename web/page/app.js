@@ -123,6 +123,7 @@ let before = [];
 let wished = true; // of the last press of the microphone button
 /** @type {{at: number, timer: ReturnType<typeof setInterval>}|undefined} when a busy gateway is asked again */
 let again;
+const UNUSABLE = ['states mic refused', 'states mic missing', 'states mic failed', 'states mic lost']; // a person may have mended it
 const HISTORY = 100; // turns that a conversation goes on with, as many as the gateway takes
 const PATIENCE = 120; // s for which a press of the button still counts
 
@@ -288,7 +289,7 @@ function render() {
   if ($('status').textContent !== now) {
     const [first, rest] = splitStatus(now);
     const presses = ['press anew', 'press on', 'press again'].some((hint) => fill(states[hint]) === rest.trim());
-    $('status').replaceChildren(make('b', '', first), presses ? make('span', '', rest) : rest);
+    $('status').replaceChildren(make('b', '', first), ...(current.keys.includes('states choose mic') ? [' ', chooseMicrophone(rest.trim())] : [presses ? make('span', '', rest) : rest]));
     document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
     tell(now);
   }
@@ -316,11 +317,18 @@ function render() {
   say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : fill(words['lasted'], { time: formatDuration(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
-  $('soundcheck').hidden = mic !== 'silent';
-  $('soundcheck').style.visibility = current.keys.includes('states mic silent') ? '' : 'hidden'; // it keeps its place while the status says something else
+  $('denied').hidden = !current.keys.some((key) => UNUSABLE.includes(key));
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
+}
+
+/** The advice to choose another microphone leads to the choice. @param {string} advice */
+function chooseMicrophone(advice) {
+  const button = make('button', 'link', advice);
+  button.id = 'soundcheck';
+  button.addEventListener('click', () => $('settings').click());
+  return button;
 }
 
 function renderDetail() {
@@ -496,6 +504,7 @@ $('keep').addEventListener('click', async () => {
   await translated();
   saveAs('transcript.md', asMarkdown(transcript.lines));
 });
+$('tryagain').addEventListener('click', () => speak());
 $('retry').addEventListener('click', () => session?.retry());
 mute.addEventListener('click', () => speak(isOpen(session?.mic)));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
@@ -758,7 +767,6 @@ for (const button of earlier) {
     });
   }));
 }
-$('soundcheck').addEventListener('click', () => $('settings').click());
 
 $('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');

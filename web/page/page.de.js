@@ -10,7 +10,7 @@ export const page = {
   'things to try': 'Zum Ausprobieren',
   history: 'Frühere Gespräche',
   'history short': 'Frühere',
-  'check sound': 'Ton prüfen',
+  'try again': 'Noch einmal versuchen',
   settings: 'Einstellungen',
   statistics: 'Statistik',
   camera: 'Kamera',

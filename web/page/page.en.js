@@ -10,7 +10,7 @@ export const page = {
   'things to try': 'Things to try',
   history: 'Earlier conversations',
   'history short': 'Earlier',
-  'check sound': 'Check the sound',
+  'try again': 'Try again',
   settings: 'Settings',
   statistics: 'Statistics',
   camera: 'Camera',

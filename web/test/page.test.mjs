@@ -1100,6 +1100,28 @@ look('says so when a microphone gives nothing', { init: playGateway, query: '?tr
 });
 
 const micLevel = (page, test) => page.waitForFunction(test, undefined, { polling: 'raf' });
+/** A person who refuses the microphone, and later allows it. */
+const refusing = () => {
+  const { mediaDevices } = navigator;
+  const real = mediaDevices.getUserMedia.bind(mediaDevices);
+  window.refuses = true;
+  mediaDevices.getUserMedia = (wanted) => (window.refuses ? Promise.reject(new DOMException('', 'NotAllowedError')) : real(wanted));
+};
+
+look('says where to allow a microphone that was refused, and tries it again', { init: { content: `(${refusing})(); (${playGateway})();` }, query: '?transport=websocket' }, async (page) => {
+  const again = page.getByRole('button', { name: 'Try again' });
+  assert.equal(await again.isVisible(), false);
+  await start(page);
+  await says(page, `The microphone is not allowed. ${inFirefox ? 'Press the microphone by the address and remove the block.' : 'Press the icon before the address and allow it.'} You can type meanwhile.`);
+  assert.ok(await again.isVisible());
+  await again.click();
+  await says(page, 'The microphone is not allowed.');
+  await page.evaluate(() => void (window.refuses = false));
+  await again.click();
+  await says(page, 'Listening');
+  assert.equal(await again.isVisible(), false);
+});
+
 look('or gives nothing any more', { init: playGateway, query: '?transport=websocket', sounds: [tone(0.6)] }, async (page) => {
   await start(page);
   await says(page, 'Listening');
