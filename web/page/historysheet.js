@@ -16,7 +16,7 @@ import { twice } from './twice.js';
 const titleOf = ({ lines }) => (lines.find((l) => l.role === 'user') ?? lines.find((l) => l.role === 'model'))?.text ?? '';
 
 /** @param {number} at */
-const dateOf = (at) => new Date(at).toLocaleString(language(), { dateStyle: 'medium', timeStyle: 'short' });
+const dateOf = (at) => new Date(at).toLocaleString(language(), { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
 
 /**
  * The sheet with all of them.

@@ -98,7 +98,7 @@ export async function soundSection(page, camera = true) {
   const of = (kind) => {
     const named = devices.filter((d) => d.kind === kind && d.deviceId && d.label); // once the person has allowed one
     const standard = named.find((d) => d.deviceId === 'default') ?? (named.length === 1 ? named[0] : undefined);
-    return Object.fromEntries([['', standard ? fill(words['default is'], { name: nameOf(standard) }) : words['default'] ?? ''],
+    return Object.fromEntries([['', standard ? fill(words['by default'], { name: nameOf(standard) }) : words['default'] ?? ''],
       ...named.filter((d) => d.deviceId !== 'default').map((d) => [d.deviceId, d.label])]);
   };
   return section('sound', select('microphone', of('audioinput'), p.microphone), levelRow(page),

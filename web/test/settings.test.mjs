@@ -285,7 +285,7 @@ play('the models of the gateway can be chosen', async (page) => {
   const names = await model.locator('option').allTextContents();
   assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default: gemini-3.8-live', true], String(names));
   const standards = await page.$$eval('.settings select', (all) => Object.fromEntries(all.map((e) => [e.name, e.options[0].text])));
-  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Default: Fake Default Audio Input', 'Default: English', 'WebRTC first'], 'what the default is');
+  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Fake Default Audio Input (default)', 'Default: English', 'WebRTC first'], 'what the default is');
   await model.selectOption('gemini-3.8-live-extended-thinking');
   await close(page);
   await start(page);
