@@ -59,8 +59,8 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo sets the agent's fields in raw, which is a config, and returns the result. If raw is not an object, applyTo returns it
-// unchanged, and the parser rejects it later.
+// applyTo returns the config raw with the agent's fields set. It returns raw unchanged if raw is not an object; the parser
+// rejects that later.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		setField(config, a.Model, "model")
@@ -107,8 +107,8 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges one config over another, field by field. If one of them is not an object, it is returned alone,
-// so that the parser rejects it.
+// mergeConfig merges one config over another, field by field. If one of the two is not an object, only that one is
+// returned, so that the parser rejects it.
 func mergeConfig(over, under json.RawMessage) json.RawMessage {
 	top, ok := parseObject(over)
 	switch {

@@ -27,15 +27,16 @@ const VoiceRate = wire.OutputRate
 
 // Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
-	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
-	// for its goroutines. It calls s.AttachOutput with the output for the voice. The voice is kept back until
-	// s.HoldVoice(false) is called. When ctx is done, context.Cause gives the reason: [ErrReplaced], or the end of the
-	// conversation.
+	// Serve delivers audio and commands to s. It returns nil when the caller leaves, an error when the caller fails,
+	// and either when ctx is done. Before that, it waits for its goroutines. It calls s.AttachOutput with the output
+	// for the voice. The voice is kept back until s.HoldVoice(false) is called. When ctx is done, context.Cause gives
+	// the reason: [ErrReplaced], or the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 
 	// Notify passes an event to the caller. It must not block and must not call the session; a slow caller must disconnect
-	// itself. Calls are sequential, in the order of the events' numbers, but from several goroutines. The calls may begin
-	// before Serve is called, but not before Host.Serve, and end when Host.Serve returns.
+	// itself. Calls may come from several goroutines, but one after another, in the order of the events' numbers. The
+	// first call may come before the call of Serve, but not before that of Host.Serve; no call comes after Host.Serve has
+	// returned.
 	Notify(Event)
 }
 
@@ -52,7 +53,8 @@ type SessionRequest struct {
 
 	// GreetingPrompt is an instruction for the model to speak first; empty means that the caller begins.
 	GreetingPrompt string
-	// PromptSuffix is appended to the system instruction: that of the client, of the agent or of the grant.
+	// PromptSuffix is appended to the system instruction, whether the instruction comes from the client, the agent or
+	// the grant.
 	PromptSuffix string
 
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
@@ -66,18 +68,18 @@ type SessionRequest struct {
 	// connecting.
 	DeferDial bool
 
-	// Resumable keeps the conversation for a while when the caller is lost. ResumeToken belongs to a kept conversation,
-	// and LastEvent is the number of the newest event that the caller has received: later events are sent again, in
-	// order. If LastEvent is 0, only the essential events are sent. An unknown or expired token, or one of another
-	// protocol or person, opens a new conversation; if ResumeError is set, such as [ErrNotResumed], Serve returns that
-	// error instead.
+	// Resumable keeps the conversation for a while when the caller is lost. ResumeToken resumes a kept conversation.
+	// LastEvent is the number of the newest event that the caller has received; the later events are sent again, in
+	// order. If LastEvent is 0, only the essential events are sent. An unknown or expired token, or a token of another
+	// protocol or person, opens a new conversation. But if ResumeError is set, for example to [ErrNotResumed], Serve
+	// returns that error instead.
 	Resumable   bool
 	ResumeToken string
 	ResumeError error
 	LastEvent   uint64
 
 	// Replaces is a conversation that the caller takes over from its current caller, which gets [ErrReplaced]. If that
-	// conversation has ended meanwhile, a new one is opened. nil means that none is taken over.
+	// conversation has ended meanwhile, a new one is opened. nil means that the caller takes over no conversation.
 	Replaces *Session
 
 	// FarewellPrompt makes the model say goodbye. It is sent when the conversation has reached its time limit and nobody
@@ -88,7 +90,7 @@ type SessionRequest struct {
 	// picture to typed text.
 	NoCues bool
 
-	// MaxPreRoll is the most audio from before an activityStart that a config may ask to keep; 0 means 10 s.
+	// MaxPreRoll limits how much audio from before an activityStart a config can ask to keep; 0 means 10 s.
 	MaxPreRoll time.Duration
 
 	Origin Origin
@@ -97,8 +99,8 @@ type SessionRequest struct {
 	// [Session.EndpointState].
 	EndpointState any
 
-	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets it. The caller can
-	// change neither Override nor that agent.
+	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets Override. The caller
+	// can change neither Override nor Grant's agent.
 	Override Agent
 
 	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.
@@ -111,13 +113,13 @@ type Origin struct {
 	Protocol   string            `json:"Door"` // "web", "sip", …
 	Agent      string            // name of the agent's file; empty means no agent of the operator
 	Identity   string            // name of the caller; empty means unknown
-	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty means none
+	Key        string            // the operator's name for the caller's key or token issuer; empty means none
 	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
 	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
 	Address    string            // IP address of the caller, for the operator; empty means unknown
 	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the client shows the questions of tools, which it gets as a [ToolCall], even if the model cannot use a canvas
+	// the client shows the questions of tools (it gets them as a [ToolCall]) even if the model cannot use a canvas
 	ShowsQuestions bool `json:"Asks"`
 }
 
@@ -127,16 +129,16 @@ func (o Origin) SameCaller(other Origin) bool {
 	return o.Key == other.Key && o.Identity == other.Identity
 }
 
-// IsLiveModel reports whether a model belongs to the Live API, judging by its name; "" is the default model, which
-// belongs to it.
+// IsLiveModel reports whether a model belongs to the Live API, judging by its name. "" is the default model, so it
+// returns true.
 func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
-// MergedAgent returns the agent without the changes of the caller and of the backend. The grant overrides the
-// operator's file, and the session webhook overrides both, each field by itself.
+// MergedAgent returns the agent without the changes of the caller and of the backend. Each field comes from the session
+// webhook, else from the grant, else from the operator's file.
 func (r *SessionRequest) MergedAgent() Agent { return r.FixedAgent().MergeOver(r.Agent) }
 
-// callerID returns a name for the caller. The account supplies it, if it can tell callers apart; otherwise it is made
-// of key and identity.
+// callerID returns a name for the caller. The account supplies the name if the account can tell callers apart;
+// otherwise the name is made of key and identity.
 func (r *SessionRequest) callerID() string {
 	if a, ok := r.Account.(interface{ Caller() string }); ok {
 		return a.Caller()
@@ -165,9 +167,9 @@ func (r *SessionRequest) FixedAgent() Agent {
 	return fixed
 }
 
-// buildConfig returns the model's configuration, at the beginning and after each change, merged in the order of
-// docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. The instruction of the
-// step is appended.
+// buildConfig merges the model's configuration, at the beginning and after each change. The order is that of
+// docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. Then buildConfig appends
+// the instruction of the step.
 func (r *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
 	if !r.AgentLocked { // a locked agent overrides the caller instead, below
 		configured = mergeConfig(configured, r.Agent.applyTo(nil))

@@ -9,8 +9,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// serveCaller serves c until it leaves, is replaced, or the conversation ends. It calls admitted once c is the current
-// caller; from then on a new caller replaces it.
+// serveCaller serves c until c leaves or is replaced, or the conversation ends. It calls admitted once c is the current
+// caller; from then on, a new caller can replace c.
 func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, first bool, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

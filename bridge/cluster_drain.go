@@ -14,8 +14,8 @@ const (
 	// moveRetry is the time after which a caller that has not moved is asked again: the other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait limits the wait for a session resumption handle that covers the last turn. After that, the caller is
-	// asked to move without such a handle.
+	// handleWait limits how long a move waits for a session resumption handle that covers the last turn. After that,
+	// the caller is asked to move without the handle.
 	handleWait = 10 * time.Second
 	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
 	// web page is back within 1 s.
@@ -59,9 +59,9 @@ func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
 
-// catchUpRestored continues a conversation of another gateway. It reports what became of the answer and the tool calls
-// in progress, and repeats the open question unless the model has acted on it. The session's loop calls it first; the
-// caller is about to arrive.
+// catchUpRestored continues a conversation that began at another gateway. It reports what became of the answer and the
+// tool calls in progress. It repeats the open question unless the model has acted on that question. The session's loop
+// calls it first, just before the caller arrives.
 func (s *Session) catchUpRestored() {
 	n := s.cluster.restoredFrom
 	s.cluster.restoredFrom = nil
@@ -128,7 +128,7 @@ func (s *Session) askToMove() {
 }
 
 // releaseIfMoving ends the conversation at this gateway if its caller has moved to another gateway, or will come back
-// to another one.
+// to another gateway.
 func (s *Session) releaseIfMoving() bool {
 	if !s.cluster.moveWanted || !s.isMovable() || s.host.cluster.IsAlone() {
 		return false

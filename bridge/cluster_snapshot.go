@@ -42,7 +42,7 @@ type snapshot struct {
 	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // number of the next turn
-	Pauses          []Span      `json:",omitempty"`      // pauses of the recording, which is paused if the last one has no end
+	Pauses          []Span      `json:",omitempty"`      // pauses of the recording; if the last pause has no end, the recording is paused
 	// model whose price a gateway must know to continue the conversation; set if money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
@@ -92,8 +92,8 @@ func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	c.entry.QueueSnapshot(snapshot())
 }
 
-// requestMove records that the caller should be asked, at a good moment, to move to another gateway. It reports false
-// if that was recorded before.
+// requestMove records that the caller should be asked, at a good moment, to move to another gateway. It returns false
+// if this was already recorded.
 func (c *clusterState) requestMove() bool {
 	if c.moveWanted {
 		return false

@@ -14,9 +14,9 @@ import (
 // conversation.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
-// resumeSession returns the conversation of a resume token that this gateway does not know, or a nil session if there
-// is none. Until done is called, other resumes of this conversation wait. Otherwise two resumes at the same time would
-// take the conversation from each other, and this gateway would run it twice.
+// resumeSession returns the conversation that belongs to a resume token unknown to this gateway, or a nil session if no
+// gateway has it. Until done is called, other resumes of this conversation wait. Otherwise two resumes at the same time
+// would take the conversation from each other, and this gateway would run it twice.
 func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
@@ -34,8 +34,8 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 	return s, done, err
 }
 
-// takeOverSession takes over a conversation from its current or former gateway. It returns nil if the caller
-// may not continue it, or it does not exist.
+// takeOverSession takes over a conversation from its current or former gateway. It returns nil if the conversation does
+// not exist, or if the caller may not continue it.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
 	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
@@ -86,9 +86,9 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone reports whether a conversation no longer runs at this gateway. If the conversation is ending, or
-// another gateway has taken it over, the call blocks until it has ended here. generation is the conversation's newest
-// generation in the store.
+// waitUntilGone returns true once a conversation no longer runs at this gateway. If the conversation is ending, or
+// another gateway has taken it over, the call blocks until the conversation has ended here. Otherwise it returns false
+// at once. generation is the conversation's newest generation in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]

@@ -23,16 +23,16 @@ type (
 		TurnComplete bool
 	}
 
-	// PrefillTurns adds turns to the context without an answer, as if they had been said. Do rejects it for a model
-	// that answers everything.
+	// PrefillTurns adds turns to the context without an answer, as if they had been said. Do rejects the command if the
+	// model would answer these turns.
 	PrefillTurns struct{ Turns []PrefillTurn }
 
 	// Text is real-time text, for example an action on a canvas. It does not interrupt.
 	Text struct{ Text string }
 
 	// Activity marks the start or end of speech, or a pause of the microphone. It is sent to the model in order with the
-	// audio. ActivityKeep and ActivityDrop decide about audio received before the next ActivityStart, as [uplink.MarkKeep]
-	// and [uplink.MarkDrop].
+	// audio. Like [uplink.MarkKeep] and [uplink.MarkDrop], ActivityKeep and ActivityDrop decide whether audio received
+	// before the next ActivityStart is sent.
 	Activity int
 
 	// ToolResponse answers one call of a [ToolCall].
@@ -58,8 +58,8 @@ type (
 	// the model hears and may use its tools, but its voice is neither played nor added to the transcript.
 	Pause struct{ On, Listen bool }
 
-	// PauseRecording pauses the recording, e.g. for card numbers, or continues it. Do rejects it without a recording. A
-	// pause lasts until this command ends it, even if the configuration changes.
+	// PauseRecording pauses the recording, e.g. for card numbers, or continues it. Do rejects the command if the
+	// conversation is not recorded. A pause lasts until this command ends it, even if the configuration changes.
 	PauseRecording struct{ On bool }
 
 	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool runs,
@@ -67,8 +67,7 @@ type (
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration; [SetupComplete] or [SetupFailed] answers it. If Agent is set, that agent of
-	// the operator answers from now on, in place of SessionRequest.Agent. This does not apply if the backend has named the
-	// agent.
+	// the operator answers from now on, in place of SessionRequest.Agent, unless the backend has named the agent.
 	UpdateConfig struct {
 		Config  json.RawMessage
 		Agent   *Agent `json:",omitempty"` // nil keeps the current one

@@ -166,7 +166,7 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
-// run adds turns to the model's context, which the model does not answer. Each question of the person begins a turn of
+// run adds turns to the model's context. The model does not answer them. Each question of the person begins a turn of
 // the transcript.
 func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	turns := c.Turns
@@ -216,8 +216,8 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether m is an empty turn that stops the current answer. It is not sent to a model that would
-// continue the answer afterwards.
+// isStop reports whether m is an empty turn that stops the current answer. Such a turn is not sent to a model that
+// would continue the answer afterwards.
 func (s *Session) isStop(m Message) bool {
 	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.hasOpenTurn {
 		return false

@@ -11,7 +11,8 @@ import (
 	"voxgate/bridge/upstream"
 )
 
-// configChange accompanies a change of the configuration to Gemini and back, as its [upstream.ConfigChange.Origin].
+// configChange describes a change of the configuration while Gemini processes it. It is the
+// [upstream.ConfigChange.Origin] of that change.
 type configChange struct {
 	before  configSnapshot // configuration to restore if Gemini rejects the change
 	next    *configChange  // the following change, which includes this one; nil for the newest change
@@ -95,8 +96,8 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// changeSteering applies a change of the steering, and returns the resulting configuration. If it returns an
-// error, nothing has changed. The only exception is errSameStep: the flow may have collected new fields.
+// changeSteering applies a change of the steering, and returns the resulting configuration. If it returns an error
+// other than errSameStep, nothing has changed. After errSameStep, the flow may have collected new fields.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()
@@ -129,9 +130,9 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	return config, err
 }
 
-// sendConfigChange sends a change to Gemini; [Session.onConfigResult] continues. It reports whether the model gets the
-// change before anything that is sent later. If rejection is not nil, it becomes the result of the change, after the
-// results of earlier changes.
+// sendConfigChange sends a change to Gemini; [Session.onConfigResult] handles the result. It returns true if the model
+// gets the change before everything that is sent later. A rejection that is not nil becomes the result of the change,
+// after the results of earlier changes.
 func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change

@@ -238,8 +238,8 @@ func refusalError(err upstream.Refusal) *Error {
 	return e
 }
 
-// dialError converts an error of the connection to Gemini, like AsError. Unknown errors count as network errors. used
-// means that the conversation had a connection to Gemini before.
+// dialError converts an error of the connection to Gemini, as AsError does, but treats unknown errors as network
+// errors. used means that the conversation had a connection to Gemini before.
 func dialError(err error, used bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {
@@ -254,5 +254,5 @@ func dialError(err error, used bool) *Error {
 // ErrNotResumed reports that there is no conversation to resume, and the caller did not ask for a new one instead.
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
-// errEnded is the error of a command or a caller after the end of the conversation.
+// errEnded is returned for a command or a caller that comes after the conversation has ended.
 var errEnded = errors.New("the conversation has ended")

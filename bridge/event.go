@@ -144,9 +144,9 @@ type (
 		Retracted bool
 	}
 
-	// InterruptionPending with Pending reports that a sound of the person holds the answer, and that it is not clear yet
-	// whether it interrupts. Without Pending, the answer goes on. If the sound does interrupt, [UserSpeaking] and
-	// [Interrupted] follow instead.
+	// InterruptionPending reports with Pending that a sound of the person has paused the answer, and that the gateway
+	// does not know yet whether this is an interruption. Without Pending, it reports that the answer goes on. If the
+	// sound was an interruption, [UserSpeaking] and [Interrupted] come instead.
 	InterruptionPending struct{ Pending bool }
 
 	// StepChange reports that the conversation has moved to another step of the agent. Fields are the values collected
@@ -198,7 +198,7 @@ const (
 	StatusCancelled = toolcalls.Cancelled
 )
 
-// Tool is a function that the model may call, under its name for the model.
+// Tool is a function that the model may call. Name is the name that the model knows.
 type Tool struct {
 	Name, Title string
 	Behavior    tools.Behavior

@@ -92,8 +92,8 @@ func (h *Host) Backend() string { return h.options.Backend }
 // Models returns the names of the models of the Live API, the default first.
 func (h *Host) Models() []string { return liveconfig.Models(h.options.Client.Vertex != nil) }
 
-// Serve opens or resumes a conversation and serves c. It returns when c has left (nil), when another caller took over
-// ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains failures.
+// Serve opens or resumes a conversation and serves c. It returns nil when c has left, [ErrReplaced] when another caller
+// took over, and otherwise the reason for the end of the conversation; [AsError] explains failures.
 func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 	if o.Account == nil {
 		o.Account = Unlimited
@@ -224,7 +224,7 @@ func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Co
 	}, nil
 }
 
-// startSession starts the loop of a session that has this generation in the store. The caller must hold mu.
+// startSession starts the loop of a session; generation is that of the session in the store. The caller must hold mu.
 func (h *Host) startSession(s *Session, generation uint64) {
 	// The caller's context is not used, because the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
@@ -273,9 +273,9 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 // gateway, or the successor of this one.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations. If there are other gateways, it asks each caller that can move to one of them
-// to do so, at a moment when nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A
-// lost caller may still come back.
+// BeginDrain rejects new conversations. If there are other gateways, each caller that can move is asked to move to one
+// of them while nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A lost caller
+// may still come back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
 // beginDrain is like BeginDrain, but informs callers how soon the gateway stops; 0 means that it does not stop.
@@ -392,8 +392,8 @@ func (h *Host) unfinishedWork() (ids []string) {
 	return ids
 }
 
-// RecordBridged starts recording people who continue to talk after the agent has left their recorded conversation. end
-// may be called once.
+// RecordBridged records people who continue to talk after the agent has left their recorded conversation. end stops the
+// recording; call it at most once.
 func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err error) {
 	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
 		return nil, nil, err

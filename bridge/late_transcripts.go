@@ -12,16 +12,16 @@ import (
 // and the end of a turn may never come.
 
 const (
-	// lateTranscriptTime limits the delay of a transcript: one that arrives later after the end of a turn does not belong to
-	// the turn's question.
+	// lateTranscriptTime is how long after the end of a turn a transcript of the turn's question may arrive. A later
+	// transcript belongs to another question.
 	lateTranscriptTime = 3 * time.Second
 
 	// minReplyTime is the minimum time for an answer: output that comes sooner after a question answers something else.
 	// The fastest answers take some 300 ms.
 	minReplyTime = 150 * time.Millisecond
 
-	// leftoverTime is the time after the end of a turn in which a transcript may still belong to that turn although there
-	// is a new question.
+	// leftoverTime is how long after the end of a turn a transcript may still belong to that turn, although there is a
+	// new question.
 	leftoverTime = time.Second
 
 	// stoppedAfter is the pause after which an interrupted answer counts as complete, so that later output answers the
@@ -97,8 +97,8 @@ func (m *modelOutput) hasRepliedSince(end time.Time) bool {
 	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }
 
-// isLate reports whether a message belongs to the ended turn: a transcript or a thought that answers nothing new. Voice
-// and written text always begin a new turn; turnDeadline gives such a turn an end if it was not requested.
+// isLate reports whether a message belongs to the ended turn. This can only be a transcript or a thought that answers
+// nothing new. Voice and written text always begin a new turn; if nobody requested the new turn, turnDeadline ends it.
 func (m *modelOutput) isLate(c *wire.ServerContent) bool {
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
@@ -178,8 +178,8 @@ func (m *modelOutput) hasStopped() bool {
 }
 
 // turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
-// is false if there is no deadline: if the model is idle, if the keeper watches the answer and asks again, if the turn
-// was interrupted and the model no longer works, or if a tool call runs.
+// is false if there is no deadline, for one of these reasons: the model is idle, the keeper watches the answer and asks
+// again, the turn was interrupted and the model no longer works, or a tool call runs.
 func (m *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &m.turn
 	switch {

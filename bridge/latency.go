@@ -21,9 +21,9 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// takeNext removes the question that is answered from now on, and returns its end, or zero if there is none. This
-// answer may cover the following question, too. So if that question gets no other answer within shelfLife, it
-// counts as answered.
+// takeNext removes the question that the answer beginning now belongs to. It returns when that question ended, or zero
+// if there is no question. The answer may cover the following question, too. So if that question gets no other answer
+// within shelfLife, it counts as answered.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
 	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {
@@ -43,8 +43,8 @@ type turnTiming struct {
 	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0 means not delivered, or already reported
 }
 
-// takeLatency returns the measured latency, once: ok is false if there is none, or it was reported before. The
-// receiver t may be nil.
+// takeLatency returns the measured latency once: ok is false if nothing was measured, or if the latency was already
+// taken. The receiver t may be nil.
 func (t *turnTiming) takeLatency(roundTrip time.Duration) (l Latency, ok bool) {
 	if t == nil {
 		return l, false

@@ -6,7 +6,7 @@ import "sync"
 // nil means unknown, or that the audio is not sent in packets.
 type Loss struct{ Up, Down *float64 }
 
-// lossWindow is the minimum number of recent packets: 10 s of audio.
+// lossWindow is the number of packets (10 s of audio) after which the weight of older packets is halved.
 const lossWindow = 500
 
 // lossCounters count recently lost packets. Their methods are safe for concurrent use.

@@ -8,8 +8,8 @@ import (
 )
 
 // quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks are sent in one message, as
-// Google's best practices allow, which saves a tenth of the CPU of a call. The start of speech is not delayed; the
-// model may detect its end 20 ms later.
+// Google's best practices allow. This saves a tenth of a call's CPU time. It does not delay the start of speech, but
+// the model may detect the end of speech 20 ms later.
 const quietLevel = 100
 
 // Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. Not safe for

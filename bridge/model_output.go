@@ -169,8 +169,8 @@ func (m *modelOutput) onInterrupted() {
 	*t = turn{state: turnDropped, isNumberTaken: true, number: t.number, selfInterrupted: true, latestAt: time.Now()} // turnComplete follows
 }
 
-// interruptionCause returns what has probably interrupted the model, which does not report the cause: unanswered text,
-// unless the person has spoken.
+// interruptionCause returns the probable cause of an interruption, because the model does not report the cause. It is
+// unanswered text, unless the person has spoken.
 func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	if m.prompts.pendingCount > 0 && !byVoice {
 		return m.prompts.newestCause
@@ -319,7 +319,7 @@ func (m *modelOutput) playVoice(c *wire.ServerContent) {
 }
 
 // playFirstAudio queues the first audio of an answer, and records when its first frame is out. It also removes the
-// question, so that later unasked output does not count as its answer.
+// question, so that later unasked output does not count as an answer to that question.
 func (m *modelOutput) playFirstAudio(pcm []int16) error {
 	t := &turnTiming{questionEnd: m.takeQuestion(), firstAudio: time.Now()}
 	m.turn.timing = t
@@ -437,12 +437,13 @@ func (m *modelOutput) recordQuestion(at time.Time) {
 	}
 }
 
-// takeQuestion removes the question that is answered from now on, and returns its end, or zero if there is none.
+// takeQuestion removes the question that the answer beginning now belongs to, and returns when it ended, or zero if
+// there is no question.
 func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
 
 // interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. asking means
-// that text is sent to the model now. Then an answer that has no voice yet is not interrupted: this answer or the next
-// one covers the text.
+// that text is sent to the model now; in that case, an answer without voice so far is not interrupted, because that
+// answer or the next one covers the text.
 func (m *modelOutput) interrupt(by Cause, asking bool) {
 	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
@@ -486,8 +487,8 @@ func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer in the gateway, perhaps before the model detects the interruption. It also returns the
-// events that were queued behind the dropped voice.
+// cutOff interrupts the answer in the gateway, perhaps before the model detects the interruption. It returns the
+// interruption, and the events that were queued behind the dropped voice.
 func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	t := &m.turn
 	playing, stopped := m.voice.QueuedDuration() > 0, m.hasStopped()

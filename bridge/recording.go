@@ -165,7 +165,7 @@ type Listener interface {
 // maxListeners limits the listeners of one conversation, because each of them needs an audio encoder.
 const maxListeners = 4
 
-// admitListener counts one more listener; releaseListener ends it.
+// admitListener counts one more listener, up to maxListeners; releaseListener counts one less.
 func (r *recording) admitListener() error {
 	if r.listeners.Add(1) > maxListeners {
 		r.releaseListener()

@@ -50,14 +50,14 @@ func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	r.trim(replayEvents, replayBytes, closed)
 }
 
-// trim drops the oldest events until the limits are met. It keeps the events for which may returns false.
-func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
+// trim drops the oldest events until the limits are met. It keeps the events for which mayDrop returns false.
+func (r *replayBuffer) trim(size, bytes int, mayDrop func(Event) bool) {
 	remaining := len(r.events)
 	if remaining <= size && r.bytes <= bytes {
 		return
 	}
 	r.dropEvents(func(e Event) bool {
-		gone := (remaining > size || r.bytes > bytes) && may(e)
+		gone := (remaining > size || r.bytes > bytes) && mayDrop(e)
 		if gone {
 			remaining--
 		}
@@ -65,7 +65,7 @@ func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
 	})
 }
 
-// dropEvents drops the events for which gone returns true. It calls gone once per event, in order.
+// dropEvents drops each event e for which gone(e) returns true. It calls gone once per event, in order.
 func (r *replayBuffer) dropEvents(gone func(Event) bool) {
 	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
 		if !gone(e) {
@@ -140,8 +140,8 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns the events after this number, which a returning caller has missed. It omits calls that have
-// ended, and outdated events. If after is 0, it returns only the essential events.
+// missedEvents returns the events with a number above after: these are the events that a returning caller has missed.
+// It omits calls that have ended, and outdated events. If after is 0, it returns only the essential events.
 func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {

@@ -41,8 +41,9 @@ func parseSessionID(token string) string {
 	return ""
 }
 
-// issueToken issues the next token of a conversation. The token used to get it stays valid until the new token is
-// used, because the answer with the new token may be lost with the connection. All older tokens are revoked.
+// issueToken issues the next token of a conversation. The token that the caller used to get it stays valid until the
+// new token is used, because the answer with the new token may be lost with the connection. All older tokens are
+// revoked.
 func (t *resumeTokens) issueToken(id, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)
@@ -80,7 +81,7 @@ func (t *resumeTokens) findSession(token string) string {
 	return t.ids[hashToken(token)]
 }
 
-// tokenHashes returns the tokens of a conversation for a snapshot; nil for a missing one.
+// tokenHashes returns the hashes of a conversation's two tokens, for a snapshot. The hash of a missing token is nil.
 func (t *resumeTokens) tokenHashes(id string) (tokens [2][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

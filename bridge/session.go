@@ -124,7 +124,7 @@ const (
 	numAlarms
 )
 
-// commandRequest is a command for the session's loop. answer, with a buffer of one, gets its outcome.
+// commandRequest is a command for the session's loop. answer has a buffer of one, and gets the command's outcome.
 type commandRequest struct {
 	command Command
 	answer  chan error
@@ -156,8 +156,8 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 // Err returns why the conversation has ended. It must not be called before Done is closed.
 func (s *Session) Err() error { return s.endReason }
 
-// Crash ends the conversation because one of its goroutines, or of its caller, has panicked. It is safe for concurrent
-// use and does not block.
+// Crash ends the conversation because a goroutine of the conversation or of its caller has panicked. It is safe for
+// concurrent use and does not block.
 func (s *Session) Crash(err error) {
 	select {
 	case s.crashes <- err:
@@ -188,9 +188,9 @@ func (c watchCommand) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// Do executes a command; commands are executed in the order of the calls. It blocks until the session has accepted it,
-// usually for microseconds; an error, which [AsError] explains, means that it was rejected. After the end of the
-// conversation it returns an error at once. It must not be called from [Caller].Notify.
+// Do executes a command. Commands are executed in the order of the calls. Do blocks until the session has accepted the
+// command, usually for microseconds. If the session rejects it, Do returns an error, which [AsError] explains. After
+// the end of the conversation it returns an error at once. It must not be called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
 	if mark, ok := c.(Activity); ok { // not through the loop, because it must stay in order with the audio
 		select {
@@ -283,8 +283,8 @@ func (s *Session) expectTextReply(cause Cause) {
 const goodbyeInSilence = "The person does not answer any more. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// endAfterSpeaking ends the session for a reason when the current answer has been played, and the model's goodbye if
-// there is one: see endIfPlayed.
+// endAfterSpeaking ends the session for a reason, once the current answer, and the model's goodbye if there is one,
+// have been played: see endIfPlayed.
 func (s *Session) endAfterSpeaking(reason error) {
 	if s.pendingReason != nil {
 		return
@@ -353,7 +353,7 @@ type receivedIDs struct {
 // maxReceived limits the number of remembered IDs.
 const maxReceived = 256
 
-// MarkReceived records the ID of a client's message. It reports false for a duplicate, which must be ignored.
+// MarkReceived records the ID of a client's message. It returns false for a duplicate, which must be ignored.
 func (r *receivedIDs) MarkReceived(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

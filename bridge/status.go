@@ -34,7 +34,7 @@ func (s *callerStatus) notify() {
 	s.subscribers.notify(change)
 }
 
-// showWait reports that the person has to wait; again only after endWait.
+// showWait reports that the person has to wait. It reports this once until endWait is called.
 func (s *callerStatus) showWait() {
 	if !s.isWaiting {
 		s.isWaiting = true

@@ -46,7 +46,7 @@ func (s *streams) AddListener(l Listener) (stop func(), err error) {
 
 // RecordTo writes both sides of the conversation to w, about two seconds late, until stop is called. The format is Ogg
 // Opus, with the person on the left channel and the model on the right. failed is closed when a write to w has failed.
-// stop blocks until the last write, and closes w.
+// stop waits for the last write, and then closes w.
 func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
 	if err := r.admitListener(); err != nil {
@@ -84,6 +84,6 @@ func (s *streams) ClearFrame() { s.uplink.ClearPicture() }
 // SetRoundTrip sets the round-trip time of the client.
 func (s *streams) SetRoundTrip(d time.Duration) { s.voice.roundTrip.Store(int64(d)) }
 
-// RecordLoss adds the packet loss of one direction: how many packets were lost of how many. up means the direction from
-// the caller to the gateway.
-func (s *streams) RecordLoss(up bool, lost, of int) { s.loss.recordLoss(up, lost, of) }
+// RecordLoss records recent packet loss in one direction: lost packets out of total. up means the direction from the
+// caller to the gateway.
+func (s *streams) RecordLoss(up bool, lost, total int) { s.loss.recordLoss(up, lost, total) }

@@ -106,9 +106,9 @@ func (s *subscribers) startEvents(v *callerConn) {
 	s.receiver = v.caller
 }
 
-// resumeEvents starts sending events to a returning caller: first done, then the missed ones. attended means that the
-// previous caller had not left. playing is the number of the turn being played. It is 0 if there is none, or if its
-// [Speaking] event is among the missed events.
+// resumeEvents starts sending events to a returning caller: first the setup in done, then the missed events. attended
+// means that the previous caller had not left. playing is the number of the turn being played. It is 0 if there is
+// none, or if its [Speaking] event is among the missed events.
 func (s *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended b
 	}
 }
 
-// removeCaller removes a caller, and reports whether it was the current one.
+// removeCaller removes a caller, and reports whether it was the current caller.
 func (s *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

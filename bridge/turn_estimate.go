@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// audioTokensPerSecond is what the model counts for audio: https://ai.google.dev/gemini-api/docs/live-api, "25
-	// tokens per second".
+	// audioTokensPerSecond is the number of tokens that the model counts for a second of audio:
+	// https://ai.google.dev/gemini-api/docs/live-api, "25 tokens per second".
 	audioTokensPerSecond = 25
 	// questionTokens and answerTokens are reserved for each turn: a minute of audio in each direction. A longer turn
 	// extends the reserve.
@@ -24,8 +24,9 @@ const (
 	firstTurnTokens = 1000
 )
 
-// turnEstimate is an upper bound for the cost of the current or next turn. It is the sum of the context, which the model
-// reads again, the input since the model has reported the context's size, and a question and an answer of a minute each.
+// turnEstimate is an upper bound for the cost of the current or next turn. It is the sum of three parts: the context,
+// which the model reads again; the input since the model last reported the size of the context; a question and an answer
+// of a minute each.
 type turnEstimate struct {
 	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn
@@ -63,7 +64,7 @@ func textTokens(n int) wire.Tokens {
 	return wire.Tokens{Prompt: n, Total: n, PromptBy: map[string]int{"TEXT": n}}
 }
 
-// recordUsage records the reported tokens of a turn: the next turn reads everything that this one read and generated.
+// recordUsage records the reported tokens of a turn: the next turn reads everything that this turn read and generated.
 func (te *turnEstimate) recordUsage(t wire.Tokens) {
 	te.context = wire.Tokens{PromptBy: t.PromptBy}.Plus(wire.Tokens{PromptBy: t.ResponseBy})
 	te.context.Prompt, te.context.Total = t.Total, t.Total
@@ -78,7 +79,8 @@ func (te *turnEstimate) startTurn(sent uint64) {
 // thousandths of a token; spoken is the number of tokens of the answer.
 func (te *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - te.sentBefore) / 1000)
-	// The reserve grows when a quarter of it is left, at least 15 s: after the budget is used up, the answer may continue for farewellTime.
+	// The reserve grows when a quarter of it (at least 15 s) is left, because the answer may continue for farewellTime after the budget
+	// is used up.
 	long := te.answerReserve == answerTokens && 4*spoken > 3*te.reservedOut
 	if in <= te.reservedIn && !long {
 		return false

@@ -11,9 +11,9 @@ import (
 // leastUnheard is the least voice that makes a difference to the model if the person did not hear it: a few words.
 const leastUnheard = time.Second
 
-// recordUnheard remembers an interrupted answer whose rest was not played. Gemini sends its voice faster than real time, and takes what it
-// has sent for heard, so it would refer to words that nobody has heard. If Gemini itself detects interruptions, those by voice are not
-// recorded: Gemini handles them.
+// recordUnheard remembers an interrupted answer whose rest was not played. Gemini sends its voice faster than real time, and assumes that
+// everything it has sent was heard. Without a note it would refer to words that nobody has heard. If Gemini itself detects interruptions,
+// interruptions by voice are not recorded, because Gemini handles them.
 func (m *modelOutput) recordUnheard(i Interrupted, unplayed time.Duration) {
 	byGateway := i.By != ByVoice || m.keeper.Config().Options.Turns.By == turns.ByGateway
 	if i.By != ByClear && byGateway && unplayed >= leastUnheard && i.Turn > 0 {
@@ -51,7 +51,7 @@ func (m *modelOutput) queueNote(note string) {
 }
 
 // noteFor returns a note to put before a typed text, so that the model knows what was heard of the answer that the text interrupts. It
-// returns "" if there is nothing to say. If the model accepts notes by themselves, it sends the note at once and returns "".
+// returns "" if there is nothing to say. If the model accepts notes by themselves, noteFor sends the note at once and returns "".
 func (m *modelOutput) noteFor() string {
 	note := m.takeUnheardNote()
 	if note != "" && m.keeper.Config().Profile.Appends {
@@ -61,7 +61,7 @@ func (m *modelOutput) noteFor() string {
 	return note
 }
 
-// withNote returns a typed text behind its note, if there is one.
+// withNote returns a typed text with its note, if there is one, in front.
 func (m *modelOutput) withNote(text string) string {
 	if note := m.noteFor(); note != "" {
 		return note + "\n" + text

@@ -147,8 +147,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
-		// Not every end of a turn ends the answer to the current question: the answer to an earlier question may have been
-		// interrupted or have ended late, and after the turn with a tool call the answer to the tool's result follows.
+		// Not every end of a turn ends the answer to the current question. The turn may have answered an earlier question,
+		// and may have been interrupted or have ended late. Or the turn has called a tool, and the answer to the tool's
+		// result follows.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
@@ -207,8 +208,8 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 }
 
 // onContent handles serverContent. costs means that the message reports used tokens, so the model has generated
-// something. endsCall means that the message is the empty end of the turn that called tools. It reports whether the
-// turn has ended without an answer and the keeper has acted on that.
+// something. endsCall means that the message is the empty end of the turn that called tools. onContent returns true if
+// the turn has ended without an answer and the keeper has acted on this.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
@@ -227,8 +228,8 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client does not get the end of an empty turn, because it would take that for the end of the answer. It has
-	// received the real end already, or will receive it when the gateway has answered the calls.
+	// The client does not get the end of an empty turn, because the client would take that for the end of the answer.
+	// The client has already received the real end, or will receive it when the gateway has answered the calls.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
@@ -269,7 +270,7 @@ func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 	return strings.TrimSpace(m.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to speak an answer that it has only written, since a caller on a telephone cannot read
+// requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot read
 // it. At the second such answer in a row it restarts the session first. It reports whether it has asked.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 	const most = 2 // attempts in a row
@@ -297,8 +298,8 @@ func (s *Session) endTurn() {
 	s.pruneEvents(!s.isParked, s.calls.IsOpen)
 }
 
-// onUserTranscript handles a transcript of the person's speech. It counts as speech even if the gateway has detected
-// none, or too little for a question.
+// onUserTranscript handles a transcript of the person's speech. The transcript counts as speech even if the gateway has
+// detected none, or too little for a question.
 func (s *Session) onUserTranscript() {
 	a := s.output
 	s.user.promptCount = 0

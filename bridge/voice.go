@@ -96,8 +96,8 @@ func (v *voice) addFinished(u utterance) {
 	}
 }
 
-// playingTurn returns the number of the turn that is being played, either a finished one or the one that still
-// grows; 0 means none.
+// playingTurn returns the number of the turn that is being played, either a finished turn or growing, the turn that
+// still gets voice; 0 means none.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	queued := v.QueuedDuration()
 	if queued == 0 {
@@ -150,7 +150,7 @@ func (v *voice) signalPlayed() {
 }
 
 // oneMoment is "One moment, please.", 16-bit little-endian mono at the rate of the model's voice. It was made with
-// espeak-ng, since it is needed when the model cannot speak.
+// espeak-ng, because it is needed when the model cannot speak.
 //
 //go:embed one-moment.pcm
 var oneMoment []byte

@@ -82,8 +82,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// isFinal reports whether another attempt cannot help. A busy gateway may have capacity later. A gateway that stops sends an error
-// without a code, and another gateway replaces it.
+// isFinal reports whether retrying is pointless. Retrying helps if the gateway is busy, because it may have capacity later. It
+// also helps after an error without a code: a gateway that stops sends it, and another gateway takes its place.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.

@@ -22,7 +22,7 @@ var NodeTransport http.RoundTripper = &http.Transport{
 	DisableKeepAlives: true, ResponseHeaderTimeout: NodeTimeout, MaxResponseHeaderBytes: 64 << 10,
 }
 
-// ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
+// ProxyTo proxies a request to another gateway. It returns false if the address is unknown, or the request was proxied
 // already. It blocks until the answer, or a WebSocket, has ended. If the other gateway does not answer, ProxyTo calls
 // failed, which must answer the request. Credentials are not forwarded: the other gateway gets only the client's
 // identity. token is the access token that the endpoint got in exchange for the client's credentials; if token is

@@ -13,7 +13,7 @@ import (
 )
 
 // Timeout bounds each call. A Redis in the same region responds within a millisecond. A store that takes longer than Timeout counts
-// as down, since callers wait for it.
+// as down, because callers wait for it.
 const Timeout = 300 * time.Millisecond
 
 // ErrDown is the error of a call that was not made because the store is down.

@@ -26,7 +26,7 @@ const (
 	leaseTime  = 15 * time.Second
 
 	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Until it sees
-	// a notice, it keeps its connection to Gemini. Gemini then rejects the connection of the other gateway.
+	// the notice, it keeps its connection to Gemini, and Gemini rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
 	// quotaEvery is the interval at which the gateways tell each other whether the quota of their key is exhausted. A gateway that does not

@@ -127,8 +127,9 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. SetupComplete is never set, since Dial handles it. The Audio of a message is valid until the next
-// call. An audio-only message is reused: the next call overwrites its Audio and AudioRate. Everything else belongs to the caller.
+// Recv returns the next message. SetupComplete is never set, because Dial handles it. The Audio of a message is valid until the
+// next call. An audio-only message is reused: the next call overwrites its Audio and AudioRate. Everything else belongs to the
+// caller.
 //
 // The end of ctx is watched until a call passes another context or the connection ends. So a reader should use one ctx for all
 // calls.

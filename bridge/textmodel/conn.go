@@ -265,7 +265,7 @@ func (c *conn) addResults() {
 	c.pendingCalls, c.results = nil, nil
 }
 
-// interrupt stops the current answer, since the user continues.
+// interrupt stops the current answer, because the user continues.
 func (c *conn) interrupt(ctx context.Context) {
 	switch {
 	case c.answer != nil:

@@ -188,7 +188,7 @@ func (c *Calls) HandleResponse(r Response) error {
 	return nil
 }
 
-// handleCanvasInput sends the model a person's input into a canvas that it did not wait for.
+// handleCanvasInput sends the model a person's input into a canvas for which the model did not wait.
 func (c *Calls) handleCanvasInput(q *question, r Response) error {
 	input := q.hasInput && isInput(r.Response)
 	if input && len(r.Response) > tools.MaxResult {

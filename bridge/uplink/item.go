@@ -20,8 +20,8 @@ type Turn struct {
 }
 
 // Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about the audio
-// received since the last speech or mark. MarkKeep makes the next speech begin with that audio, without the audio that
-// comes between MarkKeep and MarkStart. MarkDrop drops that audio.
+// received since the last speech or mark. MarkKeep makes this audio the beginning of the next speech, and leaves out
+// audio that comes between MarkKeep and MarkStart. MarkDrop drops this audio.
 type Mark int
 
 // The kinds of [Mark].

@@ -17,7 +17,7 @@ type replayBuffer struct {
 	// that.
 	actedCount     int
 	actedCovered   bool
-	awaitsReaction bool // the resumed session knows those items, so they were not sent again, and it has not answered yet
+	awaitsReaction bool // the resumed session knows the items acted on, so they were not sent again; it has not answered yet
 
 	settledText []Item // typed text that counts as answered
 

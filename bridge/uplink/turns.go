@@ -231,7 +231,7 @@ func (u *Uplink) takeTurnAudio(it Item) {
 	u.turnTaker.processAudio(it.PCM, it.Rate, u.gated, u.handleTurnAction)
 }
 
-// handleTurnAction does what concerns the queue, and leaves the rest to the owner.
+// handleTurnAction carries out the part of an action that concerns the queue, and leaves the rest to the owner.
 func (u *Uplink) handleTurnAction(a turns.Action) {
 	switch a.Kind {
 	case turns.Start, turns.Retract:
@@ -279,8 +279,8 @@ func (u *Uplink) resetTurns() {
 	}
 }
 
-// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. It reports whether it wants
-// to be called again after TickTime; otherwise it waits for audio.
+// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. It returns true if it must
+// be called again after TickTime; otherwise it waits for audio.
 func (u *Uplink) Tick() (again bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -228,8 +228,8 @@ func (u *Uplink) dropOldest() {
 	}
 }
 
-// QueueMark queues a mark among the audio, so that the model hears earlier audio first. It rejects a mark for which the
-// model would close the session, or if too many are queued.
+// QueueMark queues a mark among the audio, so that the model hears earlier audio first. It rejects a mark if the model
+// would close the session because of the mark, or if too many marks are queued.
 func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -302,12 +302,12 @@ func (u *Uplink) RepeatSpeechEnd() error {
 	return u.QueueMark(MarkPause)
 }
 
-// QueueMessage queues m ahead of the audio. It reports false if too much is queued.
+// QueueMessage queues m ahead of the audio. It returns false if too much is queued.
 func (u *Uplink) QueueMessage(m wire.ClientMessage) bool {
 	return u.enqueueUrgent(Item{Message: &m}, maxUrgent)
 }
 
-// QueueTurn queues a typed turn ahead of the audio, but after a replay. It reports false if too much is queued.
+// QueueTurn queues a typed turn ahead of the audio, but after a replay. It returns false if too much is queued.
 func (u *Uplink) QueueTurn(t Turn) bool { return u.enqueueUrgent(Item{Turn: &t}, maxUrgent) }
 
 // QueueFirst queues m ahead of everything.
@@ -318,7 +318,7 @@ func (u *Uplink) QueueFirst(m wire.ClientMessage) {
 	notify(u.Ready)
 }
 
-// QueueToolResponse queues the result of a tool call. It reports false if too many are queued.
+// QueueToolResponse queues the result of a tool call. It returns false if too many are queued.
 func (u *Uplink) QueueToolResponse(r wire.FunctionResponse) bool {
 	answer := &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{r}}
 	return u.enqueueUrgent(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)

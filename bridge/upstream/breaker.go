@@ -186,7 +186,7 @@ func (b *Breaker) closeFor(caller string) {
 	delete(b.callers, caller)
 }
 
-// PassProbe lets the next caller be the probe, because the present one was not dialled, or failed for another reason.
+// PassProbe lets the next caller be the probe, because the present probe was not dialled, or failed for another reason.
 func (b *Breaker) PassProbe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -52,8 +52,8 @@ func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
 	return k.config, false
 }
 
-// nextHandle returns the handle for a configuration, or "" if that needs a fresh session. A resume cannot change the
-// model.
+// nextHandle returns the handle for a configuration, or "" if the configuration needs a fresh session. A resume cannot
+// change the model.
 func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	if config.Model != k.config.Model || !config.Options.Resumption || len(k.pendingClears) > 0 || k.isHandleOutdated(config) {
 		return ""

@@ -58,7 +58,7 @@ func (k *Keeper) PauseTimeout() time.Duration {
 	return max(k.AnswerTimeout(), time.Duration(pauseFactor*float64(k.StallTimeout)))
 }
 
-// HasUnderstood reports whether a message of the model has shown that it understood the input that it should answer.
+// HasUnderstood reports whether a message of the model has shown that the model understood the input to be answered.
 func (k *Keeper) HasUnderstood() bool {
 	return k.stall.trigger == ForSpeech && (k.stall.isUnderstood || k.stall.understoodEarly) || k.stall.trigger == ForText ||
 		k.stall.trigger == ForTool
@@ -106,9 +106,9 @@ func (k *Keeper) OnAnswer() {
 	k.stall.missedCount, k.stall.isNoise = 0, false
 }
 
-// OnModelActivity records a message that is not part of an answer. final means that it ends a turn or calls tools;
-// understood means that it shows that the model has understood speech. It reports whether the model has ended its turn
-// without the expected answer.
+// OnModelActivity records a message that is not part of an answer. final means that the message ends a turn or calls
+// tools. understood means that the message shows that the model has understood speech. OnModelActivity returns true if
+// the model has ended its turn without the expected answer.
 func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (unanswered bool) {
 	k.stall.understoodEarly = k.stall.understoodEarly || understood
 	switch {

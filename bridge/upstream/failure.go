@@ -19,9 +19,9 @@ const (
 	// always ends right after its setup would be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxRejections limits how often the same setup is sent. After this many rejections, or connections that end within calmTime, the next
-	// setup sends less. At least strikeTime must have passed since the first of them, because Gemini rejects a handle with 1011 while it
-	// considers the last connection open. It does so for a while after a network failure.
+	// maxRejections limits how often the same setup is sent. After this many rejections, or connections that end within calmTime, the
+	// next setup sends less. At least strikeTime must have passed since the first rejection: Gemini rejects a handle with 1011 while it
+	// considers the previous connection open, which it does for a while after a network failure.
 	maxRejections = 3
 	strikeTime    = 3 * time.Second
 	silentTime    = 12 * time.Second // after a loss without a close frame: the server may not have noticed

@@ -134,8 +134,8 @@ type (
 	ModelStalled struct{ Remedy Remedy }
 
 	// AnswerAbandoned reports that input will not be answered any more. GaveUp means that the model stayed silent after
-	// all remedies. Sure means that the input was certainly addressed to it. Aside means that the input was perhaps not
-	// addressed to it.
+	// all remedies. Sure means that the input was certainly addressed to the model. Aside means that it perhaps was
+	// not.
 	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
 
 	// InputDropped reports that the last input was dropped, because every session that received it failed.

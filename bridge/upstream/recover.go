@@ -159,7 +159,7 @@ func (k *Keeper) onStall(ctx context.Context) {
 }
 
 // AskAgain repeats a question after the model has ended its turn without an answer: first on the same connection, then
-// in a fresh session. It reports false when no attempt is left.
+// in a fresh session. It returns false when no attempt is left.
 func (k *Keeper) AskAgain(ctx context.Context) bool {
 	remedy := k.stall.nextAfterEmptyTurn()
 	k.Logger.Warn("model ended its turn without an answer", "tried", remedy, "waits_for", k.stall.trigger)

@@ -12,7 +12,7 @@ const (
 	maxAge = 9*time.Minute + 15*time.Second
 
 	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment. updateSpare limits the
-	// wait of a replacement for a new configuration.
+	// same wait if a new configuration is the reason.
 	maxAgeSpare = 30 * time.Second
 	updateSpare = 30 * time.Second
 
@@ -60,9 +60,9 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 }
 
 // earliestReplacement returns the earliest time to replace the connection for a reason. That is now, unless earlier
-// connections have ended shortly after their start. Then the server may send goAway on each connection, or the client
-// may change its configuration all the time. So the connection stays in use for calmTime, or until the server closes
-// it. A client that waits for a new configuration waits no longer than for a dial after a failure.
+// connections have ended shortly after their start. If they have, the server may be sending goAway on each connection,
+// or the client may be changing its configuration all the time. So the connection stays in use for calmTime, or until
+// the server closes it. A client that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {
 	case young == 0:

@@ -77,9 +77,9 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question without an answer when the person asks the next one, provided that more than a
-// nudge was tried. It reports whether it counted one. After fewer remedies it does not, because then speech counts as
-// the rest of the same question.
+// countSuperseded counts a question as unanswered when the person asks the next one, if more than a nudge was tried.
+// After fewer remedies it does not, because then the new speech counts as the rest of the same question. It returns
+// true if it has counted the question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

@@ -25,8 +25,8 @@ type ConfigChange struct {
 }
 
 // ChangeConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
-// current one is idle. Each call is answered by [ConfigResult], in order. It reports whether the change is sent now,
-// before anything that is queued later; otherwise it waits.
+// current one is idle. Each call is answered by [ConfigResult], in order. ChangeConfig returns true if the change is
+// sent now, before everything that is queued later; otherwise the change waits.
 func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (sent bool) {
 	if len(k.changes) >= maxChanges {
 		change.Rejection = ErrTooManyChanges

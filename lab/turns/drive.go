@@ -101,7 +101,8 @@ func (r *recording) speechAt(from, at int) turns.Ear {
 	return r.speech[from][n-1]
 }
 
-// conversation is a conversation whose person is a recording. It does what bridge/uplink does with the machine.
+// conversation simulates a conversation in which the person is a recording. It drives the turn machine as bridge/uplink
+// does.
 type conversation struct {
 	recording  *recording
 	hasJudge   bool // whether the network is asked

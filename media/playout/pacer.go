@@ -19,7 +19,8 @@ const (
 	// maxQueue limits the queued sound. The model sends an answer faster than real time, but a single answer of more than two minutes is a
 	// fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce limits the length of a frame for a [media.BackpressureOutput], since much sound may be queued until the output has room.
+	// maxAtOnce limits the length of a frame for a [media.BackpressureOutput], because much sound may be queued until the output has
+	// room.
 	maxAtOnce = time.Second
 	// maxHeld limits the sound that is kept on hold, while no client is connected. A client that connects later needs the end of it, not the
 	// beginning.
@@ -301,7 +302,7 @@ func (p *Pacer) Close() {
 	p.callMarks()
 }
 
-// unlock releases mu and calls the callbacks of the marks in readyMarks, also of those that other goroutines have put there.
+// unlock releases mu. Then it calls the callbacks of all marks in readyMarks, whichever goroutine has put them there.
 func (p *Pacer) unlock() {
 	pending := len(p.readyMarks) > 0
 	p.mu.Unlock()

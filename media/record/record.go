@@ -28,9 +28,9 @@ const (
 
 	frameSamples = rate / 50 // 20 ms
 
-	// bitrate is the rate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence or
-	// noise of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 dB under 1 kHz). At 32 kb/s it is up to -31 dB,
-	// since libopus then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
+	// bitrate is the rate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence
+	// or noise of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 dB under 1 kHz). At 32 kb/s it is up to -31
+	// dB, because libopus then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
 	bitrate = 48000
 
 	// complexity is the effort of the encoder, the same as for the voice: see NewEncoder in media/opus.

@@ -13,9 +13,9 @@ const (
 	maxDrift        = rate / 10
 	maxDriftInPause = rate / 20
 
-	// maxEarly limits how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and for
-	// wrong clocks. maxEarlyModel is that limit for the model's voice. It is as much as a playout keeps, since a client that paces the voice
-	// itself receives it as soon as it arrives.
+	// maxEarly limits how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and
+	// for wrong clocks. maxEarlyModel is that limit for the model's voice. It is as much as a playout keeps, because a client that paces
+	// the voice itself receives it as soon as it arrives.
 	maxEarly      = 10 * rate
 	maxEarlyModel = 120 * rate
 

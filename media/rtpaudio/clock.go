@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// jitterSlack is the minimum lateness before silence replaces a packet. It is 20 ms more than the longest concealed loss, since earlier
-	// silence would replace the concealment. The sink measures time by the sound written, so lateness does it no harm, but silence within a
-	// word does.
+	// jitterSlack is the minimum lateness before silence replaces a packet. It is 20 ms more than the longest concealed loss, because
+	// earlier silence would replace the concealment. The sink measures time by the sound written, so lateness does it no harm, but
+	// silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
 	// maxSlack is the longest time that the clock waits for late packets. If a sender stops sending in silence, this wait delays the end of
 	// each turn.
@@ -135,8 +135,8 @@ func (c *clock) writePaced(n int, now time.Time) error {
 	return c.writeSound(c.pcm[:n])
 }
 
-// isPause reports whether decoded sound is part of a pause, and measures the pause. The loudest 20 ms decide, since a word may
-// begin within a long packet.
+// isPause reports whether decoded sound is part of a pause, and measures the pause. The loudest 20 ms decide, because a word
+// may begin within a long packet.
 func (c *clock) isPause(pcm []int16, d time.Duration) bool {
 	level := 0.0
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {

@@ -98,8 +98,8 @@ func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 // baseDelay returns the minimum delay of the last two to four seconds, relative to the first packet.
 func (m *delayMeter) baseDelay() time.Duration { return min(m.minDelays[0], m.minDelays[1]) }
 
-// addLateness adds a lateness to the histogram. Of packets that arrive together, only the first counts, since it shows how long they were
-// held up.
+// addLateness adds a lateness to the histogram. Of packets that arrive together, only the first counts, because it shows how long they
+// were held up.
 func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory

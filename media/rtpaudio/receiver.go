@@ -115,9 +115,9 @@ func (r *Receiver) Stats() ReceiverStats { return r.stats }
 //
 // From the first packet on, the sound in the sink is the clock of the model. Sound that was not sent (DTX, mute), is lost, or is
 // later than usual (80 to 240 ms) is replaced by silence in time, in steps of 20 ms. Speech that arrives after its time was filled
-// with silence is still written, since a model can wait but not recover a word. If the sink is then ahead of the wall clock, later
-// pauses are shortened; if it is behind, they are stretched. So the sink follows the wall clock for hours, although the sender has
-// its own clock.
+// with silence is still written, because a model can wait but not recover a word. If the sink is then ahead of the wall clock,
+// later pauses are shortened; if it is behind, they are stretched. So the sink follows the wall clock for hours, although the
+// sender has its own clock.
 func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	dec, err := r.options.Codec.NewDecoder(r.sink.Rate())
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 				return fmt.Errorf("set read deadline: %w", err)
 			}
 		}
-		if ctx.Err() != nil { // checked after that, since the deadline just set may have replaced the one that wakes Read
+		if ctx.Err() != nil { // checked after that, because the deadline just set may have replaced the one that wakes Read
 			return context.Cause(ctx)
 		}
 		n, err := src.Read(buf)

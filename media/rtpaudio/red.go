@@ -34,7 +34,7 @@ type redBlock struct {
 
 // parseRED splits the payload of a RED packet (RFC 2198, section 3) into its blocks: first the copies of earlier packets, oldest
 // first, then the packet's own payload. The blocks are slices of payload and are appended to into, which must be empty. If the
-// lengths do not fit, the whole payload is rejected, since any of them may be wrong.
+// lengths do not fit, the whole payload is rejected, because any of them may be wrong.
 func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 	header, size := payload, 0
 	for len(header) > 0 && header[0]&0x80 != 0 { // another block follows

@@ -132,7 +132,7 @@ func (s *stream) measureDelay(p packet, ahead int) {
 	}
 }
 
-// holdPacket holds p, since packets before it are missing, and requests them.
+// holdPacket holds p, because packets before it are missing, and requests them.
 func (s *stream) holdPacket(p packet, copies []redBlock) error {
 	overtaken := s.reorder.isOvertaken(p.seq)
 	switch {

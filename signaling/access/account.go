@@ -76,7 +76,8 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 	return append(claims, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// Caller identifies the person: by the identity under a key, else by the address.
+// Caller returns an ID of the person: the token issuer with the person's identity, or, without an identity, with the
+// block of the client's address.
 func (a *account) Caller() string {
 	if a.auth.identity != "" {
 		return a.auth.issuer + " " + a.auth.identity

@@ -91,15 +91,15 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, b.client.reportRefusal(errSlowBody)
 	}
 	if room <= 0 && b.read != b.length && !b.isRefused {
-		more := b.read
+		moreBytes := b.read
 		if b.length >= 0 { // reserve all at once: two bodies that wait for each other's second half would deadlock
-			more = b.length - b.read
+			moreBytes = b.length - b.read
 		}
-		if err := b.reserveBytes(more); err != nil {
+		if err := b.reserveBytes(moreBytes); err != nil {
 			b.isRefused = true
 			return 0, err
 		}
-		room = more
+		room = moreBytes
 	}
 	if room > 0 {
 		p = p[:min(int64(len(p)), room)]
@@ -116,8 +116,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reserveBytes reserves more bytes, or waits until there is room for them.
-func (b *requestBody) reserveBytes(more int64) error {
+// reserveBytes reserves moreBytes, or waits until there is room for them.
+func (b *requestBody) reserveBytes(moreBytes int64) error {
 	g := b.client.gate
 	timeout := time.After(bodyWait)
 	for waits := false; ; waits = true {
@@ -125,7 +125,7 @@ func (b *requestBody) reserveBytes(more int64) error {
 		if waits {
 			b.countWaiting(-1)
 		}
-		ok := b.takeBytes(more) || b.evictSlow(more) && b.takeBytes(more)
+		ok := b.takeBytes(moreBytes) || b.evictSlow(moreBytes) && b.takeBytes(moreBytes)
 		if ok || !b.countWaiting(1) {
 			g.mu.Unlock()
 			if !ok {
@@ -162,13 +162,13 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow takes away the reservations of slow bodies that leave no room for more bytes of b. It reports whether it
-// has found any. The bytes that the slow bodies have delivered stay counted, because they stay in memory until the
-// requests of those bodies have failed. Needs the gate's mu.
-func (b *requestBody) evictSlow(more int64) (some bool) {
+// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes further bytes of b. It reports
+// whether it has found any. The bytes that the slow bodies have delivered stay counted, because they stay in memory
+// until the requests of those bodies have failed. Needs the gate's mu.
+func (b *requestBody) evictSlow(moreBytes int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {
-		if other == b || !other.isSlow(now) || !b.competesWith(other, more) {
+		if other == b || !other.isSlow(now) || !b.competesWith(other, moreBytes) {
 			continue
 		}
 		unused := other.reserved + smallBody - other.read
@@ -181,10 +181,11 @@ func (b *requestBody) evictSlow(more int64) (some bool) {
 	return some
 }
 
-// competesWith reports whether the two bodies share an owner that has no room for more bytes. Needs the gate's mu.
-func (b *requestBody) competesWith(other *requestBody, more int64) bool {
+// competesWith reports whether both bodies count towards the same quota, and this quota has no room for moreBytes.
+// Needs the gate's mu.
+func (b *requestBody) competesWith(other *requestBody, moreBytes int64) bool {
 	for _, s := range b.shares {
-		if s.limit < 0 || s.bodies+more <= int64(s.limit)<<20 {
+		if s.limit < 0 || s.bodies+moreBytes <= int64(s.limit)<<20 {
 			continue
 		}
 		for _, t := range other.shares {
@@ -196,8 +197,8 @@ func (b *requestBody) competesWith(other *requestBody, more int64) bool {
 	return false
 }
 
-// takeBytes reserves more bytes if there is room. Needs the gate's mu.
-func (b *requestBody) takeBytes(more int64) bool {
+// takeBytes reserves moreBytes if there is room. Needs the gate's mu.
+func (b *requestBody) takeBytes(moreBytes int64) bool {
 	g, l := b.client.gate, b.client.gate.options.Limits
 	if b.shares == nil {
 		b.shares = []bodyQuota{{g.usageOf(budgetOwner{"all", ""}), l.BodyMegabytes}}
@@ -209,14 +210,14 @@ func (b *requestBody) takeBytes(more int64) bool {
 		}
 	}
 	for _, s := range b.shares {
-		if s.limit >= 0 && s.bodies+more > int64(s.limit)<<20 {
+		if s.limit >= 0 && s.bodies+moreBytes > int64(s.limit)<<20 {
 			return false
 		}
 	}
 	for _, s := range b.shares {
-		s.bodies += more
+		s.bodies += moreBytes
 	}
-	b.reserved += more
+	b.reserved += moreBytes
 	b.reservedAt, b.readBefore = time.Now(), b.read
 	g.bodies[b] = struct{}{}
 	return true

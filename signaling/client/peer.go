@@ -234,7 +234,7 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client one of our candidates. It arrives after the answer, since the client's loop (Serve)
+// sendCandidate sends the client one of our candidates. It arrives after the answer, because the client's loop (Serve)
 // was making the answer when the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {

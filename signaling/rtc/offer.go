@@ -453,8 +453,8 @@ func (o *Offer) bundledMids() (mids []string) {
 	return mids
 }
 
-// readTransport parses the client's transport from the tag section, or else the session, or else another section, since
-// bundled sections need not repeat it (RFC 8829 section 5.2.1).
+// readTransport parses the client's transport from the tag section, or else the session, or else another section,
+// because bundled sections need not repeat it (RFC 8829 section 5.2.1).
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.transportSection()

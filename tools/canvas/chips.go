@@ -70,8 +70,8 @@ func (c *Chips) findPage(id string) (html string, ok bool) {
 }
 
 // chipsPolicy runs only our own script, whatever Google's HTML contains, and loads nothing external. It does not restrict
-// frame-ancestors, since pages of origins that the gateway does not know may show it, and a foreign frame could not misuse it. The
-// sandbox also applies if the page is opened without a frame.
+// frame-ancestors, because pages of origins that the gateway does not know may show it, and a foreign frame could not misuse it.
+// The sandbox also applies if the page is opened without a frame.
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names lists the names that [Check] accepts, for error messages. Plain "iban" is left out, since keypads have no
+// Names lists the names that [Check] accepts, for error messages. Plain "iban" is left out, because keypads have no
 // letters; iban:DE stands for any country.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 

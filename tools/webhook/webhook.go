@@ -58,7 +58,7 @@ type Options struct {
 	Pool         *Pool
 }
 
-// New returns the tool. A call makes one request and never retries, since the tool may have side effects.
+// New returns the tool. A call makes one request and never retries, because the tool may have side effects.
 func New(o Options) (tools.Tool, error) {
 	to, err := url.Parse(o.URL)
 	if err != nil {
@@ -158,8 +158,8 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
 }
 
-// messageID returns a globally unique ID of a call: a call's own ID is unique within its conversation at best, since a model may
-// repeat one. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
+// messageID returns a globally unique ID of a call: a call's own ID is unique within its conversation at best, because a model
+// may repeat one. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
 func messageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {

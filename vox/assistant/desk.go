@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxFound limits how many search results the model gets, since it speaks about them.
+	// maxFound limits how many search results the model gets, because it speaks about them.
 	maxFound = 8
 
 	// maxRecommended limits how many recommendations the model gets.

@@ -343,8 +343,9 @@ func maskPhrases(stems string) string {
 	return stems
 }
 
-// indications returns how many different words of a need a text contains, and the position of the first one. stems is the text as stems
-// with spaces around them, and single is the same text from [maskPhrases], in which single words are looked up.
+// indications returns how many different words of the need a text contains, and the position of the first one. stems holds the stems of
+// the text, separated and surrounded by spaces; phrases are looked up in it. single is the result of [maskPhrases] for stems; single
+// words are looked up in it.
 func (n *need) indications(stems, single string) (words, first int) {
 	first = len(stems)
 	for _, word := range needStems()[n.Need] {

@@ -294,8 +294,8 @@ const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups a
 const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
 	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
 
-// contentTypes are the content types of app files, all of them text. The system's table is not used, since it may be missing or
-// different.
+// contentTypes are the content types of app files, all of them text. The system's table is not used, because it may be missing
+// or different.
 var contentTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",

@@ -23,8 +23,8 @@ const (
 	// stableVersion supports all fields except the experimental ones: see LiveURL.
 	stableVersion = "v1beta"
 
-	// alphaVersion also supports the experimental fields. It is also used for ephemeral tokens, because it is the only version on
-	// which all of Google's SDKs and pages agree for them. The Go SDK refuses to use them with another version.
+	// alphaVersion also supports the experimental fields. It is used for ephemeral tokens, too, because all of Google's SDKs and
+	// pages agree on this version for them. The Go SDK refuses ephemeral tokens with any other version.
 	alphaVersion = "v1alpha"
 
 	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default. It also supports the fields of

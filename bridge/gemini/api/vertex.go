@@ -158,7 +158,7 @@ func (v *Vertex) renew() (any, error) {
 	return Secret(token.Value), nil
 }
 
-// tokenTransport records the last exchange with the token server, since package auth reports it as text only.
+// tokenTransport records the last exchange with the token server, because package auth reports it as text only.
 type tokenTransport struct {
 	*http.Transport
 	status  int   // HTTP status of the response; 0 if there was none

@@ -137,8 +137,8 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 // embedding is the embedding of any text.
 var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
 
-// answer returns the model's answer: in general an echo of the last content. Commands are read from its last line, where the user's
-// text is.
+// answer returns the model's answer: in general an echo of the last content. Commands are read from the last line of that content,
+// where the user's text is.
 func (r *request) answer() (live.Object, *apiError) {
 	if len(r.Contents) == 0 {
 		return nil, invalid("* GenerateContentRequest.contents: contents is not specified\n")

@@ -47,7 +47,7 @@ var places = []struct {
 	{regexp.MustCompile(`(?i)chat|conversation|gespräch`), "chat"},
 }
 
-// searchWords translates what a German searches for: the registry is in English, and Gemini would translate it.
+// searchWords translates German search words into English, the language of the registry, as Gemini would.
 var searchWords = map[string]string{
 	"karten": "maps", "bezahlen": "payments", "musik": "music", "anmeldung": "login", "dateien hochladen": "upload files", "sprache": "speech",
 	"übersetzung": "translation", "spiele": "games", "kalender": "calendar", "diagramme": "charts",

@@ -266,7 +266,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 }
 
 // transcribe sends the transcript of the speech. words come from the scenario, and are sent one by one or in one message, as the model
-// does it. Without words, the transcript is heard, which tells the length of the speech.
+// does. Without words, heard is sent instead, a text that tells the length of the speech.
 func (s *session) transcribe(words, heard string) error {
 	if !s.setup.InputTranscript || words == "" && heard == "" {
 		return nil

@@ -22,8 +22,8 @@ const (
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace limits the wait of a resumed session for the end of its last connection. The client may have closed that connection just
-	// before dialling, and the close may still be in flight.
+	// closeGrace limits how long a resumed session waits for its previous connection to close. The client may have closed that connection
+	// just before dialling, so the close may still be in flight.
 	closeGrace = 200 * time.Millisecond
 )
 
@@ -161,7 +161,8 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	return nil
 }
 
-// depart releases the conversation before the client can see the end of the connection, since it may dial again at once.
+// depart releases the conversation before the client can see the end of the connection, because the client may dial
+// again at once.
 func (s *session) depart() {
 	if s.hasDeparted {
 		return

@@ -98,7 +98,7 @@ func (s *session) applyTypedFault(command, rest string) error {
 	return nil
 }
 
-// grounding returns the metadata of a search. Its terms require clients to show renderedContent.
+// grounding returns the metadata of a search. Google's terms require clients to show renderedContent.
 func grounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
 		query = "parrots"
@@ -113,8 +113,8 @@ func grounding(query string) live.Object {
 	}
 }
 
-// speak says a text with a given transcript. If polite, it waits until the user is quiet. espeak-ng takes about 50 ms, for which
-// the session waits.
+// speak says a text with a given transcript. If polite, it waits until the user is quiet. The session waits for espeak-ng, about
+// 50 ms.
 func (s *session) speak(text, transcript string, polite bool) error {
 	var pcm []int16
 	if s.e.espeak == "" || s.setup.Text {

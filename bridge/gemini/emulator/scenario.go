@@ -36,7 +36,8 @@ type Scenario struct {
 	// ConnectionAge is the lifetime of a connection after its setup; 0 means no limit. Google's is about 10 minutes.
 	ConnectionAge time.Duration `json:"connectionAge"`
 
-	// GoAwayLead is the time from goAway to the end of the connection. If 0 no goAway is sent, which also happens with Google.
+	// GoAwayLead is the time from goAway to the end of the connection. 0 means that no goAway is sent, as also happens with
+	// Google.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
 	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
@@ -61,8 +62,8 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After delays the fault after its moment. For OnAnswer the delay is a length of voice sent in the turn, which is sent faster
-	// than real time; for other moments it is time.
+	// After delays the fault after its moment. For OnAnswer the delay is measured in voice sent in the turn, and voice is sent
+	// faster than real time. For other moments it is measured in time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
@@ -91,7 +92,7 @@ type Fault struct {
 	Drop bool `json:"drop"`
 
 	// Stall stops sending and leaves the socket open. The client is still read and pings are answered, unless Deaf is set. A session
-	// on a deaf connection counts as closed, since the emulator could not detect its end.
+	// on a deaf connection counts as closed, because the emulator could not detect its end.
 	Stall bool `json:"stall"`
 	Deaf  bool `json:"deaf"`
 

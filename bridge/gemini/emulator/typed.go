@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxCalls bounds the pending calls, since a client may answer none.
+// maxCalls bounds the pending calls, because a client may answer none.
 const maxCalls = 256
 
 // typedCall is a function call as typed by a user: {"name":…,"args":{…}}.

@@ -49,7 +49,8 @@ var types = func() map[string]map[string]string {
 // fit returns the part of a JSON tree that a kind has fields for, in camelCase. Unknown fields are dropped with a warning, and
 // nulls silently; a value of the wrong type is a *FieldError. path names the tree in the warnings and the error.
 //
-// The tree itself is sent, not a Go value, which would lose zeros (temperature 0 stays, candidateCount 0 goes) and round durations.
+// The tree itself is sent. A Go value of the SDK would lose the zeros of some fields (candidateCount, but not temperature) and
+// round durations.
 func (w *warnings) fit(value any, kind, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {

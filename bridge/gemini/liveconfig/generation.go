@@ -78,7 +78,8 @@ const (
 	maxBudget     = 24576
 	dynamicBudget = -1
 
-	// defaultLevel is sent to models that require a level if the client names none. It is low, since callers wait for the answer.
+	// defaultLevel is sent to models that require a level if the client names none. It is low, because callers wait for the
+	// answer.
 	defaultLevel = "LOW"
 )
 

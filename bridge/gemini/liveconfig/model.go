@@ -106,8 +106,8 @@ func rowOf(model string, on backend) (row, string) {
 	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model belongs to the Live API, judging by its name. That is true for the models of the table,
-// including retired ones, and for newer models whose names show it.
+// IsLive reports whether a model belongs to the Live API, judging by its name. It returns true for the models of the
+// table, including retired ones, and for newer models whose names show it.
 func IsLive(name string) bool {
 	name = shortName(name)
 	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })

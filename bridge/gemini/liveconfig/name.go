@@ -19,8 +19,8 @@ var (
 	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 )
 
-// newWireName returns the name under which a function is declared to the model. That is its own name if Google accepts it, or else
-// a similar, unique one.
+// newWireName returns the name under which a function is declared to the model. The wire name is the function's own name if Google
+// accepts that name, otherwise a similar, unique name.
 func (l FunctionList) newWireName(name string) string {
 	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })

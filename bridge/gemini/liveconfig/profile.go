@@ -128,7 +128,7 @@ func (f Findings) apply(p *Profile) {
 // TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
 // A model that accepts no clientContent in an open session gets images as video frames, and after them the text as realtime text.
-// It may answer an incomplete turn, since realtime text cannot be marked as incomplete. Other kinds of parts are dropped.
+// It may answer an incomplete turn, because realtime text cannot be marked as incomplete. Other kinds of parts are dropped.
 func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}

@@ -167,8 +167,8 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops the keywords that apply to other types than that of s. They do not constrain its values. Next to
-// alternatives (anyOf), all such keywords are dropped.
+// keepOwnKeywords drops the keywords that apply only to other types than that of s, and so do not constrain its values.
+// If s has alternatives (anyOf), it drops all keywords that belong to a type.
 func keepOwnKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
@@ -281,7 +281,7 @@ func anyList(options []map[string]any) []any {
 	return list
 }
 
-// inferType adds a type to a schema, since Google requires one (https://ai.google.dev/api/caching#Schema).
+// inferType adds a type to a schema, because Google requires one (https://ai.google.dev/api/caching#Schema).
 func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	switch {
 	case s["properties"] != nil:

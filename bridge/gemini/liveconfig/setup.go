@@ -23,8 +23,8 @@ type Config struct {
 	// Model is the model's name without "models/".
 	Model string
 
-	// TextOnly is set if the client requested only text and the model can only speak. It is dialled for speech with a transcript,
-	// and the client gets the transcript.
+	// TextOnly is set if the client requested only text and the model can only speak. The model is dialled for speech with a
+	// transcript, and the client gets the transcript.
 	TextOnly bool
 
 	// TextToo is set if the client requested voice and text. The model can only speak, so it is dialled for speech with a
@@ -85,8 +85,8 @@ type Scope struct {
 
 // Parse validates a client's config and translates it for its model. The connection must be dialled on the backend of the scope.
 // path names the config in errors, such as "initialConfig". The error is always a *FieldError. Names that the API does not have
-// are dropped with a warning, since the API would close the session for them. null means absent, and a missing config is an empty
-// one.
+// are dropped with a warning, because the API would close the session for them. null means absent, and a missing config is an
+// empty one.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
@@ -114,8 +114,8 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 // API.
 func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
-// Setup returns the setup of a connection for this config. handle resumes an earlier session; without one the model gets the
-// history, if its profile supports that.
+// Setup returns the setup of a connection for this config. handle resumes an earlier session; without a handle the model
+// gets the history, if its profile supports that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{
 		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,

@@ -56,7 +56,7 @@ type row struct {
 	prefix string
 	on     backend
 
-	// whole is the full name of a model, if prefix is only the beginning of one.
+	// whole is the full name of the row's model, if prefix is only the beginning of that name.
 	whole string
 
 	// twin is the same model's name on the other backend. If it is empty, the other backend does not have the model.
@@ -86,7 +86,8 @@ type row struct {
 
 // endSilence is longer than the silence that models of version 3.8 need: 0.5 s with an audioStreamEnd did not end a turn (12 of 12
 // recordings), 1.4 s did (6 of 6; openclaw #152646, September 2026). The same was reported for gemini-2.5-flash (python-genai #1328)
-// and is assumed for models without a measurement, since additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of 3).
+// and is assumed for models without a measurement, because additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of
+// 3).
 const endSilence = 1500 * time.Millisecond
 
 // textModelRow is the row of all models that do not belong to the Live API. Such a model calls functions within an answer, and waits for

@@ -683,13 +683,13 @@ func requestCall(t *talk) (wire.FunctionCall, bool) {
 	return t.awaitCall()
 }
 
-// answerCall makes the model call lookup and responds, with an interim response first if more is set.
-func answerCall(t *talk, scheduling string, more bool) {
+// answerCall makes the model call lookup and responds, with an interim response first if interimFirst is set.
+func answerCall(t *talk, scheduling string, interimFirst bool) {
 	c, ok := requestCall(t)
 	if !ok {
 		return
 	}
-	if more {
+	if interimFirst {
 		t.respond(c, `{"progress":"half"}`, "SILENT", true)
 		t.listen(time.Second, func(*modelOutput) bool { return false })
 	}

@@ -311,7 +311,7 @@ func (t *talk) checkWord(h modelOutput, word string) {
 }
 
 // addEnd records how a connection was closed or refused. The status code is a fact, which is compared with the assumption. The
-// text of the reason is only a note, since Google changes its wording.
+// text of the reason is only a note, because Google changes its wording.
 func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)

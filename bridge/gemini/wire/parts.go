@@ -57,9 +57,9 @@ func textPart(text string) json.RawMessage {
 	return raw
 }
 
-// Concat returns these parts followed by more. It changes neither.
-func (p Parts) Concat(more Parts) Parts {
-	return Parts{slices.Concat(p.list, more.list), slices.Concat(p.texts, more.texts), p.size + more.size, p.hasOther || more.hasOther}
+// Concat returns these parts followed by the parts of other. It changes neither list.
+func (p Parts) Concat(other Parts) Parts {
+	return Parts{slices.Concat(p.list, other.list), slices.Concat(p.texts, other.texts), p.size + other.size, p.hasOther || other.hasOther}
 }
 
 // Len returns the number of parts.

@@ -18,9 +18,9 @@ func IsPicture(mediaType string) bool {
 	return mediaType == "image/jpeg" || mediaType == "image/png" || mediaType == "image/webp"
 }
 
-// CheckPicture validates a picture of a type that [IsPicture] accepts. Google does not document how it treats unreadable pictures, and the
-// conversation must not depend on that. It reads only the header, in a few microseconds. The error is for the client and continues the name
-// of the field.
+// CheckPicture validates a picture of a type that [IsPicture] accepts. Google does not document how it treats unreadable pictures, and
+// the conversation must not depend on that. CheckPicture reads only the header, in a few microseconds. The error is for the client and
+// continues the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

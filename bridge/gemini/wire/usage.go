@@ -149,10 +149,10 @@ func add(a, b int) int {
 // A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143, 181, 224
 // tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would have been 19, 43,
 // 67). The prompt grows because every turn reads the whole context again, and that is what Google bills. So turns are added up.
-// Within a turn, a report replaces the previous one, since the server may send a growing count several times
+// Within a turn, a report replaces the previous one, because the server may send a growing count several times
 // (sierra-research/tau2-bench #454). It is unknown whether the generations before and after a tool call are counted separately. If
-// so, the second one has a smaller response: so a count that falls has restarted, and is added. If it does not fall, the meter
-// counts too little rather than too much.
+// they are, the second generation usually has a smaller response. So a count that falls is taken for a restart, and is added to the
+// count before. If a restarted count does not fall, the meter counts too little rather than too much.
 type TokenMeter struct {
 	previousTurns Tokens // sum of the previous turns
 	finished      Tokens // sum of this turn's counts before the last restart

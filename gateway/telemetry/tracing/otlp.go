@@ -57,7 +57,8 @@ func (m *message) attributes(field protowire.Number, list []attribute.KeyValue) 
 	}
 }
 
-// request returns an ExportTraceServiceRequest with the spans. They all have the same resource and scope, since there is only one tracer.
+// request returns an ExportTraceServiceRequest with the spans. They all have the same resource and scope, because there is only one
+// tracer.
 func request(spans []trace.ReadOnlySpan) []byte {
 	var resource, scope, of, all message
 	if len(spans) > 0 {

@@ -229,8 +229,9 @@ func (c *Caller) Speak(opus []byte) error {
 	return c.Mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
 }
 
-// PackRED prepends a copy of the previous packet, of 20 ms, to a packet. The copy's header contains a flag that another
-// block follows, the payload type, the time offset (14 bits) and the length (10 bits): RFC 2198, section 3.
+// PackRED prepends a copy of before, which is the previous packet of 20 ms, to packet. The copy gets a header (RFC
+// 2198, section 3) of four fields: a flag that another block follows, the payload type, the time offset (14 bits) and
+// the length (10 bits).
 func PackRED(before, packet []byte) []byte {
 	var header []byte
 	if len(before) > 0 {

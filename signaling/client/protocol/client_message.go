@@ -72,7 +72,8 @@ func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checkLong checks, by the beginning of a message, whether it may be longer than 1 MiB.
+// checkLong returns an error unless messages of this type may be longer than 1 MiB. It looks for the type in the
+// beginning of the message.
 func checkLong(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":

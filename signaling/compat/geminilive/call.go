@@ -338,8 +338,8 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// consumeClientChange reports whether the result of a configuration change belongs to a change by the client, not by the operator's
-// backend. If so, it counts this change as finished.
+// consumeClientChange reports whether the client, not the operator's backend, requested the configuration change whose result has
+// just come. If so, it counts the change as finished.
 func (c *call) consumeClientChange() bool {
 	isClientChange := c.pendingChanges.Load() > 0
 	if isClientChange {

@@ -18,7 +18,8 @@ const (
 	maxRecordBytes = 4 << 20
 	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
-	// maxPicture limits a picture, in bytes of base64: 8 MiB, the same for all protocols.
+	// maxPicture limits a picture, in bytes of its base64 text: enough for the 8 MiB that a picture may have with every
+	// protocol.
 	maxPicture = 11 << 20
 )
 

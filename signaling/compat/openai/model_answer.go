@@ -129,7 +129,8 @@ func (a *modelAnswer) speechItem(turn int) *item {
 	return i
 }
 
-// contentPart returns the content part of an answer for events.
+// contentPart returns an answer's content part in the form that content_part events have. It differs from the part of
+// an item.
 func (a *modelAnswer) contentPart(text string) object {
 	if a.isText() {
 		return object{"type": "text", "text": text}

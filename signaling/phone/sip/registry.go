@@ -60,7 +60,7 @@ type CallStatus struct {
 	AnsweredBy string `json:"answeredBy,omitempty"` // with AMD: "person", "machine", "menu", "fax" or "silence"
 	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", if the call was answered
 	Session    string `json:"sessionId,omitempty"`  // ID of its session
-	Change     int    `json:"change"`               // counts the changes of the status, since reports may arrive out of order
+	Change     int    `json:"change"`               // counts the changes of the status, because reports may arrive out of order
 
 	StartedAt  time.Time  `json:"startedAt"`
 	AnsweredAt *time.Time `json:"answeredAt,omitempty"`

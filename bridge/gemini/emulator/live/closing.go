@@ -34,7 +34,7 @@ var usualReasons = map[int]string{
 	CloseInternal: "Internal error encountered.",
 }
 
-// NewClosing returns a close with a reason, or with the usual one if it is "".
+// NewClosing returns a close with a reason, or with the usual reason for the code if reason is "".
 func NewClosing(code int, reason string) *Closing {
 	return &Closing{code, cmp.Or(reason, usualReasons[code])}
 }

@@ -272,8 +272,8 @@ func toCamelCase(name string) string {
 	return b.String()
 }
 
-// ToCamelCase converts the names in a JSON tree to camelCase, since proto3 JSON accepts snake_case, too. It does not change names
-// in args and response, which belong to functions.
+// ToCamelCase converts the names in a JSON tree to camelCase, because proto3 JSON accepts snake_case, too. It does not change
+// names in args and response, which belong to functions.
 func ToCamelCase(tree any) any {
 	switch v := tree.(type) {
 	case []any:

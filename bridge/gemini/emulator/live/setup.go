@@ -185,8 +185,9 @@ func (s *Setup) Update(u *ContextUpdate) error {
 // FunctionNames returns the declared functions in order.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions and whether each blocks. The wording is that of generateContent. Search and functions in
-// one tool were seen to end with 1011; models/gemini-3.8-live-extended-thinking documents that no function can block.
+// readTools returns the declared functions and whether each blocks. The wording of the errors is that of generateContent. Search
+// and functions in one tool were seen to end with 1011; models/gemini-3.8-live-extended-thinking documents that no function can
+// block.
 func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
@@ -249,8 +250,9 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check rejects a message that does not fit the setup: its model, its settings and its backend. seeding means that turns are the
-// model's initial history. Results of calls have their own check, CheckResponse. Comments name the source of each error.
+// Check rejects a message that does not fit the model, the settings or the backend of the setup. seeding means that the
+// message's turns are the model's initial history. CheckResponse checks the results of calls. The comments below name the source
+// of each error.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
@@ -293,8 +295,9 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	return nil
 }
 
-// CheckResponse rejects a result with fields that this model or Vertex does not support: models/gemini-3.8-live-extended-thinking
-// for scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77, live_converters.go).
+// CheckResponse rejects a result with fields that this model or Vertex does not support. Sources:
+// models/gemini-3.8-live-extended-thinking for scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77,
+// live_converters.go).
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {
 	case r.Scheduling != "" && s.profile.noScheduling:

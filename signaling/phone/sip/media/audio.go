@@ -86,7 +86,7 @@ type Conversation interface {
 	Pause(on bool) error
 }
 
-// resolveTimeout bounds the resolution of a name in a description, since a call is waiting for it.
+// resolveTimeout bounds the resolution of a name in a description, because a call is waiting for it.
 const resolveTimeout = 2 * time.Second
 
 var ErrSilence = errors.New("no RTP packet received for too long")

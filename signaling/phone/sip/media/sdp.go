@@ -234,7 +234,7 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. A codec may
+// receiveAnswered accepts all codecs in an answer to our offer, because the peer may switch between them. A codec may
 // have different payload types in offer and answer, and both are accepted: the peer should send the types in our offer,
 // but many send those in their answer (RFC 3264, section 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {

@@ -113,7 +113,7 @@ type stream struct {
 	onLoss          atomic.Pointer[func(lost, of int)] // called with the packet loss that the peer reports; nil until set
 	reading         sync.WaitGroup
 	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
-	keyReader       digitReader // of incoming packets; outlasts the goroutine that reads them, since a key may be held
+	keyReader       digitReader // of incoming packets; outlasts the goroutine that reads them, because a key may be held
 
 	mu    sync.Mutex
 	terms *agreement

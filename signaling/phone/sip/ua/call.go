@@ -172,7 +172,8 @@ func (c *Call) EndReason() error {
 	return c.reason
 }
 
-// Context returns a context that is cancelled with parent, or when the call ends, with its reason as the cause.
+// Context returns a context derived from parent. When the call ends, this context is cancelled too, with the reason for
+// the end of the call as its cause.
 func (c *Call) Context(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {

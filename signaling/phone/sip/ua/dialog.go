@@ -164,7 +164,7 @@ func (d *dialog) followSource(req *sip.Request) {
 }
 
 // isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the dialog are checked.
-// NOTIFYs may be reordered, since sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the
+// NOTIFYs may be reordered, because sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the
 // progress of a REFER. OPTIONS are not checked either, because a proxy that uses them to see whether the call is alive counts its own
 // CSeq.
 func (d *dialog) isNextRequest(req *sip.Request) bool {

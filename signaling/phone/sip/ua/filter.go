@@ -125,8 +125,8 @@ func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *s
 	}
 }
 
-// withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, since sipgo checks only the branch.
-// Partial messages from a trunk are passed on.
+// withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, because sipgo checks only the
+// branch. Partial messages from a trunk are passed on.
 func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
 	if begin < 0 || begin > 0 && data[begin-1] != '\n' {

@@ -79,7 +79,7 @@ func (a address) verstat() string {
 }
 
 // assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems, Remote-Party-ID. If
-// there are several, the first with a phone number is used, since others may be names.
+// there are several, the first with a phone number is used, because others may be names.
 func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {

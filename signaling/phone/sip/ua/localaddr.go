@@ -14,7 +14,7 @@ const (
 	// lookupInterval is the time for which the addresses of our host name are cached. It is short, because a dynamic address
 	// may change.
 	lookupInterval = time.Minute
-	// lookupTimeout bounds a look-up, since a call is waiting for it.
+	// lookupTimeout bounds a look-up, because a call is waiting for it.
 	lookupTimeout = 2 * time.Second
 )
 

@@ -11,7 +11,7 @@ import (
 )
 
 // isAllowedSource reports whether a request within a dialog may come from an address. The Call-ID and the tags prove
-// nothing, since anyone who has seen a packet knows them. The allowed addresses are those of the INVITE and of its
+// nothing, because anyone who has seen a packet knows them. The allowed addresses are those of the INVITE and of its
 // answer, those that have authenticated since, and those of the trunk. The hosts of the route set are allowed, too, or
 // without a route set the host of the Contact. names are the host names that must be resolved to decide.
 func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, names []string) {

@@ -177,8 +177,8 @@ func (c *Call) checkInvite(req *sip.Request) *Refusal {
 	return checkBody(req)
 }
 
-// onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, since sipgo reads each packet in its
-// own goroutine.
+// onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, because sipgo reads each packet in
+// its own goroutine.
 func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	u.gate.noteCancel(req)
 	for _, c := range u.calls.all() {

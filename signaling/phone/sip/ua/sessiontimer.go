@@ -23,7 +23,7 @@ type sessionTimer struct {
 	every       time.Duration
 	isRefresher bool // we refresh, not the peer
 
-	invites bool // we refresh by INVITE, since the peer does not support UPDATE
+	invites bool // we refresh by INVITE, because the peer does not support UPDATE
 }
 
 // expiresAfter returns the time without a refresh after which a call is over (section 10).

@@ -231,7 +231,7 @@ func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transpor
 			failed = err
 			continue
 		}
-		for _, a := range list { // addresses of one family only, since our Contact has one address
+		for _, a := range list { // addresses of one family only, because our Contact has one address
 			if a = a.Unmap(); len(found) == 0 || len(found) < maxServers && a.Is4() == found[0].Addr().Is4() {
 				found = append(found, netip.AddrPortFrom(a, name.Port))
 			}
