@@ -508,7 +508,7 @@ function render(now) {
   const told = leaving && !idle ? word('again') : message;
   if ($('status').textContent !== told) {
     const [first, rest] = splitStatus(told);
-    $('status').replaceChildren(make('b', '', first), rest);
+    $('status').replaceChildren(make('b', '', first), rest.replace(/^ ·/, '\u00a0·')); // no line begins with a dot
   }
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
