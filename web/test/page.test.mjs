@@ -980,6 +980,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     const schema = JSON.stringify({ elements: [...elements, ...buttons] });
     await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'c', name: 'create_canvas_tool', args: { schema } }] } });
     await page.waitForSelector('.canvas:not([hidden])');
+    await awaitAnimations(page);
     const free = (selector) =>
       page.$$eval(selector, (all) =>
         all.filter((e) => e.checkVisibility({ visibilityProperty: true })).map((e) => [e, e.getBoundingClientRect()]).filter(([e, { x, y, width, height, bottom, right }]) => {
@@ -989,7 +990,6 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
     if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
     if (width >= 1120) {
-      await awaitAnimations(page);
       const [left, right] = await page.evaluate(() => ['main > div', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
       assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
     }
