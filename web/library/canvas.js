@@ -28,6 +28,7 @@ export class Canvas {
   #sheet = make('div', 'canvas-sheet');
   #show = make('button', 'canvas-show');
   #title = make('strong');
+  #mark = make('small', 'canvas-waits'); // an answer is waited for
   #hide = make('button');
   #live = make('p', 'canvas-live');
   /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void, timer: ReturnType<typeof setTimeout>}>} by what they wait for: a question, the sheet */
@@ -52,7 +53,7 @@ export class Canvas {
     this.#live.role = 'status';
     const head = make('div', 'canvas-head');
     this.#hide.addEventListener('click', () => this.#put());
-    head.append(this.#title, this.#hide);
+    head.append(this.#title, this.#mark, this.#hide);
     this.#show.addEventListener('click', () => {
       this.#away = false;
       this.#sheet.hidden = !this.#sheet.childElementCount;
@@ -102,8 +103,9 @@ export class Canvas {
     const asked = /** @type {NodeListOf<HTMLElement>} */ (this.#questions.querySelectorAll('.canvas-title'));
     for (const title of asked) title.hidden = asked.length === 1; // it stands in the head
     this.#section.ariaLabel = this.#title.textContent = (asked.length === 1 && this.title) || fill(words['from']);
+    this.#mark.textContent = this.waiting ? fill(words['waits']) : '';
     this.#hide.textContent = fill(words['hide']);
-    this.#show.textContent = fill(words['show']);
+    this.#show.textContent = fill(words[this.waiting ? 'show asked' : 'show']);
   }
 
   /** What is asked on top, in a sentence. */

@@ -17,8 +17,7 @@ import { fill, speak } from './strings.js';
  * @property {boolean} [resumable] the conversation survives a lost connection, or the reload before
  * @property {boolean} [reachable] false: the last attempt to reach the gateway was refused
  * @property {boolean} [blocked] the browser holds the sound back
- * @property {string} [activity] a tool that runs, or a question to the person, in words
- * @property {boolean} [asking] a question to the person is pending
+ * @property {string} [activity] a tool that runs, in words
  * @property {boolean} [push] push to talk
  * @property {string} [reason] the code of the error with which it ended
  * @property {string} [message] the gateway's own sentence for that
@@ -118,7 +117,7 @@ export function statusOf(situation) {
   const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
   const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
-  return { keys, text, look: lookFor(state, mic, situation.asking), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
+  return { keys, text, look: lookFor(state, mic), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
 }
 
 /** @param {string} key a section and a name in it */

@@ -240,18 +240,10 @@ function stop() {
   render();
 }
 
-/** What goes on beside the talk: a question of Gemini's, or a tool. */
-function doing() {
-  if (canvas.waiting) return canvas.title ?? fill(canvasWords['asks']);
-  for (const title of running.values()) return title;
-  return undefined;
-}
-
-/** The status of the page. */
+/** The status of the page. It says what the model does also while a question is open: the canvas itself is marked as waiting. */
 function currentStatus() {
-  const activity = doing();
+  const [activity] = running.values();
   return statusOf(situationOf(session, {
-    asking: canvas.waiting,
     push: preferences.push,
     ...(left && { resumable: true }),
     offers: OFFERS.page,
@@ -269,7 +261,7 @@ let told = ''; // a screen reader knows it
 
 /**
  * What is seen is seen at once; a screen reader reads a state that lasts. One that reads what is heard anyway would speak into the open
- * microphone, and the canvas says itself what it asks.
+ * microphone.
  * @param {string} now
  */
 function tell(now) {
@@ -278,7 +270,7 @@ function tell(now) {
     const turns = [states['listening'], states['thinking'], states['speaking'], states['speaking alone']];
     const heard = session?.mic === 'live' && !preferences.read && turns.includes(now) && turns.includes(told);
     told = now;
-    say('told', canvas.waiting || heard ? '' : now);
+    say('told', heard ? '' : now);
   }, CALM);
 }
 
@@ -290,9 +282,11 @@ function render() {
     const [first, rest] = splitStatus(now);
     const presses = ['press anew', 'press on', 'press again'].some((hint) => fill(states[hint]) === rest.trim());
     $('status').replaceChildren(make('b', '', first), ...(current.keys.includes('states choose mic') ? [' ', chooseMicrophone(rest.trim())] : [presses ? make('span', '', rest) : rest]));
-    document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
     tell(now);
   }
+  const asks = canvas.waiting ? canvas.title ?? fill(canvasWords['asks']) : '';
+  const title = session ? `● ${asks || splitStatus(now)[0]} · Voxgate` : 'Voxgate'; // a question is seen from other tabs
+  if (document.title !== title) document.title = title;
   const hears = isOpen(mic) || mic === 'asking';
   body.dataset['state'] = session ? 'live' : 'ready';
   const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;

@@ -281,7 +281,7 @@ describe('a canvas', () => {
   }, { context: phone });
 
   play('can be called back as it was', async (page) => {
-    const show = page.getByRole('button', { name: 'Show what Gemini has shown' });
+    const show = page.getByRole('button', { name: 'Show what Gemini asks' });
     await create(page, 'a', []);
     await press(page, 'Hide');
     assert.equal(await show.isVisible(), false, 'there is nothing to show');
@@ -305,7 +305,7 @@ describe('a canvas', () => {
   });
 
   play('is answered once: what was sent is gone', async (page) => {
-    const show = page.getByRole('button', { name: 'Show what Gemini has shown' });
+    const show = page.getByRole('button', { name: 'Show what Gemini asks' });
     await create(page, 'a', ask);
     await page.fill('.canvas input', 'Ada');
     await page.press('.canvas input', 'Enter');
@@ -333,7 +333,7 @@ describe('a canvas', () => {
     await all(2);
     await press(page, 'Hide');
     assert.deepEqual([await isOpen(page), (await answers(page)).length], [false, 3], 'hiding answers nothing');
-    await page.getByRole('button', { name: 'Show what Gemini has shown' }).click();
+    await page.getByRole('button', { name: 'Show what Gemini asks' }).click();
     for (let i = 0; i < 3; i++) await page.keyboard.press('Escape');
     assert.deepEqual([await left(), (await answers(page)).length], [0, 6]);
     assert.equal(await status(page), 'Listening');
@@ -597,26 +597,29 @@ describe('the page', () => {
     }
   });
 
-  play('says that Gemini asks', async (page) => {
-    const asks = 'Gemini asks you something.';
+  play('is marked while Gemini waits for an answer, beside the status of the conversation', async (page) => {
+    const waits = async (marked, title) => {
+      assert.equal(await status(page), 'Booking a table…');
+      assert.equal(await page.textContent('.canvas-waits'), marked ? 'waits for you' : '');
+      assert.equal(await page.title(), `● ${title} · Voxgate`);
+    };
     await tell(page, 'TOOL_STATUS', { id: 'g1', name: 'book', title: 'Booking a table…', status: 'running' });
     await create(page, 'a', [text('Look')]);
-    assert.equal(await status(page), 'Booking a table…');
+    await waits(false, 'Booking a table…');
     await append(page, 'b', ask);
-    assert.equal(await status(page), asks);
-    assert.notEqual(await page.textContent('#told'), asks, 'the canvas has announced it');
+    await waits(true, 'Gemini asks you something.');
     await tell(page, 'SESSION_STATE', { state: 'resuming', message: 'Reconnecting to Gemini…' });
-    assert.equal(await status(page), 'Reconnecting to Gemini…', 'what is more important');
+    assert.equal(await status(page), 'Reconnecting to Gemini…');
     await tell(page, 'SESSION_STATE', { state: 'live' });
     await press(page, 'Hide');
-    assert.equal(await status(page), asks, 'hidden it asks on');
-    await page.getByRole('button', { name: 'Show what Gemini has shown' }).click();
+    await waits(true, 'Gemini asks you something.');
+    await page.getByRole('button', { name: 'Show what Gemini asks' }).click();
     await page.keyboard.press('Escape');
-    assert.equal(await status(page), 'Booking a table…');
+    await waits(false, 'Booking a table…');
     await call(page, 'ask-1', 'show', ask);
-    assert.equal(await status(page), asks);
+    await waits(true, 'Gemini asks you something.');
     await press(page, 'Send it');
-    assert.equal(await status(page), 'Booking a table…');
+    await waits(false, 'Booking a table…');
     await page.waitForFunction(() => document.querySelector('#told').textContent === 'Booking a table…');
   });
 

@@ -237,7 +237,7 @@ describe('take_photo', () => {
   play('not, when the person does not want it', async (page) => {
     const hidden = async () => { // which answers nothing
       await press(page, 'Hide');
-      await page.getByText('Show what Gemini has shown').click();
+      await page.getByText('Show what Gemini asks').click();
       await press(page, 'Cancel');
     };
     const ways = { cancel: () => press(page, 'Cancel'), hidden, escape: () => page.keyboard.press('Escape') };

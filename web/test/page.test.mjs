@@ -92,7 +92,7 @@ look('Esc interrupts an answer, and F6 goes from part to part', { init: playGate
   await page.evaluate(() => links[0].tell('TOOL_CALL', { toolCall: { functionCalls: [{ id: 'a', name: 'create_canvas_tool', args: { schema:
     JSON.stringify({ elements: [{ type: 'input', id: 'name', label: 'Name' }] }) } }] } }));
   await page.waitForFunction(() => document.activeElement.matches('.canvas-sheet'));
-  await says(page, 'Gemini asks you something.');
+  await page.waitForSelector('.canvas-waits:has-text("waits for you")');
   for (const part of ['FOOTER', 'MAIN', 'canvas']) {
     await page.keyboard.press('F6');
     assert.equal(await focused(), part);

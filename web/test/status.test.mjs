@@ -21,7 +21,7 @@ function* situations() {
     yield { state: 'connecting', mic };
     yield { state: 'connecting', mic, asksMic: true };
     for (const state of ['listening', 'thinking', 'speaking']) {
-      for (const more of [{}, { push: true }, { blocked: true }, { activity: 'Taking photo…' }, { asking: true, activity: 'Which one?' }, { wait: 'Gemini did not answer.' }]) yield { state, mic, ...more };
+      for (const more of [{}, { push: true }, { blocked: true }, { activity: 'Taking photo…' }, { wait: 'Gemini did not answer.' }]) yield { state, mic, ...more };
     }
     for (const resumable of [true, false]) for (const reachable of [true, false, undefined]) yield { state: 'reconnecting', mic, resumable, reachable };
     yield { state: 'reconnecting', mic, wait: 'Waiting for Gemini’s answer…' };
@@ -43,7 +43,7 @@ for (const lang of ['en', 'de']) {
         const names = keys.map((key) => key.replace('states ', ''));
         for (const name of names) assert.ok(!ADVICE[name] || offers.includes(ADVICE[name]), `${what} advises what is not there`);
         if (text === states['listening']) assert.ok(listens && look === 'listening' && press === (situation.push ? '' : 'mute'), what);
-        if (listens && !situation.asking) assert.equal(look, 'listening', what);
+        if (listens) assert.equal(look, 'listening', what);
         if (situation.blocked && situation.state !== 'closed') assert.equal(press, 'unblock', what);
         const over = ['idle', 'closed'].includes(situation.state);
         assert.equal(look === 'ready', over, what);
