@@ -95,6 +95,24 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 	}
 }
 
+// The time that a person takes for a form or a question is not the model's.
+func TestLatencyLeavesOutThePersonsOwnTime(t *testing.T) {
+	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
+		c.typeText("book a table")
+		time.Sleep(200 * time.Millisecond)
+		l.CallTool("a", "show_canvas_tool", schema(question))
+		time.Sleep(time.Minute)
+		c.sendToolResponse("a", "show_canvas_tool", `{"action":"submit"}`)
+		time.Sleep(400 * time.Millisecond)
+		l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		if got := lastEvent[bridge.Latency](c).Model; (got - 400*time.Millisecond).Abs() > 20*time.Millisecond {
+			t.Errorf("the answer took %v after the form, want 400ms", got)
+		}
+	})
+}
+
 // Each answer is timed, once, however it ends.
 func TestLatencyOfEachAnswer(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {

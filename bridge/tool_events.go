@@ -3,6 +3,7 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/gemini/wire"
@@ -27,6 +28,8 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 		s.warnDeveloper(e.Message)
 	case toolcalls.ReplyExpected:
 		s.expectToolReply()
+	case toolcalls.PersonAnswered:
+		s.output.questions = questionEnds{nextEnd: time.Now()} // the person's own time does not count as the model's
 	case toolcalls.Text:
 		s.sendToolText(e)
 	case toolcalls.Pictures:

@@ -86,7 +86,10 @@ func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	if interactive && !o.function.Blocking {
 		q.call = o
 		c.openCalls[o.ID] = o
-		c.runAfter(o, tools.PersonTimeout, func() { c.finishCall(o, reply{response: dismissedResponse}, nil) })
+		c.runAfter(o, tools.PersonTimeout, func() {
+			c.Notify(PersonAnswered{})
+			c.finishCall(o, reply{response: dismissedResponse}, nil)
+		})
 		return c.addQuestion(q), false
 	}
 	c.addQuestion(q)
@@ -174,6 +177,7 @@ func (c *Calls) HandleResponse(r Response) error {
 		return c.handleCanvasInput(q, r)
 	case q.toolAnswer != nil:
 		delete(c.questions, q.ID)
+		c.Notify(PersonAnswered{})
 		q.toolAnswer <- personAnswer{response: r.Response}
 	case r.WillContinue && !q.forPerson: // a partial answer; a person gives only one answer
 		if q.call.partialCount > maxPartial {
@@ -182,6 +186,9 @@ func (c *Calls) HandleResponse(r Response) error {
 		c.onPartial(q.call, reply{response: tools.BuildOutcome(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
 	default:
 		delete(c.questions, q.ID)
+		if q.forPerson {
+			c.Notify(PersonAnswered{})
+		}
 		outcome := tools.BuildOutcome(r.Response, nil)
 		c.finishCall(q.call, reply{response: outcome.Response, scheduling: r.Scheduling, parts: r.Parts}, outcome.Err)
 	}

@@ -99,6 +99,10 @@ type (
 	// ReplyExpected reports that the model has received answers to which it should react.
 	ReplyExpected struct{}
 
+	// PersonAnswered reports that the person has answered, or closed, what a call has asked. Until then the model could
+	// not reply.
+	PersonAnswered struct{}
+
 	// Text asks the owner to send real-time text to the model. With Function, it is the result of that function, which an
 	// interim answer has announced. Without Function, it is the person's input into a canvas.
 	Text struct{ Text, Function string }
