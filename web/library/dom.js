@@ -17,14 +17,21 @@ export function make(tag, className = '', text = '') {
  * Changes where a picture stands, and lets it glide there. What moves by a transform moves nothing else.
  * @param {HTMLElement} picture
  * @param {() => void} change
+ * @param {HTMLElement[]} words that stand with it: they glide too, and keep their size
  */
-export function glide(picture, change) {
-  const from = picture.getBoundingClientRect();
+export function glide(picture, change, ...words) {
+  const all = [picture, ...words];
+  const before = all.map((e) => e.getBoundingClientRect());
   change();
-  const to = picture.getBoundingClientRect();
-  const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
-  if (!to.width || Math.abs(x) + Math.abs(y) < 1 || matchMedia('(prefers-reduced-motion: reduce)').matches) return;
-  picture.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 200, easing: 'ease-out' });
+  const after = all.map((e) => e.getBoundingClientRect());
+  if (matchMedia('(prefers-reduced-motion: reduce)').matches) return;
+  all.forEach((e, i) => {
+    const [from, to] = [/** @type {DOMRect} */ (before[i]), /** @type {DOMRect} */ (after[i])];
+    const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
+    if (!from.width || !to.width || Math.abs(x) + Math.abs(y) < 1) return;
+    const scale = e === picture ? ` scale(${from.width / to.width})` : '';
+    e.animate([{ transform: `translate(${x}px, ${y}px)${scale}` }, {}], { duration: 200, easing: 'ease-out' });
+  });
 }
 
 /**

@@ -79,6 +79,7 @@ transcript.onShown = () => {
   $('newest').hidden = atEnd;
   if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
+addEventListener('message', (message) => transcript.fitFrame(message));
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 const tools = nativeTools({ canvas });
@@ -130,6 +131,7 @@ const PATIENCE = 120; // s for which a press of the button still counts
 /** Whose conversation the page keeps through a reload. */
 const resume = agent ? `page ${agent}` : 'page';
 let left = resumable(resume); // the page was loaded again in the midst of a conversation
+if (!left) before = transcript.turns; // or after its end
 
 /** @param {number} seconds @param {boolean} mic */
 function startIn(seconds, mic) {
@@ -304,11 +306,11 @@ function render() {
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
   label(mute, ready ? muteOf(mic) : states['mute']);
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
-  $('after').hidden = Boolean(session) || !(lasted || left) || transcript.empty;
+  $('after').hidden = Boolean(session) || !(lasted || before.length || left) || transcript.empty;
   $('anew').hidden = !left;
   if ($('after').hidden) delete $('status').dataset['lasted'];
-  else $('status').dataset['lasted'] = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : formatDuration(lasted);
-  say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : fill(words['lasted'], { time: formatDuration(lasted) }));
+  else $('status').dataset['lasted'] = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? formatDuration(lasted) : '';
+  say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? fill(words['lasted'], { time: formatDuration(lasted) }) : '');
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
   $('denied').hidden = !current.keys.some((key) => UNUSABLE.includes(key));
@@ -384,9 +386,9 @@ function label(button, name) {
   button.title = span.textContent = name;
 }
 
-/** Changes the page, and lets the orb glide to its new place. @param {() => void} change */
+/** Changes the page, and lets the orb and the status glide to their new places. @param {() => void} change */
 function glide(change) {
-  glideTo(picture, change);
+  glideTo(picture, change, $('status'));
   scrolled = Math.min(scrolled, main.scrollTop); // a shorter page scrolls without the person
 }
 
@@ -543,6 +545,7 @@ function arrange() {
   classList.toggle('anchored', begun);
   classList.toggle('roomy', begun);
   if (begun && !classList.contains('wordless')) classList.toggle('roomy', !isFull());
+  body.style.setProperty('--room', `${main.clientHeight}px`);
 }
 
 /** The words need the room of the orb, and go down into it: nothing stays empty under them. */
@@ -667,6 +670,7 @@ function forget() {
   forgetLeft(resume);
   left = undefined;
   lasted = 0;
+  before = [];
   recording = undefined;
   $('empty').hidden = false;
   render();

@@ -4,6 +4,7 @@ import { list, write } from './history.js';
 import { settings as words } from './settings.en.js';
 import { translated } from './settings.js';
 import { fill, formatDuration, language } from './strings.js';
+import { Transcript } from './transcript.js';
 import { twice } from './twice.js';
 
 /**
@@ -17,6 +18,9 @@ const titleOf = ({ lines }) => (lines.find((l) => l.role === 'user') ?? lines.fi
 
 /** @param {number} at */
 const dateOf = (at) => new Date(at).toLocaleString(language(), { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
+
+/** Without the year, so that it fits between two buttons. @param {number} at */
+const shortDateOf = (at) => new Date(at).toLocaleString(language(), { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
 
 /**
  * The sheet with all of them.
@@ -52,15 +56,15 @@ export async function openHistory(goOn) {
   };
   const show = (/** @type {Kept} */ one) => {
     back.hidden = false;
-    title.textContent = dateOf(one.at);
+    title.textContent = shortDateOf(one.at);
     const lines = make('div', 'lines');
-    for (const { role, text } of one.lines) lines.append(make('p', role === 'user' || role === 'model' ? `turn ${role}` : 'note', text));
+    const transcript = new Transcript(lines, make('div'), () => {});
+    for (const line of one.lines) transcript.line(line);
     const foot = make('div', 'foot');
     const go = make('button', 'first', words['go on']);
     go.addEventListener('click', () => {
       sheet.close();
-      const turns = one.lines.filter((l) => l.role === 'user' || l.role === 'model');
-      goOn(turns.map(({ role, text }, i) => ({ id: `kept-${i}`, role: /** @type {'user'|'model'} */ (role), text, final: true, interrupted: false })), one.lines);
+      goOn(transcript.turns, one.lines);
     });
     foot.append(go, twice(words['delete'], words['sure'], () => (write(list().filter((c) => c.id !== one.id)), all())));
     body.replaceChildren(lines, foot);

@@ -30,6 +30,7 @@ export class Transcript {
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
+  #keptAt = 0; // ms since 1970, the kept line that is being shown; 0: none is
   /** @type {HTMLElement|undefined} */ #answer; // the newest of the present conversation
   /** @type {HTMLElement|undefined} */ #sources; // came before the answer that they belong to
 
@@ -42,11 +43,13 @@ export class Transcript {
     this.#log = log;
     this.#copy = copy;
     this.#growing = growing;
-    addEventListener('message', ({ source, data }) => {
-      if (data?.voxgate !== 'height') return;
-      const frame = [...log.querySelectorAll('iframe')].find((f) => f.contentWindow === source);
-      if (frame) frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
-    });
+  }
+
+  /** Gives a frame of search suggestions the height that it asks for. @param {MessageEvent} message from a frame */
+  fitFrame({ source, data }) {
+    if (data?.voxgate !== 'height') return;
+    const frame = [...this.#log.querySelectorAll('iframe')].find((f) => f.contentWindow === source);
+    if (frame) frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
   }
 
   get empty() {
@@ -56,6 +59,11 @@ export class Transcript {
   /** What was said and done, in the order in which it stands on the page. @returns {Line[]} */
   get lines() {
     return this.#elements.flatMap((e) => this.#lines.get(e) ?? []);
+  }
+
+  /** What was said, as the turns that another conversation can go on with. @returns {Turn[]} */
+  get turns() {
+    return this.lines.flatMap(({ role, text }, i) => (role === 'user' || role === 'model' ? { id: `kept-${i}`, role, text, final: true, interrupted: false } : []));
   }
 
   /** @returns {Element[]} in the order of the page; sources follow the answer that they stand in */
@@ -93,9 +101,11 @@ export class Transcript {
   /** Shows a line that was kept. @param {Line & {id?: string}} line */
   line({ id, ...line }) {
     const { role, text, interrupted, cutBy } = line;
+    this.#keptAt = Date.parse(line.at) || 0;
     if (role === 'tool') this.#add(fillCard(make('div', 'card'), line));
     else if (role === 'note') this.note(text);
     else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
+    this.#keptAt = 0;
     const last = this.#log.lastElementChild;
     if (last) this.#lines.set(last, line);
   }
@@ -242,9 +252,9 @@ export class Transcript {
       setTimeout(() => copy.classList.remove('copied'), COPIED);
     });
     e.append(who, said, copy);
-    const now = Date.now();
-    if (now - this.#spoke > PAUSE) e.dataset['time'] = timeOf(now);
-    this.#spoke = now;
+    const at = this.#keptAt || Date.now();
+    if (at - this.#spoke > PAUSE) e.dataset['time'] = timeOf(at);
+    this.#spoke = at;
     return e;
   }
 
