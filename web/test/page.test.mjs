@@ -30,6 +30,23 @@ look('shows no command to the emulator as the person’s words', {}, async (page
   assert.doesNotMatch(await page.innerText('#log'), /\/ground/);
 });
 
+look('moves nothing while it loads', { chromiumOnly: 'Firefox measures no layout shift' }, async (page, _gateway, t) => {
+  await page.addInitScript(() => {
+    window.shifts = [];
+    new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map((e) => e.value))).observe({ type: 'layout-shift', buffered: true });
+    localStorage.setItem('voxgate.history', JSON.stringify([{ id: 'a', at: 1, ms: 1_000, lines: [{ role: 'user', text: 'Hi', at: '2026-01-01T00:00:00Z' }] }])); // which has a button
+  });
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send('Emulation.setCPUThrottlingRate', { rate: 4 }); // it paints before all is there
+  for (let i = 0; i < 4; i++) {
+    await page.reload({ waitUntil: 'networkidle' });
+    await page.locator('#empty .earlier').waitFor();
+    const sum = await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(shifts.reduce((all, value) => all + value, 0))))));
+    t.diagnostic(`layout shift ${sum.toFixed(4)}`);
+    assert.ok(sum <= 0.001, `${sum} at load ${i}`);
+  }
+});
+
 for (const [name, query] of [['is small and asks nobody else', ''], ['as is VOX', 'vox/']]) {
   look(name, { query }, async (page) => {
     const travelled = async () => {
