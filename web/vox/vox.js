@@ -753,7 +753,7 @@ const SENTENCE_END = /[.!?…。！？।؟]["'”’»)\]]*\s*$/;
 /** An answer whose last sentence was heard to its end was not cut off. @param {TranscriptEntry} entry @returns {TranscriptEntry} */
 function withoutFalseCut(entry) {
   const { cutBy, ...whole } = entry;
-  return cutBy !== 'link' && SENTENCE_END.test(entry.text) ? whole : entry;
+  return SENTENCE_END.test(entry.text) ? whole : entry;
 }
 
 /** @param {string} one @param {string} other */
