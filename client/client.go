@@ -83,7 +83,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Message }
 
 // isFinal reports whether retrying is pointless. Retrying helps if the gateway is busy, because it may have capacity later. It
-// also helps after an error without a code: a gateway that stops sends it, and another gateway takes its place.
+// also helps after an error without a code: a stopping gateway sends such an error, and another gateway takes over.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.

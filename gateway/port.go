@@ -100,8 +100,8 @@ func unspecifiedAddress(ip net.IP) string {
 }
 
 // splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte of a connection tells
-// which of them it is for. ICE-TCP begins with a message's length (RFC 4571), which is below 2,048 for a first STUN request. TLS
-// begins with 22, and HTTP with a letter.
+// whether it is for the page or for WebRTC. ICE-TCP begins with a message's length (RFC 4571), which is below 2,048 for a first
+// STUN request. TLS begins with 22, and HTTP with a letter.
 func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}

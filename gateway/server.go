@@ -31,8 +31,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 }
 
 // closeAfterChunks closes a connection after a request with a chunked body, to prevent request smuggling. Such a request may also have a
-// Content-Length, which net/http drops silently. If a proxy uses that length, the two disagree on where the next request begins. RFC
-// 9112, section 6.1, requires the connection to be closed.
+// Content-Length, which net/http drops silently. If a proxy uses that length, the proxy and the gateway disagree on where the next
+// request begins. RFC 9112, section 6.1, requires the connection to be closed.
 func closeAfterChunks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {

@@ -42,9 +42,9 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 	}
 }
 
-// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, because a terminal sends it
-// when it is closed. Otherwise SIGHUP conventionally means "reload". The gateway reloads changed files by itself, so it ignores SIGHUP
-// then, and calls go on.
+// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, because a terminal sends
+// SIGHUP when it is closed. Without a terminal, SIGHUP conventionally means "reload"; the gateway reloads changed files by itself, so it
+// ignores the signal, and calls go on.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // as nohup does

@@ -154,10 +154,10 @@ func (c *comparison) measureBeeps(ctx context.Context, open lineOpener, n int) (
 	return c.trialTiming.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
-// socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. say becomes
+// socketLine returns a line over a WebSocket. It sends the initialMessages, and closes the WebSocket if that fails. say becomes
 // [line.sendFrame]. A goroutine calls read with each received message; [line.end] waits for it.
-func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), first ...any) (*line, error) {
-	for _, message := range first {
+func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), initialMessages ...any) (*line, error) {
+	for _, message := range initialMessages {
 		if err := conn.WriteJSON(message); err != nil {
 			conn.Close()
 			return nil, err

@@ -22,7 +22,7 @@ const (
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together. They are long enough that a vowel is not confused with its
+	// groupFrames is the number of blocks that are searched together. A group is long enough that a vowel is not confused with its
 	// neighbour, and short enough to follow changes of a jitter buffer's delay. The search compares twice as many blocks, including their
 	// neighbours.
 	groupFrames = 5

@@ -122,7 +122,8 @@ func (m *model) openSessions() (all []*session) {
 	return all
 }
 
-// awaitSession returns the newest open session with a system instruction that began after a time. It waits for it until ctx is done.
+// awaitSession returns the newest open session that has this system instruction and began after the given time. It waits for such a
+// session until ctx is done.
 func (m *model) awaitSession(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()

@@ -118,8 +118,8 @@ type stage struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// startStage starts a subject. more has additional environment variables.
-func (o options) startStage(ctx context.Context, id string, more ...string) (_ *stage, err error) {
+// startStage starts a subject. extraEnv holds additional environment variables.
+func (o options) startStage(ctx context.Context, id string, extraEnv ...string) (_ *stage, err error) {
 	s := &stage{}
 	if s.subject, err = newSubject(id); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (o options) startStage(ctx context.Context, id string, more ...string) (_ *
 	if err != nil {
 		return nil, err
 	}
-	env = append(env, more...)
+	env = append(env, extraEnv...)
 	ask := exec.CommandContext(ctx, command[0], append(command[1:], "version")...)
 	ask.Env = append(os.Environ(), env...)
 	version, err := ask.Output()

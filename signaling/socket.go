@@ -144,7 +144,7 @@ func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 // client that takes more than a tenth of a processor in the long run is throttled.
 func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Before it a WebSocket lives for 10 s, after it as
+// MarkOpened reports that the required first message has arrived. Until then a WebSocket lives for 10 s, afterwards as
 // long as the client answers pings.
 func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 

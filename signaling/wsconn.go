@@ -122,7 +122,7 @@ func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 // client that takes more than a tenth of a processor in the long run is throttled.
 func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Before it a connection lives for 10 s, after it as
+// MarkOpened reports that the required first message has arrived. Until then a connection lives for 10 s, afterwards as
 // long as the client answers pings.
 func (w *WSConn) MarkOpened() {
 	w.isOpened.Store(true)

@@ -15,7 +15,8 @@ const (
 	NonBlocking Behavior = "NON_BLOCKING"
 )
 
-// Scheduling selects when the model reacts to the response to a non-blocking call; "" is its default, WHEN_IDLE.
+// Scheduling selects when the model reacts to the response to a non-blocking call; "" is the model's default,
+// WHEN_IDLE.
 type Scheduling string
 
 // The values of Scheduling in the Live API.

@@ -152,8 +152,8 @@ func (s *Schema) Changes() []string { return s.changes }
 // Tree returns the schema as JSON Schema without references. It must not be changed.
 func (s *Schema) Tree() map[string]any { return s.tree }
 
-// Check validates a call's arguments. Its error is for the model that made them. The first call takes some milliseconds for a
-// schema of a hundred nodes.
+// Check validates a call's arguments. Its error is for the model that made the call. The first call takes some milliseconds
+// for a schema of a hundred nodes.
 func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")

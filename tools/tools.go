@@ -88,7 +88,7 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 const grace = time.Second
 
 // runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns
-// later, and nil if it has returned.
+// later, and is nil if f has returned.
 func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome

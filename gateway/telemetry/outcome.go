@@ -38,7 +38,7 @@ type TextGenerator func(
 	bridge.Cost, error)
 
 // endReport describes a conversation that has ended. outcome follows the JSON Schema of the agent; failed is the reason why
-// it is missing.
+// the outcome is missing.
 type endReport struct {
 	bridge.SessionEnded
 	outcome json.RawMessage
@@ -191,7 +191,8 @@ func outcomeRequest(e bridge.SessionEnded) (request json.RawMessage, schema *too
 	return request, schema, err
 }
 
-// close waits for outcomes, up to outcomeShutdownTimeout or until ctx is done. Conversations without one by then are reported without it.
+// close waits for outcomes, up to outcomeShutdownTimeout or until ctx is done. A conversation that has no outcome by then is reported
+// without one.
 func (r *endReporter) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, outcomeShutdownTimeout)
 	defer cancel()

@@ -70,11 +70,11 @@ type Speaker struct {
 	Ask      func()         // sends a request that the gateway answers by Conn
 }
 
-// NewSocketSpeaker returns a speaker with a socket, whose More sends the messages more. At the end of the conversation, the gateway sends
-// the message last (if it is not "") and closes the socket with a code.
-func NewSocketSpeaker(c *Client, last string, more ...string) Speaker {
+// NewSocketSpeaker returns a speaker with a socket, whose More sends moreMessages. At the end of the conversation, the gateway sends
+// lastMessage (if it is not "") and closes the socket with a code.
+func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Speaker {
 	say := func() {
-		for _, m := range more {
+		for _, m := range moreMessages {
 			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
 		}
 	}
@@ -83,7 +83,7 @@ func NewSocketSpeaker(c *Client, last string, more ...string) Speaker {
 		Ask:  say,
 		AwaitEnd: func(code int) {
 			c.T.Helper()
-			if got := c.CloseCode(); got != code || last != "" && c.CountMessages(last) != 1 {
+			if got := c.CloseCode(); got != code || lastMessage != "" && c.CountMessages(lastMessage) != 1 {
 				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.Messages())
 			}
 		},

@@ -138,9 +138,10 @@ func (l *LockedGateway) MintToken(body string) string {
 	return minted.Token
 }
 
-// ConnectPayload returns the payload of a CONNECT_GEMINI; more adds fields, for example `,"resumable":true`.
-func ConnectPayload(token, more string) string {
-	return fmt.Sprintf(`{"token":%q,"initialConfig":{}%s}`, token, more)
+// ConnectPayload returns the payload of a CONNECT_GEMINI; moreFields is added to the fields, for example
+// `,"resumable":true`.
+func ConnectPayload(token, moreFields string) string {
+	return fmt.Sprintf(`{"token":%q,"initialConfig":{}%s}`, token, moreFields)
 }
 
 // EnterConversation opens a conversation, and fails the test if it is not set up.

@@ -86,7 +86,7 @@ func (b *builder) addSounds(source soundSource) error {
 }
 
 // addWords adds the shortest prompts and lines of the dialogues as bursts: one says "yes" or "hm" over an answer and does not mean to end
-// it. They are at most as many as the parameter most says, from all voices alike.
+// it. It adds at most the given number, from all voices alike.
 func (b *builder) addWords(most int) {
 	b.rng.Shuffle(len(b.words), func(i, j int) { b.words[i], b.words[j] = b.words[j], b.words[i] })
 	for _, pcm := range b.words[:min(most, len(b.words))] {

@@ -198,12 +198,12 @@ func writeSource(file string, source []byte) error {
 	return os.WriteFile(file, source, 0o644)
 }
 
-// combine returns the weight of the log odds of prosody and of the network, and the bias. Both have the same weight: a fit to the training
-// half gives the network 0.43 of the weight of prosody, but is hardly better there (areas under the curve in mid-phrase and after
-// unfinished prompts 0.88 and 0.74 for both), and that half has no spontaneous speech, of which prosody knows nothing.
+// combine returns the weight of the log odds of prosody and of the network, and the bias. Both have the same weight: a fit to the
+// training half gives the network 0.43 of the weight of prosody, but is hardly better there (areas under the curve in mid-phrase and
+// after unfinished prompts 0.88 and 0.74 for both). Besides, that half has no spontaneous speech, of which prosody knows nothing.
 //
-// The bias comes from models of prosody that were made without the voice in question, because for the others prosody looks better than
-// it is. shift is added to their log odds.
+// The bias comes from models of prosody that were made without the voice in question, because models that know the voice look better
+// than they are. shift is added to the log odds of these models.
 func combine(examples []example, shift float64) (weight, bias float64) {
 	var sums []float64
 	for _, voice := range voicesOf(examples) {

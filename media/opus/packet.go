@@ -33,8 +33,9 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the copy. Its
-// flag (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the start of the first SILK frame.
+// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the copy. The
+// flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the start of the first
+// SILK frame.
 func (c Codec) CopyDuration(packet []byte) time.Duration {
 	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // packets with CELT only have no copy
 		return 0

@@ -29,7 +29,7 @@ const (
 )
 
 // delayMeter measures how late packets arrive. It knows the sender's clock only from timestamps, and the gateway's only from arrivals. So
-// it assumes that the least delayed recent packet was not delayed at all. Since old packets are forgotten, it follows a clock that runs
+// it assumes that the least delayed recent packet was not delayed at all. Because old packets are forgotten, it follows a clock that runs
 // too fast or too slow.
 type delayMeter struct {
 	clock       int // rate of the timestamps, in Hz

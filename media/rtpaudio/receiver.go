@@ -56,8 +56,8 @@ type ReceiverStats struct {
 	Concealed    time.Duration // sound concealed
 	Jitter       time.Duration // mean difference between the delays of consecutive packets
 	Silence      time.Duration // silence inserted for sound that was not sent, or not in time
-	Skipped      time.Duration // sound left out of pauses since the sink was ahead of the clock
-	Stretched    time.Duration // sound added to pauses since the sink was behind the clock
+	Skipped      time.Duration // sound left out of pauses because the sink was ahead of the clock
+	Stretched    time.Duration // sound added to pauses because the sink was behind the clock
 }
 
 // ReceiverOptions configures a Receiver.

@@ -151,8 +151,9 @@ func (cl *Client) Address() netip.Addr { return cl.address }
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
 func (cl *Client) Proxied() bool { return cl.proxied }
 
-// Subprotocol is a WebSocket subprotocol that a client offers in addition to the one that carries its token. The
-// gateway confirms it, because by RFC 6455 section 4.1 a client gives up if it has offered some and none was chosen.
+// Subprotocol is a WebSocket subprotocol that a client offers in addition to the subprotocol that carries its token.
+// The gateway confirms Subprotocol, because a client that offers subprotocols gives up if none is chosen (RFC 6455
+// section 4.1).
 const Subprotocol = "voxgate"
 
 // tokenPrefix precedes the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
@@ -237,10 +238,10 @@ func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return cl.gate.options.Agents.Select(open, nil)
 }
 
-// Admit allows the client to open a conversation, for an endpoint that learns the agent later and then chooses it
-// itself. It fills in the identity, the grant and the account, or rejects the client. token is the token of the first
-// message; if it is empty, the token of the request is used. The client is counted when the conversation begins, which
-// may reject it, too. An expired token allows a resume, but not a new conversation.
+// Admit allows the client to open a conversation, for an endpoint that chooses the agent itself, later. It fills in the
+// identity, the grant and the account, or rejects the client. token is the token of the first message; if it is empty,
+// the token of the request is used. The client is counted when the conversation begins; it may be rejected then, too.
+// An expired token allows a resume, but not a new conversation.
 func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := cl.gate
 	if g == nil {
@@ -345,8 +346,9 @@ func (cl *Client) RequireKey(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: those begun in its name, or all.
 type Watcher struct{ key *Key }
 
-// RequireWatcher rejects a client without a server key that may watch conversations and has all privileges in more.
-func (cl *Client) RequireWatcher(more ...string) (Watcher, error) {
+// RequireWatcher rejects a client without a server key that may watch conversations and has all of these further
+// privileges.
+func (cl *Client) RequireWatcher(privileges ...string) (Watcher, error) {
 	if cl.gate == nil {
 		return Watcher{}, nil
 	}
@@ -354,7 +356,7 @@ func (cl *Client) RequireWatcher(more ...string) (Watcher, error) {
 	if err == nil && !k.hasPrivilege(MayWatch) && !k.hasPrivilege(MayWatchAll) {
 		err = missingPrivilege(MayWatch)
 	}
-	for _, may := range more {
+	for _, may := range privileges {
 		if err == nil && !k.hasPrivilege(may) {
 			err = missingPrivilege(may)
 		}

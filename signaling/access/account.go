@@ -98,7 +98,7 @@ func (a *account) budgetLimits() (list []budgetLimit) {
 	return list
 }
 
-// HasLimits reports whether the spending of tokens is limited, and whether that of money is.
+// HasLimits reports whether the spending of tokens and of money is limited.
 func (a *account) HasLimits() (tokens, dollars bool) {
 	for _, b := range a.budgetLimits() {
 		tokens, dollars = tokens || b.unit == inTokens, dollars || b.unit == inMicros

@@ -41,7 +41,7 @@ var errSlowBody = &refusal{
 	message: "The request came too slowly while others were waiting: send it again in a moment.",
 }
 
-// requestBody is the body of a request, whose bytes are counted from when they are read until it is closed.
+// requestBody is the body of a request. Its bytes are counted from when they are read until the body is closed.
 type requestBody struct {
 	io.ReadCloser
 	client    *Client
@@ -69,9 +69,9 @@ type bodyQuota struct {
 	limit int
 }
 
-// CountedBody counts the bytes of a request's body as they are read, in three quotas: that of the gateway, that of the
-// client's address, and that of its key. It must be closed when its bytes are no longer kept. A read without room waits
-// for 5 s and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
+// CountedBody counts the bytes of a request's body as they are read, in three quotas: of the gateway, of the client's
+// address, and of the client's key. Close the body when its bytes are no longer kept. A read without room waits for 5 s
+// and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
 func (cl *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:

@@ -88,7 +88,8 @@ func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// restrictTo completes a grant with the limits of its issuer, and returns an error if it exceeds them or is invalid.
+// restrictTo completes a grant with the limits of its issuer, and returns an error if the grant exceeds these limits or
+// is invalid.
 func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	if err := g.checkValues(at); err != nil {
 		return g, err

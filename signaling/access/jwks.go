@@ -61,7 +61,8 @@ func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// keyMembers are the members of a public key that tokens are verified by: RFC 7517 section 4, RFC 7518 section 6, RFC 8037 section 2.
+// keyMembers are the members of a public key that are needed to verify tokens: RFC 7517 section 4, RFC 7518 section 6, RFC 8037
+// section 2.
 var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
 
 // cleanKeySet returns a key set with only the readable keys, and only the members of [keyMembers]. An answer without a usable key is an

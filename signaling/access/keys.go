@@ -357,8 +357,8 @@ func (k *keyring) proxyAuthorization(identity string) authorization {
 	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
-// NewKey creates a server key, writes its hash into the keys file, which it creates if missing, and returns the key,
-// which is not stored anywhere.
+// NewKey creates a server key and returns it. It writes only the key's hash into the keys file, and creates the file if
+// it is missing. The key itself is not stored anywhere.
 func NewKey(path, name string, may []string) (string, error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {

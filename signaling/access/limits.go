@@ -222,8 +222,8 @@ func addressBlock(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
-// CountUnopened counts a socket that has not sent its first message. Call done when that has arrived, or the socket is
-// closed.
+// CountUnopened counts a socket that has not sent its first message. Call done when the message has arrived, or the
+// socket is closed.
 func (cl *Client) CountUnopened() (done func(), err error) {
 	g := cl.gate
 	if g == nil {

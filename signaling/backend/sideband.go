@@ -44,10 +44,10 @@ func (srv *Server) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// requireKey returns a handler that calls serve for a backend whose server key may watch, and has the privileges in more.
-func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
+// requireKey returns a handler that calls serve for a backend whose server key may watch, and has all of the privileges.
+func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), privileges ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key, err := access.From(r.Context()).RequireWatcher(more...)
+		key, err := access.From(r.Context()).RequireWatcher(privileges...)
 		if err != nil {
 			access.WriteError(w, err)
 			return

@@ -13,8 +13,8 @@ const maxQueued = 1024
 // errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.
 var errOverrun = errors.New("the client's loop is stuck")
 
-// loopQueue holds the functions that a client's loop (webClient.Serve) is to run. Pion and timers add to it without
-// blocking, because they may call back from inside the loop. If it is full, it calls overrun once.
+// loopQueue holds the functions that a client's loop (webClient.Serve) is to run. Pion and timers add functions without
+// blocking, because they may call back from inside the loop. If the queue is full, it calls overrun once.
 type loopQueue struct {
 	wake      chan struct{} // signals new functions
 	onOverrun func()

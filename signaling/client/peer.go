@@ -139,7 +139,7 @@ func (c *webClient) installPeer(p *peer) {
 }
 
 // limitConnectTime closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
-// it as well.
+// a restart as well.
 func (c *webClient) limitConnectTime(p *peer) {
 	if p.connectTimer != nil {
 		p.connectTimer.Stop()

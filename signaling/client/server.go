@@ -24,7 +24,8 @@ type Server struct {
 	Logger      *slog.Logger
 }
 
-// listICEServers returns the servers for a client that connects now. The list is never nil, which JSON would show as null.
+// listICEServers returns the servers for a client that connects now. The list is never nil, because JSON would show nil as
+// null.
 func (s *Server) listICEServers() []signaling.ICEServer {
 	if s.ICEServers == nil {
 		return []signaling.ICEServer{}

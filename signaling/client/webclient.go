@@ -280,7 +280,7 @@ func (c *webClient) runQueued() {
 }
 
 // stopCapture stops the microphones and cameras that Serve started. It takes as long as [rtc.Cameras.Stop]; a client
-// that takes over the conversation waits for that, but for nothing else.
+// that takes over the conversation waits for stopCapture, but for nothing else.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
 		p.StopMicrophone()

@@ -18,8 +18,8 @@ const acceptPause = 50 * time.Millisecond
 // do not end it.
 type Acceptor struct {
 	net.Listener
-	IsKnown    func(from netip.Addr) bool // reports whether an address is exempt from the limit; if nil, none is
-	Unverified chan struct{}              // holds one value per unverified connection; its capacity is the limit of those
+	IsKnown    func(from netip.Addr) bool // reports whether an address is exempt from the limit; if nil, no address is
+	Unverified chan struct{}              // holds one value per unverified connection; its capacity is the limit of these connections
 	OnRefused  func(from net.Addr)        // gets the address of a connection that was closed because the limit was reached
 	OnError    func(why error)            // gets accept errors
 }

@@ -29,7 +29,8 @@ type Keypad struct {
 	entries chan *pendingEntry
 	busy    chan struct{} // holds one value while a collection is open
 	stopped chan struct{} // closed when Run returns
-	// secret is the collection that receives the keys, and whose tones are filtered out; nil if the model receives them.
+	// secret is the collection that receives the keys instead of the model, and during which their tones are filtered
+	// out; nil if the model receives the keys.
 	secret atomic.Pointer[Collection]
 
 	failures map[*Collection]int // failed attempts per collection; used by the goroutine that holds busy

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// wireAnswer turns Pion's answer into the one for the client. It has a section for each section of the offer, in the
-// same order; rejected ones have port 0. The accepted ones form the BUNDLE group, whose first section (the tag) alone
-// has the candidates (RFC 8839 section 4.2.4). Directions are limited to what both sides want, and attributes to what
-// the offer allows. voice is the mid of the section with the model's voice. role is our DTLS role, which Pion gets
-// wrong for a passive client with ICE lite. version counts the answers that Pion did not make.
+// wireAnswer turns Pion's answer into the client's answer. The client's answer has a section for each section of the
+// offer, in the same order; rejected sections have port 0. The accepted sections form the BUNDLE group; only its first
+// section, the tag, has the candidates (RFC 8839 section 4.2.4). Directions are limited to what both sides want, and
+// attributes to what the offer allows. voice is the mid of the section with the model's voice. role is our DTLS role,
+// which Pion gets wrong for a passive client with ICE lite. version counts the answers that Pion did not make.
 func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
 	d, err := readDescription(local)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *section) buildRejection(ours attributes) *mediaDescription {
 // videoBandwidth is the b= line of a video section (RFC 3890).
 var videoBandwidth = "TIAS:" + strconv.Itoa(videoBits)
 
-// buildAnswerSection turns Pion's answer to an accepted section into the one for the client.
+// buildAnswerSection turns Pion's answer to an accepted section into that of the client's answer.
 func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role string) {
 	m.proto = s.proto
 	d := direction{sends: s.mid == voice && s.client.receives, receives: s.client.sends}

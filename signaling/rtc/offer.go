@@ -567,7 +567,7 @@ func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
 func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
 // voiceSection returns the mid of the section for the model's voice, or "". The current section is kept if the client
-// still receives on it; otherwise it is the first that receives.
+// still receives on it; otherwise the first section that receives is chosen.
 func (o *Offer) voiceSection(current string) (mid string) {
 	for _, s := range o.sections {
 		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {

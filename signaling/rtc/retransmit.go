@@ -31,9 +31,9 @@ const (
 )
 
 // resender keeps the newest packets of a peer's voice, and retransmits those that the peer requests (RFC 4585, section
-// 6.2.1) if it has negotiated that. It follows all interceptors that change a packet, because a retransmission must be
-// identical to the last bit: with AES-GCM, the same nonce for a different header, for example a new transport-cc
-// number, would reveal the authentication key (RFC 7714, section 8.1).
+// 6.2.1) if the peer has negotiated retransmission. It follows all interceptors that change a packet, because a
+// retransmission must be identical to the last bit: with AES-GCM, the same nonce for a different header, for example a
+// new transport-cc number, would reveal the authentication key (RFC 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
 	history atomic.Pointer[sentPackets] // nil if the peer has not negotiated retransmission

@@ -82,8 +82,9 @@ func (c *Cameras) clearPicture(was *camera) {
 	}
 }
 
-// Stop ends the decoding and clears the last picture. Mute the peers first, which ends their tracks. It may wait for a
-// picture in progress, which waits for pictures of other calls: 0.1 s each for 4K screens, otherwise some milliseconds.
+// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. Stop may wait for a
+// picture in progress, and that picture for the pictures of other calls: 0.1 s each for 4K screens, otherwise some
+// milliseconds.
 func (c *Cameras) Stop() {
 	c.mu.Lock()
 	c.stopped = true

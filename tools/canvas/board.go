@@ -26,8 +26,8 @@ type Board struct {
 	references []string // newest last
 }
 
-// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway, see [Fetcher.Sign]. If it is nil,
-// clients get no such addresses.
+// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway, see [Fetcher.Sign]. If sign is
+// nil, clients get no such addresses.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
 // Put handles a call of the canvas tool with this name: it shows or appends the canvas in args, {"schema":"…"}. It returns the arguments

@@ -24,7 +24,8 @@ const maxFrame = 1 << 20
 // errTooLong reports a message longer than maxFrame.
 var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFrame)
 
-// boundedBody is the body of a server's HTTP response. It fails if a message in it is too long, and is closed when its call ends.
+// boundedBody is the body of a server's HTTP response. Reading fails if a message in the body is too long. The body is closed
+// when its call ends.
 type boundedBody struct {
 	io.ReadCloser
 	isStream bool // the body is a stream of events, each ended by an empty line

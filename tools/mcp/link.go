@@ -322,7 +322,7 @@ func (l *link) removeCall(ctx context.Context, token string) {
 }
 
 // ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the
-// call's context. Earlier versions do not say which call a question belongs to. Since many conversations share the session, such
+// call's context. Earlier versions do not say which call a question belongs to. Many conversations share the session, so such
 // questions are refused: one user must never answer for another.
 func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)

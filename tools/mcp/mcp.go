@@ -85,8 +85,8 @@ type Server struct {
 	endErr     error         // the reason why the link is missing
 }
 
-// Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer
-// needed.
+// Connect starts or connects to the server and reads the list of its tools; ctx bounds both. Call Close when the server is
+// no longer needed.
 func Connect(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {

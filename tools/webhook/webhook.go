@@ -159,7 +159,7 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 }
 
 // messageID returns a globally unique ID of a call: a call's own ID is unique within its conversation at best, because a model
-// may repeat one. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
+// may repeat an ID. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
 func messageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {

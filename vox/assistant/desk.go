@@ -71,9 +71,9 @@ type Desk struct {
 	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)
 
-	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted before the
-	// tool call that they cause. If they were counted later, they would be taken for the answer to a question that came after them. It is
-	// nil if unknown; then users cannot answer by voice.
+	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted before
+	// the tool call that they cause. If they were counted later, they would be taken for the answer to a question that came after them.
+	// InputCount is nil if the number is unknown; then users cannot answer by voice.
 	InputCount func() int
 
 	// Generate calls a writing model and streams its text to piece, one piece after the other. It returns the error of

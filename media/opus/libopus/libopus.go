@@ -156,14 +156,14 @@ func (d *Decoder) Decode(packet []byte, pcm []int16) (int, error) {
 	return d.decode(packet, pcm, 0)
 }
 
-// Conceal fills pcm in place of lost packets. Its length is their duration, a multiple of 2.5 ms.
+// Conceal fills pcm in place of lost packets. The length of pcm is their duration, a multiple of 2.5 ms.
 func (d *Decoder) Conceal(pcm []int16) error {
 	_, err := d.decode(nil, pcm, 0)
 	return err
 }
 
-// DecodeFEC fills pcm in place of the lost packet before packet, from the copy of it that packet may carry. The length of pcm is the
-// duration of the lost packet.
+// DecodeFEC fills pcm in place of a lost packet. packet is the packet after the lost one, and may carry a copy of it. The length of
+// pcm is the duration of the lost packet.
 func (d *Decoder) DecodeFEC(packet []byte, pcm []int16) error {
 	if len(packet) == 0 {
 		return errEmpty

@@ -49,7 +49,7 @@ func mayBeLarge(kind string) bool {
 }
 
 // ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message
-// that is too long for its type. If the type permits no images, it reads at most 1 MiB of such a message. It blocks as
+// that is too long for its type. If the type permits no images, it reads at most 1 MiB of the message. It blocks as
 // long as r does.
 func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// ephemeralPrefix is the prefix of all ephemeral tokens. SDKs recognize them by it, and send them in another way
-	// than API keys. In the gateway's own tokens it is followed by authPrefix.
+	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize ephemeral tokens by this prefix, and send them in
+	// another way than API keys. In the gateway's own tokens, authPrefix follows.
 	ephemeralPrefix = "auth_tokens/"
 	authPrefix      = "at_"
 

@@ -189,7 +189,8 @@ func checkModelName(model, method string) error {
 	return nil
 }
 
-// plainBody returns the body of a response, or an error if it is compressed, which the gateway has not asked for and cannot read.
+// plainBody returns the body of a response. It returns an error if the body is compressed, because the gateway has not asked for
+// that and cannot read it.
 func plainBody(resp *http.Response) (io.ReadCloser, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()

@@ -16,8 +16,8 @@ const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
 	// maxDelay limits how long function results wait for the response.create that clients send after them. They wait
-	// because the model would answer results at once. It is also how long a response.create waits for the session
-	// update before it.
+	// because the model would answer results at once. maxDelay also limits how long a response.create waits for the
+	// session update before it.
 	maxDelay = time.Second
 )
 

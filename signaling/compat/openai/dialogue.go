@@ -188,8 +188,8 @@ func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	return commands
 }
 
-// finishUpdate handles the engine's response to a change of the configuration, if that was a session update of this
-// client: replyTo is then its *sessionUpdate.
+// finishUpdate handles the engine's response to a change of the configuration, if a session update of this client
+// caused the change: replyTo is then the *sessionUpdate.
 func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	update, ok := replyTo.(*sessionUpdate)
 	if !ok {

@@ -76,8 +76,8 @@ func (a *modelAnswer) prepareNext() {
 	}
 }
 
-// checkWanted reports, by ok, whether the client gets the output of the answer. If the answer was cancelled, ok is
-// false, and the first call returns a command that interrupts the output.
+// checkWanted decides whether the client gets the output of the answer. ok is false if the answer was cancelled; in
+// that case, the first call also returns a command that interrupts the output.
 func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:

@@ -1,4 +1,4 @@
-// Package rtvi serves Pipecat's clients, for JavaScript, React, React Native, iOS and Android: those that use RTVI over its small
+// Package rtvi serves Pipecat's clients, for JavaScript, React, React Native, iOS and Android: that use RTVI over Pipecat's small
 // WebRTC transport. A client posts an offer and gets the answer; all messages use the data channel.
 //
 // Clients may call /start first. The gateway then stores nothing: the name of the session contains the data for the offer.

@@ -43,7 +43,7 @@ type Provider struct {
 	profile *profile
 }
 
-// Default limits. A call costs money for as long as it lasts, so a forgotten one must not last all night.
+// Default limits. A call costs money for as long as it lasts, so a forgotten call must not last all night.
 const (
 	defaultCalls          = 100
 	defaultCallsPerSecond = 10

@@ -247,9 +247,9 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
-// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until they or the agent's
-// conversation have ended; they can continue without the agent. If a supervisor has taken over, the agent does not
-// listen.
+// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until the bridge or the
+// agent's conversation has ended; the two people can continue without the agent. If a supervisor has taken over, the
+// agent does not listen.
 func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.supervised != nil {
 		return nil

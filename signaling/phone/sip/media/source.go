@@ -37,10 +37,10 @@ type sourceTracker struct {
 
 // acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
 // accepted. The first packet of the stream may also come from another address, which must have the same host unless the
-// peer is behind a NAT. While the current source sends, no other can replace it. After a silence, another source can
-// replace it if it has the SRTP key. Without SRTP, it can do so if it has an allowed host (as for the first packet, or
-// the host of the current source), or if it continues the SSRC and the sequence numbers. ssrc is that of the newest
-// accepted packet, and h the header of the packet from a. Needs mu.
+// peer is behind a NAT. While the current source sends, no other can replace it. After a silence, another source can:
+// with SRTP if it has the key; without SRTP if it has an allowed host (as for the first packet, or the host of the
+// current source), or if it continues the SSRC and the sequence numbers. ssrc is that of the newest accepted packet,
+// and h the header of the packet from a. Needs mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {

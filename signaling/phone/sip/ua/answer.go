@@ -19,8 +19,8 @@ const (
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has arrived already, which has
-// been responded to.
+// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has already arrived; the CANCEL
+// has been answered then.
 func (c *Call) Accept() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled

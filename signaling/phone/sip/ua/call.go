@@ -186,8 +186,8 @@ func (c *Call) Context(parent context.Context) (ctx context.Context, cancel cont
 	return ctx, cancel
 }
 
-// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason for which the call has ended
-// already, if any, else err.
+// HangUp sends a BYE with a Reason header, unless the other side has ended the call. If the call has already ended, HangUp returns the
+// reason for that, else err.
 func (c *Call) HangUp(err error, header func(reason error) string) error {
 	c.refreshing.Wait()
 	why := c.EndReason()

@@ -352,8 +352,9 @@ func (d *dialog) prepareRetry(req *sip.Request) {
 // Contact or route. By UDP it is sent three times by then (RFC 3261, section 17.1.2.1).
 const unreachableTimeout = 2 * time.Second
 
-// sendWithFallback sends a request to its destination. If that cannot be resolved or reached, or does not respond, this request and later
-// ones go to the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable addresses (RFC 3581).
+// sendWithFallback sends a request to its destination. If the destination cannot be resolved or reached, or does not respond, this
+// request and later ones go to the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable
+// addresses (RFC 3581).
 func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
 	source, useSource := d.source, d.useSource

@@ -234,7 +234,7 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 
 // sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Without this check,
 // a captured answer could be used to call another number. sameURI compares the number, in any spelling, and the host.
-// The host may also be that of To, because a proxy may have put our address in its place in the Request-URI.
+// The host may also be that of To, because a proxy may have put our address into the Request-URI instead.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {

@@ -101,8 +101,8 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 	return found, ok
 }
 
-// isPrivate reports whether the caller, or the network on its behalf, requests that its identity be withheld (RFC 3323, section 4.2; RFC
-// 3325, section 7).
+// isPrivate reports whether the caller, or the network on its behalf, requests that the caller's identity be withheld (RFC 3323, section
+// 4.2; RFC 3325, section 7).
 func isPrivate(req *sip.Request, asserted bool) bool {
 	for _, h := range req.GetHeaders("Privacy") {
 		for value := range strings.FieldsFuncSeq(strings.ToLower(h.Value()), func(r rune) bool { return strings.ContainsRune(";, ", r) }) {

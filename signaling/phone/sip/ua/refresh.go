@@ -16,8 +16,8 @@ import (
 // attempts.
 const refreshPause = 10 * time.Second
 
-// KeepAlive refreshes the session timer in the background if that is due. It returns an error if the call was not refreshed in
-// time. Call it once a second, from one goroutine at a time.
+// KeepAlive refreshes the session timer in the background when a refresh is due. It returns an error if the call was not
+// refreshed in time. Call it once a second, from one goroutine at a time.
 func (c *Call) KeepAlive(now time.Time) error {
 	c.mu.Lock()
 	if c.refreshed.IsZero() { // the timer starts now

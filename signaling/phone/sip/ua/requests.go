@@ -110,7 +110,8 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 	}
 }
 
-// onOptions lists what is supported, inside or outside of a call. Proxies use it to check whether a call is still alive.
+// onOptions lists what is supported, inside or outside of a call. Proxies use OPTIONS to check whether a call is still
+// alive.
 func (u *UserAgent) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
 	u.respondInOrOutOfCall(req, tx, 200, "OK", headers...)
@@ -121,7 +122,8 @@ func (u *UserAgent) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
 	u.respondInOrOutOfCall(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 }
 
-// respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
+// respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If the request names a call, the
+// call must exist.
 func (u *UserAgent) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
 		u.respondIfKnown(req, tx, code, reason, headers...)
@@ -162,7 +164,7 @@ func (u *UserAgent) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	u.onCall(c)
 }
 
-// checkInvite reads what an INVITE demands. It returns a refusal if that is not supported.
+// checkInvite reads what an INVITE demands. It returns a refusal if a demand is not supported.
 func (c *Call) checkInvite(req *sip.Request) *Refusal {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")

@@ -58,7 +58,7 @@ func (t *callTable) findDialog(req *sip.Request) *Call {
 	return c
 }
 
-// hasForeignInvite reports whether a CANCEL has the branch of a call's INVITE, but does not belong to it.
+// hasForeignInvite reports whether a CANCEL has the branch of a call's INVITE, but does not belong to that call.
 func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

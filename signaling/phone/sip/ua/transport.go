@@ -33,7 +33,7 @@ func init() {
 	sip.SetDefaultLogger(quiet)
 	sip.TransportBufferReadSize = maxMessage // sipgo would truncate longer messages
 	// sipgo sends no longer message by UDP. RFC 3261, section 18.1.1, demands TCP for requests of more than 1,300 bytes if the peer
-	// supports it, which is up to the operator. Responses use the transport of the request, whatever their length.
+	// supports TCP; here the operator chooses the transport. Responses use the transport of the request, whatever their length.
 	sip.UDPMTUSize = maxMessage
 }
 
