@@ -112,7 +112,7 @@ func isBlank(a *Agent) bool {
 	return err == nil && string(fields) == "{}"
 }
 
-// current returns the agents. It reloads changed files; at most one caller per second waits for that.
+// current returns the agents. It reloads changed files; at most one caller per second waits for the reload.
 func (f *Folder) current() []*Agent {
 	if f == nil {
 		return nil

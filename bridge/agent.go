@@ -28,25 +28,25 @@ type Agent struct {
 	MaxDollars  float64         `json:"dollars,omitempty"` // limit in US dollars, per conversation; 0 means that the agent sets none
 }
 
-// MergeOver returns a with its empty fields taken from under.
-func (a Agent) MergeOver(under Agent) Agent {
+// MergeOver returns a with its empty fields taken from base.
+func (a Agent) MergeOver(base Agent) Agent {
 	merged := Agent{
-		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
-		Language: cmp.Or(a.Language, under.Language), Model: cmp.Or(a.Model, under.Model),
-		Config: under.Config, Steps: a.Steps, Tools: a.Tools, MaxDuration: minNonZero(a.MaxDuration, under.MaxDuration),
-		MaxDollars: minNonZero(a.MaxDollars, under.MaxDollars),
+		Prompt: cmp.Or(a.Prompt, base.Prompt), Voice: cmp.Or(a.Voice, base.Voice),
+		Language: cmp.Or(a.Language, base.Language), Model: cmp.Or(a.Model, base.Model),
+		Config: base.Config, Steps: a.Steps, Tools: a.Tools, MaxDuration: minNonZero(a.MaxDuration, base.MaxDuration),
+		MaxDollars: minNonZero(a.MaxDollars, base.MaxDollars),
 	}
 	if a.Tools == nil {
-		merged.Tools = under.Tools
+		merged.Tools = base.Tools
 	}
 	if merged.Outcome = a.Outcome; a.Outcome == nil {
-		merged.Outcome = under.Outcome
+		merged.Outcome = base.Outcome
 	}
 	if a.Steps == nil {
-		merged.Steps = under.Steps
+		merged.Steps = base.Steps
 	}
 	if len(a.Config) > 0 {
-		merged.Config = mergeConfig(a.Config, under.Config)
+		merged.Config = mergeConfig(a.Config, base.Config)
 	}
 	return merged
 }
@@ -107,42 +107,42 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges one config over another, field by field. If one of the two is not an object, only that one is
-// returned, so that the parser rejects it.
-func mergeConfig(over, under json.RawMessage) json.RawMessage {
-	top, ok := parseObject(over)
+// mergeConfig merges override over base, field by field. If one of the two is not an object, only that one is returned,
+// so that the parser rejects it.
+func mergeConfig(override, base json.RawMessage) json.RawMessage {
+	top, ok := parseObject(override)
 	switch {
-	case len(under) == 0 || !ok:
-		return over
+	case len(base) == 0 || !ok:
+		return override
 	case len(top) == 0:
-		return under
+		return base
 	}
-	return editJSON(under, true, func(config map[string]any) { mergeObjects(config, top) })
+	return editJSON(base, true, func(config map[string]any) { mergeObjects(config, top) })
 }
 
 // atomicFields are objects that are replaced as a whole, because parts of two such objects may contradict each other.
 var atomicFields = []string{instructionField, "voiceConfig", "thinkingConfig"}
 
-// mergeObjects merges the fields of over into under. Both may use snake_case names; null is ignored. The tools of
-// over are added to those of under.
-func mergeObjects(under, over map[string]any) {
-	for name, value := range over {
+// mergeObjects merges the fields of override into base. Both may use snake_case names; null is ignored. The tools of
+// override are added to those of base.
+func mergeObjects(base, override map[string]any) {
+	for name, value := range override {
 		if value == nil {
 			continue
 		}
-		normalizeKey(under, tools.ToCamelCase(name))
+		normalizeKey(base, tools.ToCamelCase(name))
 		name = tools.ToCamelCase(name)
 		inner, isObject := value.(map[string]any)
-		below, wasObject := under[name].(map[string]any)
+		below, wasObject := base[name].(map[string]any)
 		list, isList := value.([]any)
-		before, wasList := under[name].([]any)
+		before, wasList := base[name].([]any)
 		switch {
 		case isObject && wasObject && !slices.Contains(atomicFields, name):
 			mergeObjects(below, inner)
 		case name == "tools" && isList && wasList:
-			under[name] = slices.Concat(before, list)
+			base[name] = slices.Concat(before, list)
 		default:
-			under[name] = value
+			base[name] = value
 		}
 	}
 }

@@ -14,8 +14,8 @@ const (
 	// moveRetry is the time after which a caller that has not moved is asked again: the other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait limits how long a move waits for a session resumption handle that covers the last turn. After that,
-	// the caller is asked to move without the handle.
+	// handleWait limits how long a move waits for a session resumption handle that covers the last turn. When this time
+	// is over, the caller is asked to move without the handle.
 	handleWait = 10 * time.Second
 	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
 	// web page is back within 1 s.

@@ -239,13 +239,13 @@ func refusalError(err upstream.Refusal) *Error {
 }
 
 // dialError converts an error of the connection to Gemini, as AsError does, but treats unknown errors as network
-// errors. used means that the conversation had a connection to Gemini before.
-func dialError(err error, used bool) *Error {
+// errors. wasConnected means that the conversation had a connection to Gemini before.
+func dialError(err error, wasConnected bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {
 		e = &Error{Code: CodeConnectionFailed, Message: "Gemini cannot be reached from the gateway.", Err: err}
 	}
-	if used && (e.Code == CodeConnectionFailed || e.Code == CodeConnectionNotEstablished) {
+	if wasConnected && (e.Code == CodeConnectionFailed || e.Code == CodeConnectionNotEstablished) {
 		e.Code, e.Message = CodeWebSocketError, "The connection to Gemini was lost and could not be renewed."
 	}
 	return e

@@ -40,12 +40,12 @@ type Account interface {
 	// HasLimits reports whether tokens and dollars are limited.
 	HasLimits() (tokens, dollars bool)
 	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn: all
-	// of the money, but only as many tokens as the budget has left. A resumed conversation is not counted again. It may
-	// block as long as the store does.
+	// of the money, but only as many tokens as the budget has left. A resumed conversation is not counted again.
+	// BeginSession may block as long as the store does.
 	BeginSession(first Cost) error
 	// ConsumeToken consumes the caller's single-use token, if the caller has one; it rejects a used token with an
 	// [Error]. For a new conversation it is the last check, so that after another failure the caller can retry with the
-	// same token. It may block as long as the store does.
+	// same token. ConsumeToken may block as long as the store does.
 	ConsumeToken() error
 	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It never
 	// fails.
@@ -54,9 +54,9 @@ type Account interface {
 	// budget that remains, including the new reservation. most is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
 	// ReserveCost reserves the maximum cost of work outside the conversation's turns, or rejects the work with an
-	// [Error]. got is the reserved amount: most, or what is left of the budget. settle must be called once, with the
-	// actual cost; it returns the unused part of the reservation. It may block as long as the store does. It is safe for
-	// concurrent use, also after End.
+	// [Error]. got is the reserved amount: all of it, or what is left of the budget. settle must be called once, with
+	// the actual cost; it returns the unused part of the reservation. ReserveCost may block as long as the store does.
+	// It is safe for concurrent use, also after End.
 	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)
 	// ParkSession asks whether the conversation may wait for its lost caller; UnparkSession ends the wait.
 	ParkSession() bool

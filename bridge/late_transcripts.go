@@ -73,9 +73,9 @@ func (o *openPrompts) onTurnEnd(isEmpty bool) {
 	}
 }
 
-// onToolCalls records that the model calls tools. here means that the gateway answers all of these calls.
-func (o *openPrompts) onToolCalls(here bool) {
-	o.gatewayAnswers = here && (o.gatewayAnswers || o.calledAt.IsZero())
+// onToolCalls records that the model calls tools. byGateway means that the gateway answers all of these calls.
+func (o *openPrompts) onToolCalls(byGateway bool) {
+	o.gatewayAnswers = byGateway && (o.gatewayAnswers || o.calledAt.IsZero())
 	o.isOpen, o.calledAt = true, time.Now()
 }
 

@@ -441,18 +441,18 @@ func (m *modelOutput) recordQuestion(at time.Time) {
 // there is no question.
 func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
 
-// interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. asking means
+// interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. sendsText means
 // that text is sent to the model now; in that case, an answer without voice so far is not interrupted, because that
 // answer or the next one covers the text.
-func (m *modelOutput) interrupt(by Cause, asking bool) {
+func (m *modelOutput) interrupt(by Cause, sendsText bool) {
 	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
-	if m.voice.QueuedDuration() > 0 || t.isGenerating() && !(asking && silent) {
+	if m.voice.QueuedDuration() > 0 || t.isGenerating() && !(sendsText && silent) {
 		cut, behind := m.cutOff(by)
 		m.subscribers.notify(cut)
 		m.notifyDeferred(behind, t.state != turnIdle)
 	}
-	if !asking { // otherwise the note is sent together with the text
+	if !sendsText { // otherwise the note is sent together with the text
 		m.sendUnheardNote()
 	}
 }
@@ -611,11 +611,11 @@ func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, 
 	m.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
 }
 
-// reportBargeIn reports an interruption by the person's voice; left is the length of the voice that was still to be
+// reportBargeIn reports an interruption by the person's voice; unplayed is the length of the voice that was still to be
 // played.
-func (m *modelOutput) reportBargeIn(left time.Duration) {
+func (m *modelOutput) reportBargeIn(unplayed time.Duration) {
 	if m.observer.isEnabled() && (m.loop.user.isSpeaking || m.turn.spokenOver) {
-		m.observer.report(BargeIn{time.Since(m.uplink.SpeechStart()) + left})
+		m.observer.report(BargeIn{time.Since(m.uplink.SpeechStart()) + unplayed})
 	}
 }
 

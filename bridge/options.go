@@ -29,7 +29,7 @@ type Options struct {
 	// Prices holds the prices of the models' tokens; nil means that all are unknown.
 	Prices pricing.Table
 	// Observe receives the observations of the conversation with this ID; nil means that nothing is observed, which also
-	// saves time. It is called by several goroutines and must not block.
+	// saves time. Observe is called by several goroutines and must not block.
 	Observe func(id string, o Observation)
 	// TurnJudge improves decisions about the ends of turns, where the gateway makes them; nil means that prosody alone decides.
 	TurnJudge TurnJudge
@@ -39,7 +39,7 @@ type Options struct {
 	// address of a page with these search suggestions. If one is nil, clients get no such addresses.
 	SignPicture, SuggestionsPage func(string) string
 	// Admit is called before a conversation begins. It may reject the conversation with an [Error], or set the Override
-	// of the request. nil means that all are admitted. It may block until ctx is done.
+	// of the request. nil means that all are admitted. Admit may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
 	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
 	Recordings string

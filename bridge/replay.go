@@ -65,10 +65,10 @@ func (r *replayBuffer) trim(size, bytes int, mayDrop func(Event) bool) {
 	})
 }
 
-// dropEvents drops each event e for which gone(e) returns true. It calls gone once per event, in order.
-func (r *replayBuffer) dropEvents(gone func(Event) bool) {
+// dropEvents drops each event for which isGone returns true. It calls isGone once per event, in order.
+func (r *replayBuffer) dropEvents(isGone func(Event) bool) {
 	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
-		if !gone(e) {
+		if !isGone(e) {
 			return false
 		}
 		r.bytes -= eventSize(e.Body)

@@ -106,16 +106,16 @@ func (s *subscribers) startEvents(v *callerConn) {
 	s.receiver = v.caller
 }
 
-// resumeEvents starts sending events to a returning caller: first the setup in done, then the missed events. attended
-// means that the previous caller had not left. playing is the number of the turn being played. It is 0 if there is
-// none, or if its [Speaking] event is among the missed events.
-func (s *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
+// resumeEvents starts sending events to a returning caller: first setup, then the missed events. attended means that
+// the previous caller had not left. playing is the number of the turn being played. It is 0 if there is none, or if its
+// [Speaking] event is among the missed events.
+func (s *subscribers) resumeEvents(v *callerConn, setup SetupComplete, attended bool, open func(id string) bool, playing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replay.pruneEvents(attended, open)
 	missed := s.replay.missedEvents(v.request.LastEvent, open)
 	s.receiver = v.caller
-	s.receiver.Notify(Event{Time: time.Now(), Body: done})
+	s.receiver.Notify(Event{Time: time.Now(), Body: setup})
 	for _, e := range missed {
 		s.receiver.Notify(e)
 	}

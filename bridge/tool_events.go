@@ -63,7 +63,7 @@ func (s *Session) expectToolReply() {
 	}
 }
 
-// sendToolText sends text from a tool, which the model answers. It does nothing if the budget is exhausted.
+// sendToolText sends a tool's text to the model, which answers it. It does nothing if the budget is exhausted.
 func (s *Session) sendToolText(t toolcalls.Text) {
 	if s.overBudget || s.sendText(t.Text) {
 		return

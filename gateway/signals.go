@@ -19,8 +19,8 @@ func forceContext(ctx context.Context) context.Context {
 }
 
 // notifyStop returns a context that ends at the first signal. The context that [forceContext] returns for it ends at the second signal.
-// Both signals are received by one channel, so that a second one right after the first is not lost. stop frees both contexts. Signals are
-// still caught after that, until the process exits, because a late one must not change the exit status.
+// Both signals are received by one channel, so that a second signal right after the first is not lost. stop frees both contexts. After
+// stop, signals are still caught until the process exits, because a late signal must not change the exit status.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))

@@ -67,8 +67,8 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	return c.waitFor(ctx, c.Connected())
 }
 
-// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15). It has a connection
-// for publishing, which the participant offers, and one for subscribing, which the server offers.
+// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15). It has two
+// connections: the participant offers the one for publishing, and the server the one for subscribing.
 type liveKit struct {
 	*caller
 	ws          *websocket.Conn

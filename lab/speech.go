@@ -72,7 +72,7 @@ func (r *reference) voiceFrames(from, to int) []int16 {
 	return r.voice[from*n : to*n]
 }
 
-// clipFrames returns the first frame of clip i, and the one after its last. The clips repeat after the last one.
+// clipFrames returns the first frame of clip i, and the frame after its last. The clips repeat after the last clip.
 func (r *reference) clipFrames(i int) (from, to int) {
 	i %= len(r.clips) - 1
 	return r.clips[i], r.clips[i+1]

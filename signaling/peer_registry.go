@@ -39,14 +39,14 @@ type HTTPCall struct {
 func (h *HTTPCall) AsHTTPCall() *HTTPCall { return h }
 
 // RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request of the call. It blocks
-// until the function has returned, and returns the function's error. If the call has ended, RunInCall returns the error
-// gone; if ctx is done first, it returns the error of ctx.
-func (h *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) error {
+// until the function has returned, and returns the function's error. If the call has ended, RunInCall returns goneErr;
+// if ctx is done first, it returns the error of ctx.
+func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, do func() error) error {
 	done := make(chan error, 1)
 	select {
 	case h.requests <- func() { done <- do() }:
 	case <-h.done:
-		return gone
+		return goneErr
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -59,7 +59,7 @@ func (h *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) e
 	case err := <-done:
 		return err
 	default:
-		return gone
+		return goneErr
 	}
 }
 

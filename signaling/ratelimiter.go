@@ -46,7 +46,8 @@ var RateLimitMessage = fmt.Sprintf(
 )
 
 // RateLimiter throttles a client that sends more than its limit on one connection: reading pauses, so that TCP or SCTP
-// slows the client down, and nothing queues up in the gateway. A [WSConn] has one. It is safe for concurrent use.
+// slows the client down, and nothing queues up in the gateway. A [WSConn] has one. A RateLimiter is safe for concurrent
+// use.
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // in microseconds

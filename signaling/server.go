@@ -31,8 +31,8 @@ type Options struct {
 	Origins []Origin // origins whose pages may connect, in addition to the gateway's own pages
 	Hosts   []string // names of this gateway as returned by ParseHost, in addition to localhost and addresses
 	Access  *access.Gate
-	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. It must not
-	// block.
+	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. OnRefused must
+	// not block.
 	OnRefused func(rule string)
 	Logger    *slog.Logger
 }

@@ -193,12 +193,12 @@ func (w *WSConn) SendGoodbye(code int, reason string) {
 	w.extendDeadline(closeTimeout, true)
 }
 
-// extendDeadline sets the read deadline to d from now. After a call with last set, further calls have no effect.
-func (w *WSConn) extendDeadline(d time.Duration, last bool) {
+// extendDeadline sets the read deadline to d from now. After a call with isFinal set, further calls have no effect.
+func (w *WSConn) extendDeadline(d time.Duration, isFinal bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isClosing {
-		w.isClosing = last
+		w.isClosing = isFinal
 		w.conn.SetReadDeadline(time.Now().Add(d))
 	}
 }

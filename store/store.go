@@ -25,7 +25,7 @@ type Store interface {
 	// Get reads a value and its generation. Generation 0 means that the value does not exist.
 	Get(ctx context.Context, name string) (value []byte, generation uint64, err error)
 
-	// CompareAndSwap writes a value and its generation, which expire after ttl. It does so only if the current generation equals was, or
+	// CompareAndSwap writes a value and its generation, which expire after ttl. It writes only if the current generation equals was, or
 	// the value does not exist. now is the resulting generation: it differs from generation if another gateway has written. A nil value
 	// only renews the current value; if that does not exist, nothing is written and now is 0. With ttl 0 the value is deleted, and now
 	// is 0.

@@ -19,8 +19,8 @@ type Env struct {
 	Call string // the ID of the call
 	SessionInfo
 
-	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It waits at most PersonTimeout. It is nil if no
-	// user can be asked.
+	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It waits at most PersonTimeout. AskPerson is
+	// nil if no user can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
 
 	// PauseRecording pauses or resumes the recording of the conversation. It is nil without a recording.

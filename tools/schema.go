@@ -64,7 +64,7 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 // (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed. A nil schema allows
 // any object. A pattern that Go cannot compile, such as one with a lookahead, is ignored.
 //
-// It is lenient, because clients write schemas by hand: types may have other names ("float", "dict"), required may be part of
+// ReadSchema is lenient, because clients write schemas by hand: types may have other names ("float", "dict"), required may be part of
 // the property, keywords of the wrong type are ignored. A schema that refers to itself is followed once; a further or external
 // reference allows anything. [Schema.Changes] reports this.
 //

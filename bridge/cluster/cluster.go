@@ -185,8 +185,8 @@ func (c *Cluster) runLoop() {
 }
 
 // AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken must end the conversation
-// at this gateway. It is called when another gateway has taken the conversation over, in any goroutine, and perhaps more than
-// once.
+// at this gateway. onTaken is called when another gateway has taken the conversation over, in any goroutine, and perhaps more
+// than once.
 func (c *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
 	if c == nil {
 		return nil

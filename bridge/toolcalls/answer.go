@@ -110,8 +110,8 @@ func (c *Calls) wireName(name string) string {
 	return name
 }
 
-// dropDetachedAnswer drops the interim answer of a cancelled call. It is dropped because no result will follow, not
-// even for a session that calls again.
+// dropDetachedAnswer drops the interim answer of a cancelled call, because no result will follow, not even for a
+// session that calls again.
 func (c *Calls) dropDetachedAnswer(o *call) {
 	if o.isDetached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })

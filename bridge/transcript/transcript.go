@@ -378,7 +378,7 @@ func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// HistoryBetween returns what HistoryBefore does, but only of the turns with numbers between after and before.
+// HistoryBetween is like HistoryBefore, but omits the turns up to after.
 func (t *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
 }

@@ -86,7 +86,8 @@ const (
 	// judgeDeadline limits the wait for the judge's verdict on a pause.
 	judgeDeadline = 250 * time.Millisecond
 
-	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a new turn, and does not retract the end of the last one.
+	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a new turn, and does not retract the end of the
+	// previous turn.
 	maxAwaited = 5 * time.Second
 	// patientTime is the time within which a second retraction makes the machine more patient. It stays more patient until no retraction has
 	// happened for patientTime.

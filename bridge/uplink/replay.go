@@ -29,7 +29,7 @@ type replayBuffer struct {
 // coveredBefore is the index of an item that an earlier connection sent and the newest handle covers.
 const coveredBefore = -1
 
-// setNewestIndex records the index of the last message sent. It is also the index of the newest item.
+// setNewestIndex records the index of the last message sent, which is also that of the newest item.
 func (b *replayBuffer) setNewestIndex(sent int64) {
 	b.sentIndex = sent
 	if n := len(b.items); n > 0 && b.items[n-1].index == 0 {
@@ -82,13 +82,13 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset makes the newest audio the lead-in of the speech that has just begun. left is the length of the part of the
-// lead-in that was sent already.
-func (b *replayBuffer) markOnset(speech int, left time.Duration) {
+// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength is the length of the part
+// of the lead-in that was sent already.
+func (b *replayBuffer) markOnset(speech int, sentLength time.Duration) {
 	b.hasUnanswered = true
-	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
+	for i := len(b.items) - 1; i >= 0 && sentLength > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
 		b.items[i].speechNumber = speech
-		left -= b.items[i].duration()
+		sentLength -= b.items[i].duration()
 	}
 }
 

@@ -66,24 +66,24 @@ func (t *turnTaker) keep(it Item) {
 	t.recent = t.recent[old:]
 }
 
-// itemsSince returns the kept chunks from back before the last frame's end onwards.
-func (t *turnTaker) itemsSince(back time.Duration) (items []Item) {
+// itemsSince returns the kept chunks from lookBack before the last frame's end onwards.
+func (t *turnTaker) itemsSince(lookBack time.Duration) (items []Item) {
 	for _, kept := range t.recent {
-		if kept.end > t.at-back {
+		if kept.end > t.at-lookBack {
 			items = append(items, kept.item)
 		}
 	}
 	return items
 }
 
-// recentPCM returns the kept audio from back before the last frame's end until that end, resampled to rate (Hz).
-func (t *turnTaker) recentPCM(back time.Duration, rate int) (pcm []int16) {
+// recentPCM returns the kept audio of the time lookBack until the last frame's end, resampled to rate (Hz).
+func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	var converter *media.Resampler
 	from := 0
 	for _, kept := range t.recent {
 		it := kept.item
 		length := len(it.PCM)
-		early := media.Samples(max(0, t.at-back-(kept.end-it.duration())), it.Rate) // outside of the time on either side
+		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate) // outside of the time on either side
 		late := media.Samples(max(0, kept.end-t.at), it.Rate)
 		if early+late >= length {
 			continue

@@ -30,7 +30,7 @@ const (
 )
 
 // Breakers holds a circuit breaker for each model: Google counts quotas by key and model, and the gateway has one key.
-// It is safe for concurrent use. The zero Breakers admits all callers.
+// A Breakers is safe for concurrent use. The zero Breakers admits all callers.
 type Breakers struct {
 	Default string // model of callers that name none
 
@@ -73,15 +73,15 @@ func (b *Breakers) RefusedModels() map[string]time.Duration {
 	return list
 }
 
-// LearnRefusal applies another gateway's report that the quota of a model is exhausted for the time that is left.
-func (b *Breakers) LearnRefusal(model string, left time.Duration) {
-	b.ForModel(model).learnRefusal(min(left, maxQuotaPause))
+// LearnRefusal applies another gateway's report that the quota of a model is exhausted for the remaining time.
+func (b *Breakers) LearnRefusal(model string, remaining time.Duration) {
+	b.ForModel(model).learnRefusal(min(remaining, maxQuotaPause))
 }
 
 // Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations; after the
 // pause it admits one as a probe. The refusal of one caller blocks only that caller, until a second caller is refused
 // as well, because clients choose the model, which may have no quota at all. A refusal of the default model blocks all
-// callers at once. It also paces redials; see redialDelay. It is safe for concurrent use.
+// callers at once. The breaker also paces redials; see redialDelay. It is safe for concurrent use.
 type Breaker struct {
 	isDefault bool
 

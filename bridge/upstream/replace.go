@@ -115,8 +115,8 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 	k.dialPaced(ctx)
 }
 
-// dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the last
-// connection counts towards the pause.
+// dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the
+// previous connection counts towards the pause.
 func (k *Keeper) dialPaced(ctx context.Context) {
 	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
 		k.current.isDialing, k.current.hasWebSocket = true, false

@@ -15,7 +15,7 @@ import (
 	"voxgate/internal/crash"
 )
 
-// closeReasonTime limits the wait for the server's close frame, which has the reason, after a failed write. It is
+// closeReasonTime limits how long to wait, after a failed write, for the server's close frame with the reason. It is
 // about a round trip.
 const closeReasonTime = 250 * time.Millisecond
 

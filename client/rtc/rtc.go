@@ -38,13 +38,14 @@ const (
 // Options configure the audio.
 type Options struct {
 	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. The packets come as
-	// the network delivers them, so an application that plays them needs a jitter buffer. It must not block.
+	// the network delivers them, so an application that plays them needs a jitter buffer. OnPacket must not block.
 	OnPacket func(*rtp.Packet)
 
 	// OnState receives the state of the WebRTC connection. It may be nil.
 	OnState func(webrtc.PeerConnectionState)
 
-	// Settings changes Pion's settings, for example the network interfaces. New overrides its ICE timeouts. It may be nil.
+	// Settings changes Pion's settings, for example the network interfaces. New overrides its ICE timeouts. Settings may
+	// be nil.
 	Settings *webrtc.SettingEngine
 
 	// RelayOnly makes ICE connect only by TURN servers.

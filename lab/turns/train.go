@@ -88,7 +88,8 @@ const (
 	quickShare, likelyShare = 0.3, 0.6 // with the network: at quickest, at likely
 )
 
-// standardize scales each feature to the mean 0 and the standard deviation 1. It returns the mean and deviation before that.
+// standardize scales each feature to the mean 0 and the standard deviation 1. It returns the mean and the deviation of the
+// unscaled features.
 func standardize(examples []example) (mean, deviation [count]float64) {
 	n := float64(len(examples))
 	for _, e := range examples {

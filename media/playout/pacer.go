@@ -34,7 +34,8 @@ var (
 	ErrClosed = errors.New("playout is closed")
 )
 
-// Tap receives a copy of the played sound: see [Pacer.SetTap]. It is called with the pacer locked, like a [media.Output].
+// Tap receives a copy of the played sound: see [Pacer.SetTap]. Its methods are called with the pacer locked, like a
+// [media.Output].
 type Tap interface {
 	// WriteModel adds a frame of the model's voice that is played from the given time on. It must not keep pcm.
 	WriteModel(pcm []int16, at time.Time)
@@ -161,8 +162,8 @@ func (p *Pacer) AddMark(f func(heard bool)) {
 }
 
 // CallInOrder calls f after all sound written before has been sent to an output with an [media.UnlimitedLead]. If that sound was dropped,
-// given is false. Other outputs receive sound when it is played, so for them it calls f at once. The rules of AddMark apply to f.
-func (p *Pacer) CallInOrder(f func(given bool)) {
+// isSent is false. Other outputs receive sound when it is played, so for them it calls f at once. The rules of AddMark apply to f.
+func (p *Pacer) CallInOrder(f func(isSent bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.UnlimitedLead
 	p.mu.Unlock()
@@ -348,12 +349,13 @@ func (p *Pacer) recallLead() time.Duration {
 	return sound
 }
 
-// resolveMarks moves the marks whose sound has left the queue to readyMarks. Their callbacks will be called with heard.
-func (p *Pacer) resolveMarks(heard bool) {
+// resolveMarks moves the marks whose sound has left the queue to readyMarks. Their callbacks will be called with
+// isPlayed.
+func (p *Pacer) resolveMarks(isPlayed bool) {
 	done := p.queuedTotal - int64(p.queue.len())
 	n := 0
 	for ; n < len(p.marks) && p.marks[n].position <= done; n++ {
-		p.marks[n].isPlayed = heard
+		p.marks[n].isPlayed = isPlayed
 	}
 	p.readyMarks = append(p.readyMarks, p.marks[:n]...)
 	p.marks = slices.Delete(p.marks, 0, n)

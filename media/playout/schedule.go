@@ -193,7 +193,7 @@ func (p *Pacer) fadeOut(n int) {
 	clear(p.pcm[end:])
 }
 
-// applyGain moves the volume to the one set by Duck, within the frame.
+// applyGain moves the volume to that set by Duck, within the frame.
 func (p *Pacer) applyGain(pcm []int16) {
 	if p.gain == 1 && p.targetGain == 1 || len(pcm) == 0 {
 		return

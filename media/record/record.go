@@ -1,7 +1,7 @@
 // Package record writes a conversation to an Ogg Opus file with two channels: the caller left, the model right.
 //
-// Both follow the wall clock, so the file shows overlapping speech and response times. It is written about a second late, so that late
-// sound can still be placed and unplayed sound can still be withdrawn.
+// Both follow the wall clock, so the file shows overlapping speech and response times. The file is written about a second late, so
+// that late sound can still be placed and unplayed sound can still be withdrawn.
 package record
 
 import (

@@ -85,7 +85,8 @@ func (r *reorderer) isOvertaken(seq uint16) bool {
 	return r.heldCount > 0 && int16(seq-r.newest) < 0
 }
 
-// takeFirst removes and returns the first held packet; there must be one. It is valid until the next holdPacket.
+// takeFirst removes and returns the first held packet; there must be one. The packet is valid until the next
+// holdPacket.
 func (r *reorderer) takeFirst() *packet {
 	p := r.first()
 	r.present &^= 1 << (p.seq % maxHeldPackets)

@@ -78,7 +78,7 @@ type ReceiverOptions struct {
 	// RTT returns the round-trip time to the sender, or 0 while it is unknown. It may be nil.
 	RTT func() time.Duration
 	// OnLoss is called every two seconds of sound with the packets lost and sent since the last call. Run calls it; it must not
-	// block. It may be nil.
+	// block. OnLoss may be nil.
 	OnLoss func(lost, of int)
 }
 

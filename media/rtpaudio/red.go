@@ -95,7 +95,8 @@ type redCopy struct {
 	payload []byte
 }
 
-// packPayload returns the payload of a RED packet: copies of earlier payloads, followed by payload. It is valid until the next call.
+// packPayload returns the payload of a RED packet: copies of earlier payloads, followed by payload. The result is valid until the
+// next call.
 func (r *redPacker) packPayload(payload []byte, ts uint32, payloadType uint8) []byte {
 	first, size := len(r.earlier), 1+len(payload)
 	for first > 0 { // the newest copies that fit

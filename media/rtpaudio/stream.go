@@ -273,13 +273,13 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	return s.writePaced(n, now)
 }
 
-// fillGap fills the gap before the packet next. Lost sound is restored from next if that packet holds a copy, and is otherwise concealed
-// for up to maxConcealed. Longer gaps become silence, like a gap in which nothing was sent. Silence that the clock has already written is
+// fillGap fills the gap before nextPacket. Lost sound is restored from nextPacket if that holds a copy, and is otherwise concealed for up
+// to maxConcealed. Longer gaps become silence, like a gap in which nothing was sent. Silence that the clock has already written is
 // subtracted, and none is written beyond the arrival of next or the time at which it was due, whichever is earlier.
-func (s *stream) fillGap(gap time.Duration, lost bool, next *packet, now time.Time) error {
+func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now time.Time) error {
 	var restored time.Duration
 	if lost {
-		if restored = min(gap, s.options.Codec.CopyDuration(next.payload)); restored > 0 {
+		if restored = min(gap, s.options.Codec.CopyDuration(nextPacket.payload)); restored > 0 {
 			s.stats.Recovered++
 		}
 	}
@@ -291,16 +291,17 @@ func (s *stream) fillGap(gap time.Duration, lost bool, next *packet, now time.Ti
 		}
 		gap -= madeUp
 	}
-	if t := s.meter.idealArrival(next.ts); !t.IsZero() && t.Before(now) {
+	if t := s.meter.idealArrival(nextPacket.ts); !t.IsZero() && t.Before(now) {
 		now = t
 	}
 	if err := s.writeSilence(min(gap, now.Sub(s.soundEnd)-restored)); err != nil {
 		return err
 	}
-	return s.conceal(next.payload, restored)
+	return s.conceal(nextPacket.payload, restored)
 }
 
-// conceal writes d of concealed sound, or sound restored from next if that is not nil.
+// conceal writes d of sound in place of lost sound: restored from next, the payload of the next packet, or concealed if
+// next is nil.
 func (s *stream) conceal(next []byte, d time.Duration) error {
 	const unit = 2500 * time.Microsecond // the shortest frame of Opus, and the unit of its concealment
 	if d = d / unit * unit; d <= 0 {

@@ -43,7 +43,7 @@ type spectrum struct {
 
 // analyze returns the mean power in each band, scaled so that white noise has the square of its RMS, and the spectral flatness from the
 // lowest to the highest band. Flatness is the geometric mean of the power over its arithmetic mean: 0 for a tone, 0.56 for noise, 1 for a
-// click. It is computed from the power over the floor, so that noise of any colour is flat once the floor is known.
+// click. Flatness is computed from the power over the floor, so that noise of any colour is flat once the floor is known.
 func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {

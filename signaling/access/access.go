@@ -32,7 +32,7 @@ import (
 type Options struct {
 	// Required: a conversation needs a token. Otherwise anyone may use the gateway, within the limits.
 	Required bool
-	// Keys is the keys file; empty means none. It is read again when it has changed.
+	// Keys is the keys file; empty means none. The file is read again when it has changed.
 	Keys string
 	// Agents is the operator's folder of agents; may be nil.
 	Agents *agents.Folder

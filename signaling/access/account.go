@@ -272,12 +272,12 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves most, the maximum cost of one operation; got is less if the budget has less left. settle must be
-// called once with the actual cost, and returns the rest of the reservation to the budget. The reservation for the
+// ReserveCost reserves maxCost, the maximum cost of one operation; got is less if the budget has less left. settle must
+// be called once with the actual cost, and returns the rest of the reservation to the budget. The reservation for the
 // conversation's next turn is not affected. ReserveCost blocks as long as the store does.
-func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
+func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
-	got, err = a.reserveBudget(most)
+	got, err = a.reserveBudget(maxCost)
 	if err != nil {
 		return bridge.Cost{}, nil, a.client.reportRefusal(err)
 	}
@@ -334,12 +334,12 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	return got, nil
 }
 
-// addCost adds a cost to the usage of each budget. The function what selects the resource of a unit. times is 1 to add
-// the cost and -1 to subtract it. The changes are later reported to the other gateways. Needs mu.
-func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int) {
+// addCost adds a cost to the usage of each budget. The function resourceOf selects the resource of a unit. times is 1
+// to add the cost and -1 to subtract it. The changes are later reported to the other gateways. Needs mu.
+func (a *account) addCost(resourceOf func(unit) resource, cost bridge.Cost, times int) {
 	for _, b := range a.budgetLimits() {
 		if n := times * *b.unit.costField(&cost); n != 0 {
-			counts := &a.client.gate.usageOf(b.budgetOwner).counts[what(b.unit)]
+			counts := &a.client.gate.usageOf(b.budgetOwner).counts[resourceOf(b.unit)]
 			counts.local = max(0, counts.local+n)
 			a.client.gate.markChanged(b.budgetOwner, b.unit)
 		}

@@ -55,8 +55,8 @@ const (
 )
 
 // FailedAttempts slows down password guessing. Tokens and keys need no such limit: they have 128 random bits or a
-// signature. It counts by IPv4 address, or by the /64 block of an IPv6 address (RFC 6177). It is safe for concurrent
-// use.
+// signature. FailedAttempts counts by IPv4 address, or by the /64 block of an IPv6 address (RFC 6177). It is safe for
+// concurrent use.
 type FailedAttempts struct {
 	mu     sync.Mutex
 	recent TTLCache[netip.Prefix, *rate.Limiter]

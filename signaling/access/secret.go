@@ -20,8 +20,8 @@ const (
 )
 
 // Secrets stores the data of client secrets: short names that pages get in place of a token of the gateway, as in the
-// APIs of other vendors. The data may be longer than a token can hold. It is in the store, so that a page may use any
-// gateway that shares the store.
+// APIs of other vendors. The data may be longer than a token can hold. The data is in the store, so that a page may use
+// any gateway that shares the store.
 type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger

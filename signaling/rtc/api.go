@@ -43,8 +43,8 @@ const (
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is the timeout for the first check of an ICE-TCP client; clients send that check at once. It also limits
-	// the life of a connection without a peer.
+	// tcpFirst is the timeout for the first check of an ICE-TCP client; clients send that check at once. tcpFirst also
+	// limits the life of a connection without a peer.
 	tcpFirst = 5 * time.Second
 
 	// tcpWriteBuffer, in bytes, keeps a slow ICE-TCP client from blocking the playout clock: packets that do not fit

@@ -372,7 +372,7 @@ func (o *Offer) firstUsable(kind string) int {
 	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.isUsable(o.codec) })
 }
 
-// acceptBundled accepts the first section, and the usable ones that share its transport.
+// acceptBundled accepts the section with the index first, and the usable sections that share its transport.
 func (o *Offer) acceptBundled(first int) {
 	media := 0
 	types := map[webrtc.PayloadType]string{} // format of each payload type, the same in a whole BUNDLE group (RFC 9143 section 10.1.2)
@@ -428,8 +428,8 @@ func (o *Offer) answerFormats(s *section) (formats []webrtc.RTPCodecParameters) 
 	return append(formats, plain)
 }
 
-// transportSection returns the section that carries the transport, or nil if none is accepted. It is the first accepted one in the
-// offer's BUNDLE group (RFC 9143 section 7.3.1).
+// transportSection returns the section that carries the transport, or nil if none is accepted. This is the first accepted section
+// in the offer's BUNDLE group (RFC 9143 section 7.3.1).
 func (o *Offer) transportSection() *section {
 	for _, mid := range o.bundledMids() {
 		i := slices.IndexFunc(o.sections, func(s section) bool { return s.mid == mid })

@@ -43,8 +43,8 @@ type Session interface {
 	// RecordLoss records recent packet loss: lost of total packets. They belong to the client's microphone if up is
 	// true, else to the model's voice.
 	RecordLoss(up bool, lost, total int)
-	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the last one.
-	// ClearFrame removes the picture.
+	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the previous
+	// picture. ClearFrame removes the picture.
 	SetFrame(mimeType string, data []byte, changed bool)
 	ClearFrame()
 	// Crash ends the conversation because one of the peer's goroutines has panicked.

@@ -22,7 +22,7 @@ const (
 )
 
 // Chips keeps Google's search suggestions, which a client must show with a grounded answer. They are untrusted HTML, so each is a page of
-// its own, to be shown in a frame. It is an http.Handler for GET canvas/chips.
+// its own, to be shown in a frame. Chips is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
 	pages []page // newest last

@@ -215,20 +215,20 @@ func (p *Project) begin() (end func(), err error) {
 	return sync.OnceFunc(p.end), nil
 }
 
-// recordWriting records that an app is being written. said is the number of user inputs counted so far.
-func (p *Project) recordWriting(name string, said int) {
+// recordWriting records that an app is being written. inputCount is the number of user inputs counted so far.
+func (p *Project) recordWriting(name string, inputCount int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Writing = name
-	p.inputsAtStart = said
+	p.inputsAtStart = inputCount
 	p.writtenCount++
 }
 
 // hasNewInput reports whether the user has said something since the newest version was started.
-func (p *Project) hasNewInput(said int) bool {
+func (p *Project) hasNewInput(inputCount int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.writtenCount == 0 || said > p.inputsAtStart
+	return p.writtenCount == 0 || inputCount > p.inputsAtStart
 }
 
 // addVersion adds a finished app, or a new version of an existing one.
@@ -254,12 +254,12 @@ func (p *Project) end() {
 	p.busy, p.status.Writing = false, ""
 }
 
-// openQuestion records a question to the user. said is the number of user inputs counted so far. The caller must call settled once the
-// question is closed.
-func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
+// openQuestion records a question to the user. inputCount is the number of user inputs counted so far. The caller must call settled
+// once the question is closed.
+func (p *Project) openQuestion(inputCount int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := &question{said, make(chan bool, 1)}
+	q := &question{inputCount, make(chan bool, 1)}
 	p.question = q
 	return q.answer, func() {
 		p.mu.Lock()
@@ -271,13 +271,13 @@ func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
 }
 
 // answerQuestion takes the user's spoken or typed answer. The user must have said something since they were asked.
-func (p *Project) answerQuestion(yes bool, said int) error {
+func (p *Project) answerQuestion(yes bool, inputCount int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.question == nil:
 		return errors.New("no question is open; the person may have answered on the screen")
-	case said <= p.question.inputCount:
+	case inputCount <= p.question.inputCount:
 		return errors.New("the person has said nothing since they were asked; wait for their answer")
 	}
 	p.question.answer <- yes

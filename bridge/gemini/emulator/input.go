@@ -266,15 +266,15 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 }
 
 // transcribe sends the transcript of the speech. words come from the scenario, and are sent one by one or in one message, as the model
-// does. Without words, heard is sent instead, a text that tells the length of the speech.
-func (s *session) transcribe(words, heard string) error {
-	if !s.setup.InputTranscript || words == "" && heard == "" {
+// does. Without words, fallback is sent instead, a text that tells the length of the speech.
+func (s *session) transcribe(words, fallback string) error {
+	if !s.setup.InputTranscript || words == "" && fallback == "" {
 		return nil
 	}
 	pieces := []string{words}
 	switch {
 	case words == "":
-		pieces = []string{"(" + heard + ")"}
+		pieces = []string{"(" + fallback + ")"}
 	case !s.setup.OneTranscript:
 		pieces = strings.SplitAfter(words, " ")
 	}

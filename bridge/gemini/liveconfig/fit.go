@@ -199,7 +199,7 @@ const (
 )
 
 // WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about these fields. dropped is
-// nil if there are no such fields. It is for a server that closes the session for such fields.
+// nil if there are no such fields. WithoutNewer is for a server that closes the session for such fields.
 func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // cannot fail: Effective returns valid JSON
 	pruned = c

@@ -33,8 +33,8 @@ type Profile struct {
 	// [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence after the last word that lets the model detect the end of speech. It is sent when the sound stops. It
-	// is 0 if audioStreamEnd is enough.
+	// EndSilence is the silence after the last word that lets the model detect the end of speech. The gateway sends this silence when
+	// the sound stops. It is 0 if audioStreamEnd is enough.
 	EndSilence time.Duration
 
 	// AnswersAfterTurn means that the server drops the answer to a non-blocking function call if it arrives before the end of the

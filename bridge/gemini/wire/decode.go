@@ -36,9 +36,9 @@ func NewDecoder() *Decoder {
 	return d
 }
 
-// Decode decodes one message. Its errors are *FrameError and *ServerError. It does not keep data. The Audio of a message is valid
-// until the next call. For audio-only messages it always returns the same ServerMessage, whose Audio and AudioRate the next call
-// overwrites. Everything else belongs to the caller.
+// Decode decodes one message. Its errors are *FrameError and *ServerError. Decode does not keep data. The Audio of a message is
+// valid until the next call. For audio-only messages it always returns the same ServerMessage, whose Audio and AudioRate the next
+// call overwrites. Everything else belongs to the caller.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (

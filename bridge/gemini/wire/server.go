@@ -1,5 +1,5 @@
-// Package wire defines the JSON of a Live connection: the messages in both directions. It also defines the errors with which connections
-// are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
+// Package wire defines the JSON of a Live connection: the messages in both directions. The package also defines the errors with which
+// connections are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
 //
 // The protocol is described at https://ai.google.dev/api/live.
 package wire

@@ -90,15 +90,15 @@ type turnPart struct {
 	} `json:"functionResponse"`
 }
 
-// joinText returns the text of the parts without thoughts, joined by between.
-func (t *turn) joinText(between string) string {
+// joinText returns the text of the parts without thoughts, joined by separator.
+func (t *turn) joinText(separator string) string {
 	var texts []string
 	for _, p := range t.Parts {
 		if p.Text != nil && !p.Thought {
 			texts = append(texts, *p.Text)
 		}
 	}
-	return strings.Join(texts, between)
+	return strings.Join(texts, separator)
 }
 
 // badRequest returns the error for a request that cannot be translated.

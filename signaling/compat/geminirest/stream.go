@@ -102,12 +102,12 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 	}
 }
 
-// readLine returns a line of at most most bytes, with its line ending. It is valid until the next call. It does not use bufio.Scanner,
-// which searches a long line from its start whenever more of it arrives.
-func (e *eventReader) readLine(most int) (line []byte, err error) {
+// readLine returns a line of at most limit bytes, with its line ending. The line is valid until the next call. readLine
+// does not use bufio.Scanner, which searches a long line from its start whenever more of it arrives.
+func (e *eventReader) readLine(limit int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')
-		if len(line)+len(piece) > most {
+		if len(line)+len(piece) > limit {
 			return nil, bufio.ErrTooLong
 		}
 		if err != bufio.ErrBufferFull && line == nil {
@@ -120,14 +120,14 @@ func (e *eventReader) readLine(most int) (line []byte, err error) {
 	}
 }
 
-// readAnswer reads a complete JSON response of at most most bytes.
-func readAnswer(from io.Reader, most int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(from, most+1))
+// readAnswer reads a complete JSON response of at most limit bytes.
+func readAnswer(from io.Reader, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case int64(len(text)) > most:
-		return nil, fmt.Errorf("the backend's answer has more than %d bytes", most)
+	case int64(len(text)) > limit:
+		return nil, fmt.Errorf("the backend's answer has more than %d bytes", limit)
 	case !json.Valid(text):
 		return nil, errors.New("the backend's answer is not JSON")
 	}

@@ -183,7 +183,7 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 	}
 }
 
-// isBeforeClientTurns reports whether the model does not use the client's turn-taking mode yet.
+// isBeforeClientTurns reports whether the model still uses a turn-taking mode other than the client's.
 func (c *call) isBeforeClientTurns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,12 +284,12 @@ func (c *call) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// endCall reports the reason for the end to all connections, if it is an error. own is the connection that began the
+// endCall reports the reason for the end to all connections, if it is an error. opener is the connection that began the
 // call, which gets the reason even if it is not a listener yet.
-func (c *call) endCall(own *listener, err error) {
+func (c *call) endCall(opener *listener, err error) {
 	c.updateDialogue(nil, func(d *dialogue) {
-		if !slices.Contains(c.listeners, own) {
-			c.listeners = append(c.listeners, own)
+		if !slices.Contains(c.listeners, opener) {
+			c.listeners = append(c.listeners, opener)
 		}
 		if e := clientError(err); e != nil {
 			d.emitError("", e)

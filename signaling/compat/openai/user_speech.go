@@ -63,14 +63,14 @@ func (u *userSpeech) stopSpeech(at time.Duration) {
 	u.commitSpeech(u.itemID, at)
 }
 
-// commitSpeech creates the item for the current speech, which ends at the position until.
-func (u *userSpeech) commitSpeech(id string, until time.Duration) {
+// commitSpeech creates the item for the current speech, which ends at the position end.
+func (u *userSpeech) commitSpeech(id string, end time.Duration) {
 	i := newMessage(id, roleUser, completed, part{Type: inputAudio})
-	i.voiceDuration = max(0, until-u.speechStart)
+	i.voiceDuration = max(0, end-u.speechStart)
 	u.emitEvent("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": u.lastItemID()})
 	u.addItem(i, len(u.items))
 	u.emitItemDone(i)
-	u.itemID, u.lastItem, u.speechStart = "", i, until
+	u.itemID, u.lastItem, u.speechStart = "", i, end
 	switch {
 	case u.session.turnMode() != engineDetectsTurns:
 		u.state = speechCommitted

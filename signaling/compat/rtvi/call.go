@@ -23,8 +23,8 @@ const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
 	// reconnectTimeout is the time after which a conversation without messages of its client ends; the client pings
-	// every second. It also limits how long a call without a peer waits for a new one. A client that has lost its peer
-	// tries three times to reconnect: first after 5 s, and then every 2 s (SmallWebRTCTransport).
+	// every second. reconnectTimeout also limits how long a call without a peer waits for a new one. A client that has
+	// lost its peer tries three times to reconnect: first after 5 s, and then every 2 s (SmallWebRTCTransport).
 	reconnectTimeout = 20 * time.Second
 )
 

@@ -267,7 +267,7 @@ func (s *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// proxyToOwner proxies a request to the gateway that owns the call, if that is another one.
+// proxyToOwner proxies a request to the gateway that owns the call, if another gateway does.
 func (s *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	return signaling.ProxyToOwner(w, r, s.Host, id, "", func(err error) {
 		s.Logger.Warn("another gateway does not answer", "err", err)

@@ -47,16 +47,16 @@ func (s *Server) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// superviseCall turns the outgoing call c into a call to a supervisor, who listens to the call other. c ends with the
-// session of other, unless the supervisor has taken over.
-func (c *call) superviseCall(other *call) {
+// superviseCall turns the outgoing call c into a call to a supervisor, who listens to the call target. c ends with the
+// session of target, unless the supervisor has taken over.
+func (c *call) superviseCall(target *call) {
 	c.consultation = newConsultation("")
-	c.supervised = other
-	session := other.conversation()
+	c.supervised = target
+	session := target.conversation()
 	go func() {
 		select {
 		case <-session.Done():
-			if other.line.Load().partner != c { // the supervisor has not taken over
+			if target.line.Load().partner != c { // the supervisor has not taken over
 				c.End(errSessionOver)
 			}
 		case <-c.Released():

@@ -35,8 +35,8 @@ type Client struct {
 	Send  func(text string)
 }
 
-// PostOffer posts an offer of a new phone to a path of the gateway, with more fields in the body, and returns the status.
-func (c *Client) PostOffer(g *testkit.Gateway, path, token, more string) (status int, text string) {
+// PostOffer posts an offer of a new phone to a path of the gateway, with moreFields in the body, and returns the status.
+func (c *Client) PostOffer(g *testkit.Gateway, path, token, moreFields string) (status int, text string) {
 	c.T.Helper()
 	p := c.Phone
 	channel, err := p.PC.CreateDataChannel("chat", nil)
@@ -75,7 +75,7 @@ func (c *Client) PostOffer(g *testkit.Gateway, path, token, more string) (status
 	if err := p.PC.SetLocalDescription(offer); err != nil {
 		c.T.Fatal(err)
 	}
-	body := `{"sdp":` + string(testkit.Must(json.Marshal(offer.SDP))) + `,"type":"offer"` + more + `}`
+	body := `{"sdp":` + string(testkit.Must(json.Marshal(offer.SDP))) + `,"type":"offer"` + moreFields + `}`
 	resp := testkit.PostAs(p.T, g.HTTP+path, token, "application/json", strings.NewReader(body))
 	raw, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {

@@ -119,8 +119,8 @@ func parseCrypto(value string) (crypto, bool) {
 }
 
 // hasUnknownParameter reports whether a key has an unsupported session parameter and must be rejected (RFC 4568, section 6.3). Such
-// parameters can ask for partly unencrypted media, and the peer must not believe that we have agreed to that. Parameters that begin with a
-// hyphen may be ignored.
+// parameters can ask for partly unencrypted media, and the peer must not believe that we have agreed to this. Parameters that begin with
+// a hyphen may be ignored.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")

@@ -296,9 +296,9 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. The packets carry music
-// on hold, or silence or comfort noise for trunks that give up a call that sends nothing.
-func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
+// fillPauses sends the packets that nextPacket returns, one per interval, while nothing else is sent, until ctx is done. The packets
+// carry music on hold, or silence or comfort noise for trunks that give up a call that sends nothing.
+func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
 	first := min(every*3/4, 2*media.FrameDuration) // wait after a packet that fillPauses has not sent
@@ -318,7 +318,7 @@ func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Durati
 			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
 			}
-			_ = s.writePacket(number, false, at, next())
+			_ = s.writePacket(number, false, at, nextPacket())
 			mine = s.sent.packets
 		}
 		s.mu.Unlock()

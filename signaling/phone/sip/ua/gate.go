@@ -134,7 +134,7 @@ type ruling struct {
 }
 
 // The rules that are not real refusals: the request is challenged, and the phone sends it again. A phone's first
-// request often has the nonce of its last call. These rules are not counted.
+// request often has the nonce of its previous call. These rules are not counted.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
@@ -258,8 +258,8 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce makes a nonce for one address: the time, random bytes, and a MAC of both and the address. Nothing is stored, so a stranger that
-// requests thousands of nonces uses no memory, and cannot invalidate those of others.
+// newNonce makes a nonce for one address: the time, random bytes, and a MAC of these two and the address. Nothing is stored, so a
+// stranger that requests thousands of nonces uses no memory, and cannot invalidate those of others.
 func (g *gate) newNonce(from netip.Addr) string {
 	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	data = append(data, rand.Text()[:8]...)

@@ -71,8 +71,8 @@ func headerAddresses(req *sip.Request, header string) (list []address) {
 // number returns the caller's number in an address, or "".
 func (a address) number() phone.Number { return phone.ParseCaller(a.uri) }
 
-// verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20). It is a parameter of
-// the number, of the URI or of the header.
+// verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20). This result is a
+// parameter of the number, of the URI or of the header.
 func (a address) verstat() string {
 	user, rest, _ := strings.Cut(a.uri, "@")
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
@@ -162,8 +162,8 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered calls our Contact, so the Request-URI lacks the number. It is
-// then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+// calledNumber returns the called number. A trunk where we are registered calls our Contact, so the Request-URI lacks the number. The
+// number is then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	number := numberIn(req.Recipient)
 	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {

@@ -153,8 +153,8 @@ func (c *Call) noteRefresh() {
 	c.refreshed = time.Now()
 }
 
-// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended. It is for tests of package
-// sip, because the shortest timer takes 45 s until a refresh.
+// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended. RefreshNow is for tests
+// of package sip, because the shortest timer takes 45 s until a refresh.
 func (c *Call) RefreshNow() (done <-chan struct{}) {
 	over := make(chan struct{})
 	c.refreshing.Go(func() {
