@@ -269,8 +269,8 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	return scope
 }
 
-// drainRetry is the delay after which a client that a draining gateway has rejected may retry. It then reaches another
-// gateway, or the successor of this one.
+// drainRetry is how long a client should wait before it retries after a draining gateway has rejected it. The retry
+// reaches another gateway, or the successor of this one.
 const drainRetry = 5 * time.Second
 
 // BeginDrain rejects new conversations. If there are other gateways, each caller that can move is asked to move to one

@@ -25,8 +25,8 @@ const (
 	leftoverTime = time.Second
 
 	// stoppedAfter is the pause after which an interrupted answer counts as complete, so that later output answers the
-	// interruption. strayAfter is the same pause for a turn that the model spoke unasked and that was played. Google sends
-	// voice faster than real time, with pauses of less than a second.
+	// interruption. strayAfter is the same pause for a turn that the model spoke unasked, once its voice has been
+	// played. Google sends voice faster than real time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
 	strayAfter   = 300 * time.Millisecond
 

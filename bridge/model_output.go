@@ -463,9 +463,9 @@ func (m *modelOutput) retractQuestion() {
 	m.wasRetracted = true
 }
 
-// notifyDeferred sends the events that were queued behind voice that was then interrupted. As with Google's servers, an
-// interrupted turn has no generationComplete, and one turnComplete after the interruption. underWay means that a turn
-// is in progress whose turnComplete is still to come.
+// notifyDeferred sends the events that were queued behind interrupted voice. As with Google's servers, an interrupted
+// turn has no generationComplete, and one turnComplete after the interruption. underWay means that the turnComplete of
+// a turn in progress is still to come.
 func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	hasEnded := underWay
 	for i, b := range slices.Backward(events) {

@@ -140,12 +140,12 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns the events with a number above after: these are the events that a returning caller has missed.
-// It omits calls that have ended, and outdated events. If after is 0, it returns only the essential events.
-func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
+// missedEvents returns the events with numbers above lastReceived, which a returning caller has missed. It omits calls
+// that have ended, and outdated events. If lastReceived is 0, it returns only the essential events.
+func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {
-		if e.Number <= after {
+		if e.Number <= lastReceived {
 			break
 		}
 		switch b := e.Body.(type) {
@@ -183,7 +183,7 @@ func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (mi
 			}
 		case SetupFailed:
 		default:
-			if after == 0 {
+			if lastReceived == 0 {
 				continue
 			}
 		}

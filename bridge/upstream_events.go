@@ -208,8 +208,8 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 }
 
 // onContent handles serverContent. costs means that the message reports used tokens, so the model has generated
-// something. endsCall means that the message is the empty end of the turn that called tools. onContent returns true if
-// the turn has ended without an answer and the keeper has acted on this.
+// something. endsCall means that the message is the empty end of a turn with tool calls. onContent returns true if the
+// turn has ended without an answer and the keeper has acted on this.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {

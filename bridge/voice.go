@@ -64,8 +64,8 @@ func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	})
 }
 
-// deferEvent keeps back an event that was queued behind voice which is being dropped, until the interruption has
-// been reported. It returns false if no voice is being dropped.
+// deferEvent keeps back an event behind voice that is being dropped, until the interruption has been reported. It
+// returns false if no voice is being dropped.
 func (v *voice) deferEvent(b EventBody) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

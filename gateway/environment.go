@@ -31,7 +31,7 @@ func readEnvironment(pairs []string) variables {
 	return v
 }
 
-// readKnown returns the variables that the program reads, cleaned by [environment.CleanValue] of the white space that files and tools leave
+// readKnown returns the variables that the program reads. [environment.CleanValue] removes the white space that files and tools leave
 // around values.
 func (v variables) readKnown() (variables, error) {
 	cleaned := variables{}

@@ -16,8 +16,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries bounds the attempts to get a port from the system whose number is free for both TCP and UDP. Ten suffice, because few of
-// the 28,000 numbers are in use.
+// portTries limits how often the system is asked for a port until its number is free for TCP and for UDP. Ten times suffice, because
+// few of the 28,000 numbers are in use.
 const portTries = 10
 
 // openPorts opens the ports of the page and of WebRTC.

@@ -13,7 +13,7 @@ const (
 	// shutdownTimeout bounds the shutdown. It suffices for all clients, because each gets its close message by one
 	// write.
 	shutdownTimeout = 10 * time.Second
-	// lastMoment is the time that each component that is still open gets after shutdownTimeout.
+	// lastMoment is the time that each open component still gets after shutdownTimeout.
 	lastMoment = 500 * time.Millisecond
 )
 

@@ -327,10 +327,10 @@ type timedMessage struct {
 	text string
 }
 
-// sendChatter waits for the duration after, and then talks without a pause until ctx is done. Each turn begins when only the last piece
-// of the previous one has not been played.
-func (s *session) sendChatter(ctx context.Context, after time.Duration) error {
-	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
+// sendChatter waits for delay, and then talks without a pause until ctx is done. Each turn begins when only the last piece of the
+// previous one has not been played.
+func (s *session) sendChatter(ctx context.Context, delay time.Duration) error {
+	for begin, ahead := time.Now().Add(delay), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {
 			if sleep(ctx, time.Until(begin.Add(m.at))) != nil {
 				return nil

@@ -253,8 +253,8 @@ func OutliveRequest(ctx context.Context) (outliving context.Context, leave func(
 	return e.trackConn(context.WithoutCancel(ctx))
 }
 
-// IsStopping reports whether the server of a request is being closed. If so, that is probably the reason for a
-// conversation that has just ended.
+// IsStopping reports whether the server of a request is being closed. If so, this is probably why a conversation has
+// just ended.
 func IsStopping(ctx context.Context) bool {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {

@@ -17,8 +17,8 @@ import (
 )
 
 // turnCredentialLifetime is how long a client can use its TURN credentials to allocate a relay; a relay in use lives
-// on. The lifetime is short because a stolen credential can be used for as long. A client whose network changes after
-// that time continues on the WebSocket, and gets new credentials when it reconnects.
+// on. The lifetime is short because a stolen credential can be used for as long. If a client's network changes later,
+// the client continues on the WebSocket, and gets new credentials when it reconnects.
 const turnCredentialLifetime = time.Hour
 
 // ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).

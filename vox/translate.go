@@ -22,7 +22,7 @@ type translator struct {
 	playingText string         // the newest piece of vox's turn, whose voice is playing
 
 	isTextModel   bool // the model is a text model: there is no playback
-	readySent     bool // ready was sent
+	readySent     bool // the message "ready" was sent
 	isResumed     bool // the conversation was resumed, and this client has received nothing of it yet
 	state         stateFrame
 	openQuestions map[string]bool // IDs of calls whose question is open
@@ -35,7 +35,8 @@ type turnProgress struct {
 	sent   string
 }
 
-// translateEvent returns the messages for an event. The caller's Notify sends ready and interrupted itself.
+// translateEvent returns the messages for an event. The caller's Notify itself sends the messages "ready" and
+// "interrupted".
 func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
@@ -235,7 +236,7 @@ func (t *translator) translateState(b bridge.StateChange) []serverMessage {
 			s.State = stateWaiting
 		}
 		if !t.readySent && b.Message == "" {
-			return nil // ready follows
+			return nil // the message "ready" follows
 		}
 	default:
 		if b.Message != "" {

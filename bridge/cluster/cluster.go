@@ -29,8 +29,8 @@ const (
 	// the notice, it keeps its connection to Gemini, and Gemini rejects the connection of the other gateway.
 	noticeEvery = 250 * time.Millisecond
 
-	// quotaEvery is the interval at which the gateways tell each other whether the quota of their key is exhausted. A gateway that does not
-	// know that would try, and each rejected attempt counts against the quota, too.
+	// quotaEvery is the interval at which the gateways tell each other whether the quota of their key is exhausted. A gateway without
+	// this information would try, and each rejected attempt counts against the quota, too.
 	quotaEvery = time.Second
 
 	// writers is the number of concurrent writes to the store. It lets a gateway renew 400 conversations in time if the store takes
@@ -57,8 +57,8 @@ const (
 // snapshotKey returns the key of a conversation's snapshot.
 func snapshotKey(id string) string { return "session/" + id }
 
-// noticesKey returns the key under which other gateways leave notices that they have taken over conversations of a
-// gateway.
+// noticesKey returns the key of the notices to a gateway: with them, other gateways announce that they have taken over
+// its conversations.
 func noticesKey(node string) string { return "taken/" + node }
 
 // ErrUnavailable reports that the store did not answer.

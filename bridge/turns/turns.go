@@ -61,8 +61,8 @@ const (
 	cutCertainty     = 0.68
 	loudCutCertainty = 0.88
 	certainFrames    = 16
-	// continueTime is the length of speech in a second burst that cuts off an answer which the first burst still holds: both are one
-	// sentence with a gap.
+	// continueTime is the length of speech in a second burst that cuts an answer off while the first burst still holds it: both
+	// bursts are one sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
 	// A sound comes from another person if it is quieter than the person's own voice. levelRange is for single frames, in dB below the

@@ -298,7 +298,7 @@ type historyAnswer struct {
 	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without answers and cost are left out
 }
 
-// serveHistory serves GET /ended: the conversations that have ended and that the key may watch, also those of other gateways.
+// serveHistory serves GET /ended: the ended conversations that the key may watch, also those of other gateways.
 func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 	key, err := access.From(r.Context()).RequireWatcher()
 	if err != nil {
@@ -336,7 +336,7 @@ func (h *History) Endpoint(host *bridge.Host) signaling.Endpoint {
 	})}
 }
 
-// find returns a conversation that has ended and that the key may watch.
+// find returns an ended conversation that the key may watch.
 func (h *History) find(id string, key access.Watcher) (e endedCall, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"voxgate/media"
 )
 
-// This file decides what a pacer sends, and when. Except for onTick, the caller of each function must hold Pacer.mu, and now is the
-// time since the pacer's epoch.
+// This file decides what a pacer sends, and when. The callers of all functions except onTick must hold Pacer.mu. The parameter now
+// is the time since the pacer's epoch.
 
 // onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) onTick(at time.Time) bool {

@@ -2,8 +2,8 @@ package rtpaudio
 
 import "time"
 
-// maxHeldPackets limits how many packets are held behind a gap in the sequence. It is more than arrive in the maximum wait of 200 ms,
-// except for packets of 2.5 ms. It is a power of two, because sequence numbers wrap around.
+// maxHeldPackets limits how many packets are held behind a gap in the sequence. No more than that arrive in the maximum wait of 200
+// ms, unless packets have 2.5 ms. It is a power of two, because sequence numbers wrap around.
 const maxHeldPackets = 64
 
 // packet is one RTP packet with its sequence number. Without payload it holds no sound.

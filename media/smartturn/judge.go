@@ -90,10 +90,10 @@ func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Dura
 // Ask asks whether a person has finished, without blocking. pcm is the audio at 16 kHz until about 200 ms after the last sound of the
 // voice, at best its last 4 s. It must not change until the answer.
 //
-// answer is called once, within [Deadline] or a little later, with the probability that the person has finished, which combines the
-// network's probability and that of package prosody. ok is false without a probability: if the budget is used up, too many questions wait,
-// or the network was late or failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and must
-// not block.
+// answer is called once, within [Deadline] or a little later, with the probability that the person has finished. This combines the
+// probabilities of the network and of package prosody. ok is false without a probability: if the budget is used up, too many questions
+// wait, or the network was late or failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and
+// must not block.
 func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	j.questions.Add(1)
 	if !j.enqueue(pcm, answer) {
@@ -168,7 +168,8 @@ func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
 	return combine(p, float64(prosody.Predict(pcm))), err
 }
 
-// Predict returns what Ask answers, without queue, budget and deadline, and the network's own probability. It is meant for measurements.
+// Predict returns the probability with which Ask would answer, and the network's own probability. It has no queue, budget or deadline,
+// and is meant for measurements.
 func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
 	network, err = j.network.predict(new(analysis), pcm)
 	return combine(network, float64(prosody.Predict(pcm))), network, err

@@ -217,8 +217,8 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 	return f, secret, issuers, nil
 }
 
-// warnOfUnknownProtocols logs protocols that grants name and that do not exist, for example in the file of an earlier
-// version. Such a name allows nothing, but the file and its keys stay valid.
+// warnOfUnknownProtocols logs nonexistent protocols that grants name, for example in the file of an earlier version.
+// Such a name allows nothing, but the file and its keys stay valid.
 func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 	warn := func(at string, g Grant) {
 		for i, pattern := range g.Protocols {

@@ -6,8 +6,8 @@ import (
 )
 
 // maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts little more than one
-// candidate for each address of the gateway, and the socket posts a round-trip time every 5 s. So a loop that runs
-// never gets that far behind.
+// candidate for each address of the gateway, and the socket posts a round-trip time every 5 s. So a running loop never
+// gets so far behind.
 const maxQueued = 1024
 
 // errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.

@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// filteredUDPConn is a UDP socket that drops forged datagrams that would end a DTLS connection. Anyone who knows the addresses
-// of both sides can send them. pion/dtls ends a connection on a plaintext record with application data, of unknown
-// type, or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
+// filteredUDPConn is a UDP socket that drops forged datagrams; otherwise they would end a DTLS connection. Anyone who knows
+// the addresses of both sides can send them. pion/dtls ends a connection on a plaintext record with application data, of
+// unknown type, or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
 type filteredUDPConn struct{ *net.UDPConn }
 
 func (f filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {

@@ -24,7 +24,7 @@ func newPolicy() *bluemonday.Policy {
 	return p
 }
 
-// maxPasses limits how often HTML is cleaned until cleaning changes nothing. HTML that still changes after that was crafted to do so.
+// maxPasses limits how often HTML is cleaned until cleaning changes nothing. HTML that still changes then was crafted for this.
 const maxPasses = 4
 
 // cleanHTML returns text without the HTML that policy forbids.

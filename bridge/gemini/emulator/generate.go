@@ -208,7 +208,7 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 	"<button id=\"b\">0</button>\n<script>\nconst b = document.getElementById('b');\n" +
 	"b.onclick = () => b.textContent = Number(b.textContent) + 1;\n</script>\n</html>\n```"
 
-// tokens estimates the number of tokens in bytes of text: https://ai.google.dev/gemini-api/docs/tokens.
+// tokens estimates the number of tokens of a text from its size in bytes: https://ai.google.dev/gemini-api/docs/tokens.
 func tokens(bytes int) int { return 1 + bytes/4 }
 
 // chunk returns a GenerateContentResponse; finish is empty except in the last chunk. Like Google it omits an index of 0 and empty ratings.

@@ -225,7 +225,7 @@ func (s *session) giveHandleAfterChange() error {
 	return s.giveHandle()
 }
 
-// withholdHandle announces that the session cannot be resumed at this point, for models that announce that. proto3 JSON omits
+// withholdHandle announces that the session cannot be resumed at this point, for models that announce this. proto3 JSON omits
 // false and an empty handle.
 func (s *session) withholdHandle() error {
 	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {

@@ -64,7 +64,8 @@ var causes = []struct {
 	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},
 
-	// 1000 and 1006 at the token limit or after ten minutes, 1001, 1011 with internal errors, 1012, and the rest.
+	// Everything else: 1000 and 1006 (at the token limit, or after ten minutes), 1001, 1011 (with internal errors),
+	// 1012, and so on.
 	{0, "", Lost},
 }
 

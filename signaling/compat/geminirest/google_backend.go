@@ -190,7 +190,7 @@ func checkModelName(model, method string) error {
 }
 
 // plainBody returns the body of a response. It returns an error if the body is compressed, because the gateway has not asked for
-// that and cannot read it.
+// compression and cannot decompress.
 func plainBody(resp *http.Response) (io.ReadCloser, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()

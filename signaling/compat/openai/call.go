@@ -131,7 +131,8 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// runCommands executes commands that events require until the client is gone, its connection has failed, or ctx is done.
+// runCommands executes the commands that events require. It returns when the client is gone, its connection has failed,
+// or ctx is done.
 func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
 	defer c.setEngine(nil)
 	for {

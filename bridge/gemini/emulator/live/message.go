@@ -118,9 +118,9 @@ func (b *Blob) PCM() ([]int16, int, error) {
 
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
-// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if it is written as Google's SDKs write it.
-// If the message belongs to another protocol, such as OpenAI's session.update that Mastra sends, Parse returns no error but the names of
-// its fields.
+// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if it is written as Google's SDKs write
+// it. If the message belongs to another protocol, such as OpenAI's session.update that Mastra sends, Parse returns the names of its
+// fields instead of an error.
 func Parse(data []byte) (m *Message, foreign []string, err error) {
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {

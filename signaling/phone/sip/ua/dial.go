@@ -134,8 +134,8 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// serverTimeout is the time without a response after which the next server of the same name is tried. By then an INVITE is sent four times,
-// at 0, 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+// serverTimeout is the time without a response after which the next server of the same name is tried. By then an INVITE has been sent
+// four times, at 0, 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")

@@ -48,7 +48,7 @@ func requiresOption(req *sip.Request, option string) bool {
 	return slices.Contains(optionTags(req, "Require"), option)
 }
 
-// missingOptions returns the extensions that a request requires and that are not served.
+// missingOptions returns the extensions that a request requires and the gateway does not serve.
 func missingOptions(req *sip.Request, served string) (missing []string) {
 	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
 		return slices.Contains(strings.Split(served, ", "), option)

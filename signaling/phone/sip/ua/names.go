@@ -42,7 +42,8 @@ func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	return ok
 }
 
-// addressesOf returns the cached addresses of a host, and resolves it in the background if they are missing or old.
+// addressesOf returns the cached addresses of a host, and resolves the host in the background if they are missing or
+// old.
 func (n *nameCache) addressesOf(host string) []netip.Addr {
 	host = strings.ToLower(host)
 	n.mu.Lock()
