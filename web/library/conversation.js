@@ -345,7 +345,7 @@ export class VoxgateConversation extends Base {
     const said = turn.heard ?? turn.text;
     line.replaceChildren(...(turn.role === 'model' ? nodes(said) : [said]));
     if (turn.role === 'model') markUnheard(line, turn);
-    const by = cutOf(turn.cutBy);
+    const by = cutOf(turn.cutBy, said, turn.text);
     if (by) line.append(make('small', { textContent: by }));
     if (waits) {
       line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));

@@ -210,7 +210,7 @@ export function Transcript({ children: show, ...props }) {
     const { id, role, text, heard, interrupted, cutBy } = turn;
     const said = heard ?? text;
     return h('article', { key: id, className: `turn ${role}`, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
-      show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy) ? h('small', null, cutOf(cutBy)) : null);
+      show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy, said, text) ? h('small', null, cutOf(cutBy, said, text)) : null);
   }));
 }
 

@@ -207,5 +207,15 @@ export function absenceOf(away) {
   return seconds < 2 ? '' : fill(states['away'], { seconds });
 }
 
-/** Where an answer was cut off, in words; '' if the end of the conversation says it. @param {'person'|'link'|'end'} [by] */
-export const cutOf = (by) => (by ? fill(states[`cut ${by}`]) : '');
+const SENTENCE_END = /[.!?…。！？।؟]["'”’»)\]]*\s*$/;
+
+/** Whether a text ends with the end of a sentence. @param {string} text */
+export const isWhole = (text) => SENTENCE_END.test(text);
+
+/**
+ * What cut an answer off, in words; '' if the end of the conversation says it, or if its last sentence was heard to the end.
+ * @param {'person'|'link'|'end'} [by]
+ * @param {string} [said] what was heard of it
+ * @param {string} [text] all of it
+ */
+export const cutOf = (by, said = '', text = said) => (!by || (said.trim() === text.trim() && isWhole(said)) ? '' : fill(states[`cut ${by}`]));

@@ -147,7 +147,7 @@ export class Transcript {
     if (interrupted) {
       const rest = text.trimStart().slice(said.length).trimEnd();
       const unheard = rest.trimStart();
-      const by = cutOf(cutBy ?? 'person');
+      const by = cutOf(cutBy ?? 'person', said, text);
       span.after(...(unheard ? [rest.slice(0, -unheard.length), make('s', '', unheard)] : []), ...(by ? [make('small', '', by)] : []));
     }
     if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }), ...(cutBy && { cutBy }) });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { errors, states } from '../library/en.js';
-import { OFFERS, situationOf, statusOf } from '../library/status.js';
+import { cutOf, OFFERS, situationOf, statusOf } from '../library/status.js';
 import { speak } from '../library/strings.js';
 
 /** Sentences that send a person to something, by what it is. */
@@ -73,6 +73,19 @@ test('what is said where it matters most', async () => {
   ];
   for (const [situation, sentence] of rows) assert.equal(page(situation), sentence);
   assert.equal(statusOf({ state: 'listening', mic: 'silent', offers: OFFERS.button }).text, 'We hear nothing from your microphone. Speak, or check whether it is switched on.');
+});
+
+test('an answer is called interrupted only if something of it was not heard', async () => {
+  await speak({ states, errors }, { lang: 'en' });
+  const rows = [
+    ['person', 'Once upon', 'Once upon a time.', 'you interrupted'],
+    ['person', 'Once upon', undefined, 'you interrupted'],
+    ['person', 'It rains. ', 'It rains. On Friday it does not.', 'you interrupted'],
+    ['person', 'It rains.', 'It rains. ', ''],
+    ['link', '“It rains.”', undefined, ''],
+    [undefined, 'Once upon', 'Once upon a time.', ''],
+  ];
+  for (const [by, said, text, mark] of rows) assert.equal(cutOf(by, said, text), mark, `${by}, ${said}, ${text}`);
 });
 
 test('a session is told as what it is', () => {

@@ -281,6 +281,7 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
   await page.locator('.cards .tool button').first().click();
   await page.locator('.card[data-tool=add_tool][data-status=done]').waitFor({ state: 'attached' });
   await page.click('#mute');
+  await awaitAnimations(page);
   const dock = () => page.$$eval('#talk, #mute, #end, #status', (all) => all.filter((e) => {
     const { x, y, width, height } = e.getBoundingClientRect();
     return e.contains(document.elementFromPoint(x + width / 2, y + height / 2)) && y + height <= innerHeight;

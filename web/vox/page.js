@@ -9,7 +9,6 @@ import { Cards } from './cards.js';
 import { vox as words } from './en.js';
 import { ProjectView } from './project.js';
 import { nameOf, projectList, Projects } from './projects.js';
-import { tools as ofTools } from './tools.en.js';
 import { VoxLive } from './vox.js';
 
 /** @import { VoxgateOrb } from '../orb.js' */
@@ -49,8 +48,7 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 named(document.documentElement.dataset['backend']);
 const preferences = load(new URLSearchParams());
 const lang = new URLSearchParams(location.search).get('lang') || preferences.lang;
-await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') }),
-  speak({ tools: ofTools }, {}, { de: () => import('./tools.de.js') })]);
+await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') })]);
 document.documentElement.lang = language();
 /** @param {string} name @param {Record<string, unknown>} [values] */
 const word = (name, values) => fill(words[name] ?? states[name], values);
@@ -67,6 +65,7 @@ const projects = new Projects();
 /** @param {boolean} [mic] */
 async function start(mic = true) {
   if (!over()) return;
+  void loadReasons();
   const writes = model.value !== '';
   const devices = asOptions(preferences);
   const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || undefined, pushToTalk: preferences.push && !writes };
@@ -81,7 +80,16 @@ async function tell(said) {
 
 const chosen = () => /** @type {HTMLInputElement} */ (document.querySelector('[name=theme]:checked')).value;
 
-const translated = (/** @type {string} */ name) => ofTools[name] ?? '';
+/** @type {Record<string, string>|undefined} what is said of the tools of the registry, once it is loaded */
+let reasons;
+/** @type {Promise<void>|undefined} */
+let loading;
+/** Loads what is said of the tools, which nobody needs before the first one is shown. */
+const loadReasons = () => (loading ??= import('./tools.en.js').then(async ({ tools }) => {
+  await speak({ tools }, {}, { de: () => import('./tools.de.js') });
+  reasons = tools;
+}).catch(() => void (reasons = {}))); // the registry's own words are shown then
+const translated = (/** @type {string} */ name) => reasons?.[name] ?? '';
 const cards = new Cards({
   log: $('log'), questions: $('questions'), word, translated, tell, answer: vox.answer,
   open: (name) => {
@@ -299,9 +307,12 @@ for (const [name = '', voice = '', is = ''] of THEMES) {
 }
 document.documentElement.dataset['theme'] = chosen();
 
+let listed = false;
 /** The Live model, and those that write: Google's, and those that the operator has named. */
 async function listModels() {
-  model.replaceChildren(new Option(word('live'), ''));
+  if (listed) return;
+  listed = true;
+  aboutModel();
   /** @type {any[]} */
   let all = []; // also if it is not allowed, or cannot be had
   try {
@@ -333,6 +344,7 @@ setup.addEventListener('change', () => {
 /** The parts that the settings have from the page of the gateway are loaded when they are opened. */
 async function openSettings() {
   openSheet(setup);
+  void listModels();
   /** @type {HTMLInputElement} */ (setup.querySelector('[name=push]')).checked = preferences.push;
   const parts = await import('../settings.js');
   await parts.translated();
@@ -395,8 +407,10 @@ let shown;
 /** @type {import('../messages.d.ts').TurnLatency[]} the statistics follow it */
 const answers = [];
 
-vox.addEventListener('change', () => {
+vox.addEventListener('change', showChange);
+function showChange() {
   const now = vox.getSnapshot();
+  if (!reasons && (now.project.tools.length || now.actions.length)) return void loadReasons().then(showChange);
   if (now.latencies !== shown?.latencies) answers.splice(0, Infinity, ...now.latencies);
   const before = shown;
   shown = now;
@@ -407,7 +421,7 @@ vox.addEventListener('change', () => {
   render(now);
   if (!before) return; // it was read just now
   if (now.project !== before.project || now.transcript !== before.transcript || now.projectId !== before.projectId || now.actions !== before.actions) projects.save(now);
-});
+}
 vox.addEventListener('action', (e) => {
   const { action, target } = /** @type {CustomEvent} */ (e).detail;
   if (action === 'navigate') go(target);
@@ -571,8 +585,9 @@ $('dismiss').addEventListener('click', () => {
 });
 $('notice').hidden = !preferences.hint;
 
+if (projects.open) await loadReasons(); // of the tools that it has
 vox.restore(projects.open ?? {});
 shown = vox.getSnapshot();
 listProjects();
 render(shown);
-listModels();
+if (projects.settings['model']) void listModels();

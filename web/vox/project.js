@@ -1,7 +1,6 @@
 /** What is made by talking: the app, its files and versions, and the tools. */
 import { make } from '../dom.js';
 import { homeOf, toolCard } from './cards.js';
-import { zip } from './zip.js';
 
 /** @import { App, Snapshot } from './types.d.ts' */
 
@@ -252,6 +251,7 @@ export class ProjectView {
     if (!app) return;
     const files = await Promise.all(app.files.map(async (name) => ({ name, text: await textOf(app, name) }))).catch(() => undefined);
     if (!files) return;
+    const { zip } = await import('./zip.js');
     const link = document.createElement('a');
     link.href = URL.createObjectURL(zip(files));
     link.download = `${app.name}.zip`;

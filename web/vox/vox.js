@@ -13,7 +13,7 @@ import { Voice } from '../audio.js';
 import { errors, states } from '../en.js';
 import { isOpen } from '../look.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
-import { OFFERS, statusOf as describe } from '../status.js';
+import { isWhole, OFFERS, statusOf as describe } from '../status.js';
 import { fill, speak } from '../strings.js';
 import { keepAwake } from '../wakelock.js';
 import { vox as words } from './en.js';
@@ -748,12 +748,11 @@ class Thinner {
 }
 
 const SENTENCE = /[.!?…。！？।؟]/;
-const SENTENCE_END = /[.!?…。！？।؟]["'”’»)\]]*\s*$/;
 
 /** An answer whose last sentence was heard to its end was not cut off. @param {TranscriptEntry} entry @returns {TranscriptEntry} */
 function withoutFalseCut(entry) {
   const { cutBy, ...whole } = entry;
-  return SENTENCE_END.test(entry.text) ? whole : entry;
+  return isWhole(entry.text) ? whole : entry;
 }
 
 /** @param {string} one @param {string} other */
