@@ -36,7 +36,7 @@ type (
 	// frame passed to the caller's output.
 	BargeIn struct{ Latency time.Duration }
 
-	// TurnTaking reports what the gateway has decided about a turn, where it decides about turns.
+	// TurnTaking reports a decision about a turn. There are none if the model decides about turns.
 	TurnTaking struct{ Change TurnChange }
 
 	// CallEnd reports the end of a tool call, and the turn in which it ended.

@@ -130,7 +130,8 @@ func (r *recording) closeFile(f *record.Recording) {
 	})
 }
 
-// announceState tells the client whether the conversation is recorded, if that was requested or has changed.
+// announceState tells the client whether the conversation is recorded, if a recording was requested or the answer
+// has changed.
 func (r *recording) announceState(wanted bool) {
 	recorded, before := r.isOn(), r.isAnnounced
 	r.isAnnounced = recorded

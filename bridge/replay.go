@@ -40,8 +40,8 @@ func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
 	return e
 }
 
-// pruneEvents drops events that a connected caller must have received, and the oldest events beyond the limits. It
-// keeps the events of open calls. attended means that there is a caller.
+// pruneEvents drops the oldest events beyond the limits. If a caller is connected (attended), it also drops events that
+// are old enough to have been received. It keeps the events of open calls.
 func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {

@@ -24,7 +24,7 @@ import (
 // connectTimeout limits the set-up of a call.
 const connectTimeout = 20 * time.Second
 
-// callOptions configure a caller. The caller passes received audio to hear or to sink.
+// callOptions configure a caller. Received audio goes to the function hear, or to sink.
 type callOptions struct {
 	instruction string // system instruction, which identifies the call to the emulated model
 	turns       string // who decides about turns: the voxgate.turns.by of a config for Voxgate

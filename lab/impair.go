@@ -33,7 +33,7 @@ var badNetworks = []condition{
 const (
 	// linkDelay is the minimum delay of a packet in each direction: a round trip of 60 ms, as to a server in the next country.
 	linkDelay = 30 * time.Millisecond
-	// backTime is the time after a condition within which the delay must return to its previous value.
+	// backTime limits how long the delay may take to return to its previous value after a condition ends.
 	backTime = 5 * time.Second
 	// callsAtOnce is the number of concurrent calls, each of which takes a few percent of a core.
 	callsAtOnce = 6

@@ -67,8 +67,9 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	return c.waitFor(ctx, c.Connected())
 }
 
-// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15). It has two
-// connections: the participant offers the one for publishing, and the server the one for subscribing.
+// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15).
+// It has two connections. The participant sends the offer for the publishing connection, and the server sends the offer
+// for the subscribing connection.
 type liveKit struct {
 	*caller
 	ws          *websocket.Conn

@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol declares a protocol to the program that serves it. Each endpoint's folder declares its Protocol in protocol.go, with the
-// settings that only this endpoint reads; gateway/protocols.go lists all protocols.
+// Protocol describes an endpoint to the program that serves it. The folder of each endpoint has one in protocol.go,
+// with the settings that only this endpoint reads. gateway/protocols.go lists them all.
 type Protocol struct {
 	Name string
 

@@ -310,8 +310,8 @@ func (s *redisStore) SetUsage(
 	return total, ok, err
 }
 
-// reserveScript records a usage, and reserves more like [Reservation.Grant]. Both keys have the same hash tag, so they are in one
-// slot of a Redis Cluster.
+// reserveScript records a usage and reserves more, as [Reservation.Grant] does. Both keys have the same hash tag, so
+// they are in one slot of a Redis Cluster.
 var reserveScript = redis.NewScript(countFunctions + `
 local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local others, _, newest = usageOfOthers(KEYS[1], member)

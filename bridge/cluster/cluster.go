@@ -326,7 +326,7 @@ func (c *Cluster) wakeWriter() {
 }
 
 // writeEntries writes queued snapshots to the store and deletes ended conversations from it. If all is set, it also renews
-// all other entries and retries failed deletions. It blocks until that is done.
+// all other entries and retries failed deletions. It blocks meanwhile.
 func (c *Cluster) writeEntries(ctx context.Context, all bool) {
 	c.mu.Lock()
 	var jobs []func()

@@ -38,8 +38,8 @@ type Setup struct {
 	// The model does not respond to it. Roles alternate between "user" and "model".
 	History []wire.Content
 
-	// AnnounceHistory is set if the setup must announce History, as for models that accept no clientContent later. Other models get
-	// it as an incomplete turn, as LiveKit and pydantic-ai send it.
+	// AnnounceHistory is set if the setup must announce History, because the model accepts no clientContent later.
+	// Other models get History as an incomplete turn, which is how LiveKit and pydantic-ai send it.
 	AnnounceHistory bool
 
 	// IsTextModel is set if the model is not a Live model. Dial does not support such a model. The connection to a text model calls

@@ -20,7 +20,8 @@ const (
 	// first call. Such a session calls again, and a tool that sends a message must not send it twice.
 	reuseWindow = 30 * time.Second
 
-	// answerLatency limits the time that an answer takes to reach Gemini. A handle that arrives sooner may not cover it.
+	// answerLatency limits how long an answer takes to reach Gemini. A resumption handle that arrives earlier than this
+	// after the answer may not include the answer.
 	answerLatency = time.Second
 )
 

@@ -29,8 +29,7 @@ const (
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
-	// failEvery and failBurst limit how often the client is informed of calls that were not run: once in failEvery, and
-	// failBurst at once.
+	// The client is informed of calls that were not run once per failEvery, and of up to failBurst calls without delay.
 	failEvery = 5 * time.Second
 	failBurst = 10
 

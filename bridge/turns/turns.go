@@ -560,7 +560,8 @@ func (m *Machine) stepSounding(f Frame) {
 	}
 }
 
-// isContinued reports whether a second burst belongs to the sentence that holds the answer, and both are long enough to cut it off.
+// isContinued reports whether the person's sentence that holds the answer goes on after a pause, and is long enough by
+// now to cut the answer off.
 func (m *Machine) isContinued() bool {
 	return m.isHeld && m.heldSpeech >= cutSpeech && m.at-m.heldFrom >= cutTime
 }

@@ -11,9 +11,9 @@ const (
 	// words begin softly.
 	leadIn = 300 * time.Millisecond
 
-	// onsetTime and hangoverTime are how long voice and silence must last to begin and end a speech. The hangover is
-	// shorter than any silence by which Gemini ends a turn (500 ms and more), so that the gateway has detected the end
-	// of a speech when its answer begins.
+	// onsetTime is how long voice must last to begin a speech, and hangoverTime how long silence must last to end it.
+	// The hangover is shorter than any silence by which Gemini ends a turn (500 ms and more), so that the gateway has
+	// detected the end of a speech when its answer begins.
 	onsetTime    = 60 * time.Millisecond
 	hangoverTime = 240 * time.Millisecond
 

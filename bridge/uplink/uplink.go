@@ -101,7 +101,7 @@ type Config struct {
 	// PreRoll is the length of the audio that belongs to a speech although it comes before the client's mark of the
 	// start.
 	PreRoll time.Duration
-	// EndSilence is the silence after a speech that the model needs to detect its end; 0 means none.
+	// EndSilence is how much silence the model needs after a speech to detect the end of the speech; 0 means none.
 	EndSilence time.Duration
 }
 

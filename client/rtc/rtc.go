@@ -76,7 +76,7 @@ func New(o Options) (*Audio, error) {
 }
 
 // WriteOpus sends one Opus packet of the microphone, of 10 or 20 ms at best. Packets before WebRTC is connected are
-// discarded. It does not block.
+// discarded. WriteOpus does not block.
 func (a *Audio) WriteOpus(packet []byte, duration time.Duration) error {
 	return a.microphone.WriteSample(media.Sample{Data: packet, Duration: duration})
 }

@@ -31,7 +31,7 @@ type Listener interface {
 	OnText(text string, byPerson bool)
 	// OnState receives a state of the protocol, such as live or resuming, and a sentence for the person, which may be empty.
 	OnState(state, message string)
-	// OnEnd is the last call. The reason is empty after Close.
+	// OnEnd is called once, after all others. The reason is empty after Close.
 	OnEnd(reason string)
 }
 

@@ -21,7 +21,7 @@ import (
 const (
 	// outcomeTimeout bounds the writing of an outcome, for which the report of the conversation waits.
 	outcomeTimeout = 20 * time.Second
-	// outcomeTries bounds the requests for one outcome to a model whose answers do not fit the schema.
+	// outcomeTries limits how often the model is asked for one outcome while its answers do not fit the schema.
 	outcomeTries = 2
 	// outcomeShutdownTimeout bounds the wait for outcomes when the gateway stops.
 	outcomeShutdownTimeout = 3 * time.Second

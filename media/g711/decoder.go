@@ -23,7 +23,7 @@ const (
 	// matchLength is the length of the newest sound that is compared with earlier sound to find the pitch period. It is short because
 	// the next samples resemble the newest sound. With the 20 ms of the appendix the SNR is 1.1 dB instead of 2.1.
 	matchLength = 5 * ms
-	// fadeBegins and fadeEnds are the times after which concealed sound starts to fade and is silent (appendix I.2.7).
+	// Concealed sound starts to fade after fadeBegins, and is silent after fadeEnds (appendix I.2.7).
 	fadeBegins = 10 * ms
 	fadeEnds   = 60 * ms
 	// crossfadeLength is the length of the crossfade from concealed sound to the next packet.

@@ -132,8 +132,8 @@ func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMe
 	return tools.Encode(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
 }
 
-// Use switches an app to a version, counted from 1; 0 means the one that the current version was made from. An empty name means the
-// newest app.
+// Use switches an app to a version, counted from 1; 0 means the version that the current one was made
+// from. An empty name means the newest app.
 func (d *Desk) Use(name string, version int) (App, error) {
 	app, err := d.Project.use(name, version)
 	if err == nil {

@@ -70,7 +70,8 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer whose After lies within the voice sent since the last call.
+// reachVoice applies the faults of OnAnswer that are due: their After lies between from and to, which are durations of
+// voice sent.
 func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {

@@ -99,8 +99,8 @@ func (a *modelAnswer) startResponse(metadata json.RawMessage, modalities []strin
 	a.emitEvent("response.created", object{"response": a.responseFields("in_progress", nil)})
 }
 
-// speechItem returns the item for the output of the response in progress. The first call reports the item. turn 0 means the
-// newest turn.
+// speechItem returns the item that holds the output of the response in progress. On the first call for a response, it
+// also announces the item to the client. turn 0 means the newest turn.
 func (a *modelAnswer) speechItem(turn int) *item {
 	if turn > 0 {
 		a.turn = turn

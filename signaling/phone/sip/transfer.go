@@ -96,7 +96,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	}
 }
 
-// callColleague returns the call to the target of a transfer, which is not dialled yet.
+// callColleague makes the call to the target of a transfer, but does not dial it yet.
 func (c *call) callColleague(ctx context.Context, target, brief string) (*call, error) {
 	t := c.trunk
 	number, err := t.NumberOf(target)

@@ -108,8 +108,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the call that c is to replace, or nil. Both calls must be of the same trunk. If earlyOnly is true, old may be
-// replaced only while it is not answered.
+// FindReplaced returns the old call that c is to replace, or nil. Both calls must be of the same trunk. If earlyOnly is
+// true, the old call may be replaced only while it is not answered.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
