@@ -1,6 +1,7 @@
 /** What is over: the last conversations, and the last hours as two small charts. */
 import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
+import { nodes } from './markdown.js';
 import { saidRow, sortable } from './table.js';
 import { money, newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
 
@@ -114,7 +115,7 @@ async function showDetails(box, c) {
   const { transcript } = await answer.json();
   list('Words', transcript.map((/** @type {any} */ t) => {
     const li = make('li');
-    li.append(make('b', '', t.role === 'user' ? 'Person' : 'Agent'), ` ${t.text}`, t.cut ? ' …' : '');
+    li.append(make('b', '', t.role === 'user' ? 'Person' : 'Agent'), ' ', ...(t.role === 'user' ? [t.text] : nodes(t.text)), t.cut ? ' …' : '');
     return li;
   }));
 }

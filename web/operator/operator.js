@@ -1,6 +1,7 @@
 /** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the endpoints of docs/sideband.md. */
 import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
+import { nodes } from './markdown.js';
 import { orderLines, showHistory } from './history.js';
 import { saidRow, sortable } from './table.js';
 import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
@@ -183,7 +184,7 @@ function showStatus(/** @type {any} */ s) {
     [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, lost > 0],
     ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', s.redis === 'down'],
     ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', s.unrecorded > 0],
-    ...(s.disks ?? []).map((/** @type {any} */ d) => ['Disk', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, d.free < d.total / 20]),
+    ...(s.disks ?? []).map((/** @type {any} */ d) => [d.folder === s.recordings ? 'Disk of recordings' : 'Disk of call files', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, d.free < d.total / 20]),
   ]);
   get('page').href = s.page;
   const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
@@ -263,7 +264,8 @@ function words({ role, turn, text, final }) {
     p.append(make('span', 'unseen', role === 'user' ? 'Person: ' : 'Agent: '), make('span'));
     add(list, p);
   }
-  put(p.children[1], final ? text : p.children[1].textContent + text);
+  if (final && role !== 'user') p.children[1].replaceChildren(...nodes(text));
+  else put(p.children[1], final ? text : p.children[1].textContent + text);
   p.classList.toggle('final', Boolean(final));
 }
 

@@ -6,7 +6,7 @@ const PROTOCOLS = {
 };
 
 const OUTCOMES = {
-  goodbye: 'Ended', left: 'The person left', silence: 'Nobody spoke', time_limit: 'Time was up', token_limit: 'Tokens used up', budget: 'Budget used up', shutdown: 'Gateway stopped',
+  goodbye: 'Ended by the person', left: 'The person left', silence: 'Nobody spoke', time_limit: 'Time was up', token_limit: 'Tokens used up', budget: 'Budget used up', shutdown: 'Gateway stopped',
 };
 
 const STATES = { live: 'talking', parked: 'away, may come back', connecting: 'connecting', reconnecting: 'reconnecting to Gemini' };
@@ -50,8 +50,11 @@ export function deviceOf(agent = '') {
   return browser ? [browser, find(SYSTEMS)].filter(Boolean).join(', ') : agent.split(/[/ ]/)[0] ?? '';
 }
 
+/** Words in one line, without the marks of Markdown. @param {string} text */
+const plain = (text) => text.replace(/\*\*|`|^#+ |\|(?:[\s|:-]*\|)?/gm, ' ').replace(/\s+/g, ' ').trim();
+
 /** What was said last, in one line. @param {{role: string, text: string}} [newest] */
-export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${newest.text}` : '');
+export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${plain(newest.text)}` : '');
 
 /** An amount, or a dash for none. @param {number | undefined} n */
 export const money = (n) => (!n || n < 0.00005 ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
