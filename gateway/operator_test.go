@@ -109,13 +109,13 @@ func TestTheOperatorsPage(t *testing.T) {
 	})
 }
 
-// What is the page's own is at most 1,100 lines: the rest of its look and its helpers are the product's.
+// What is the page's own is at most 1,400 lines. The rest of its look and its helpers are the product's.
 func TestTheOperatorsPageIsSmall(t *testing.T) {
 	lines := 0
 	for _, name := range listFileNames(t, "../web/operator") {
 		lines += strings.Count(readFile(t, filepath.Join("../web/operator", name)), "\n")
 	}
-	if lines == 0 || lines > 1250 {
+	if lines == 0 || lines > 1400 {
 		t.Errorf("%d lines", lines)
 	}
 }

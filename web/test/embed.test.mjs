@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before } from 'node:test';
-import { clock, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
+import { awaitAnimations, clock, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -208,6 +208,19 @@ inShop('it says so when the library does not come, and may try again', async (pa
   await button(page, 'Talk').waitFor();
   page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/ERR_FAILED|Cross-Origin Request Blocked/.test(c)));
 });
+
+for (const viewport of [{ width: 1280, height: 800 }, ...variants([{ width: 390, height: 844 }])]) {
+  inShop(`the large orb stands above a status of several lines (${viewport.width} px)`, async (page) => {
+    await button(page, 'Talk').click();
+    await says(page, 'The microphone is not allowed.');
+    await awaitAnimations(page);
+    const [orb, words] = await page.evaluate(() => {
+      const { shadowRoot } = document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation');
+      return ['.orb > *', '.status span'].map((part) => shadowRoot.querySelector(part).getBoundingClientRect()).map(({ top, bottom }) => ({ top, bottom }));
+    });
+    assert.ok(words.bottom - words.top > 30 && orb.bottom <= words.top, JSON.stringify([orb, words]));
+  }, { mic: 'denied', context: { viewport } });
+}
 
 /** What of the talk button is cut off by the window, or by the panel. */
 const cut = (page) => page.evaluate(() => {

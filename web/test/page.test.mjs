@@ -169,6 +169,21 @@ for (const [px, width] of [[32, 320], ...variants([[32, 390], [24, 390]])]) {
   }
 }
 
+look('shows a whole form on a desk with letters of 32 px', { chromiumOnly: 'its flag', args: ['--blink-settings=defaultFontSize=32'] }, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  const form = [{ type: 'text', value: '<h3>Your table</h3>' }, { type: 'input', id: 'name', label: 'Name' }, { type: 'button', label: 'Book it', action: 'submit' },
+    { type: 'button', label: 'Not now', action: 'dismiss' }];
+  await type(page, `/tool create_canvas_tool ${JSON.stringify({ schema: JSON.stringify(form) })}`);
+  await page.waitForSelector('.canvas input');
+  await awaitAnimations(page);
+  const hidden = await page.$$eval('.canvas :is(h3, input, button), .dock > :is(#mute, #talk, #end)', (all) => all.filter((e) => e.checkVisibility()).filter((e) => {
+    const { x, y, width, height } = e.getBoundingClientRect();
+    return y < 0 || y + height > innerHeight || !e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+  }).map((e) => e.outerHTML));
+  assert.deepEqual(hidden, []);
+});
+
 for (const [name, context] of variants([
   ['desktop', {}],
   ['phone', phone],
