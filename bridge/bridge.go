@@ -82,8 +82,8 @@ type SessionRequest struct {
 	// conversation has ended meanwhile, a new one is opened. nil means that the caller takes over no conversation.
 	Replaces *Session
 
-	// FarewellPrompt makes the model say goodbye. It is sent when the conversation has reached its time limit and nobody
-	// speaks; only the model sees it. If it is empty, the conversation ends without a goodbye.
+	// FarewellPrompt makes the model say goodbye. The gateway sends it to the model alone, when the conversation has reached its
+	// time limit and nobody speaks. If it is empty, the conversation ends without a goodbye.
 	FarewellPrompt string
 
 	// NoCues means that the gateway adds nothing of its own: it plays no tones or sentences during a wait, and adds no

@@ -251,7 +251,8 @@ func dialError(err error, wasConnected bool) *Error {
 	return e
 }
 
-// ErrNotResumed reports that there is no conversation to resume, and the caller did not ask for a new one instead.
+// ErrNotResumed is returned if the conversation to resume does not exist, and the caller has not requested a new one
+// for that case.
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
 // errEnded is returned for a command or a caller that comes after the conversation has ended.

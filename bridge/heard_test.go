@@ -110,6 +110,18 @@ func TestLatencyLeavesOutThePersonsOwnTime(t *testing.T) {
 		if got := lastEvent[bridge.Latency](c).Model; (got - 400*time.Millisecond).Abs() > 20*time.Millisecond {
 			t.Errorf("the answer took %v after the form, want 400ms", got)
 		}
+
+		l.CallTool("b", "show_canvas_tool", schema(question))
+		c.sendToolResponse("b", "show_canvas_tool", `{"dismissed":true}`) // the model does not reply to that
+		time.Sleep(10 * time.Second)
+		c.typeText("and now?")
+		time.Sleep(300 * time.Millisecond)
+		l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		if got := lastEvent[bridge.Latency](c).Model; (got - 300*time.Millisecond).Abs() > 20*time.Millisecond {
+			t.Errorf("the answer to the next question took %v, want 300ms", got)
+		}
 	})
 }
 

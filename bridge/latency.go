@@ -21,8 +21,12 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// takeNext removes the question that the answer beginning now belongs to. It returns when that question ended, or zero
-// if there is no question. The answer may cover the following question, too. So if that question gets no other answer
+// restart replaces all questions by what the person has just answered in a form. It is doubtful, because the model need
+// not reply to that.
+func (q *questionEnds) restart(at time.Time) { *q = questionEnds{nextEnd: at, isDoubtful: true} }
+
+// takeNext removes the question that the answer beginning now belongs to, and returns the end of that question; zero if
+// there is no question. The answer may cover the following question, too. So if that question gets no other answer
 // within shelfLife, it counts as answered.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q

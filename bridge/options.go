@@ -19,7 +19,7 @@ type Options struct {
 	Client  *api.Client
 	Backend string        // gemini, vertex or emulator; shown to clients
 	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0 means not at all
-	// Stall is how long the model may be silent when an answer is due; 0 means no limit.
+	// Stall limits how long the model may stay silent while an answer is due; 0 means no limit.
 	Stall time.Duration
 	// MaxTokens limits the tokens of one conversation, which then ends; 0 means no limit.
 	MaxTokens int

@@ -29,7 +29,7 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 	case toolcalls.ReplyExpected:
 		s.expectToolReply()
 	case toolcalls.PersonAnswered:
-		s.output.questions = questionEnds{nextEnd: time.Now()} // the person's own time does not count as the model's
+		s.output.questions.restart(time.Now()) // the person's own time does not count as the model's
 	case toolcalls.Text:
 		s.sendToolText(e)
 	case toolcalls.Pictures:

@@ -16,11 +16,10 @@ import { twice } from './twice.js';
 /** @param {Kept} conversation */
 const titleOf = ({ lines }) => (lines.find((l) => l.role === 'user') ?? lines.find((l) => l.role === 'model'))?.text ?? '';
 
-/** @param {number} at */
-const dateOf = (at) => new Date(at).toLocaleString(language(), { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
-
-/** Without the year, so that it fits between two buttons. @param {number} at */
-const shortDateOf = (at) => new Date(at).toLocaleString(language(), { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
+/** Without the present year, so that it fits between two buttons. @param {number} at */
+const dateOf = (at) => new Date(at).toLocaleString(language(), {
+  ...(new Date(at).getFullYear() !== new Date().getFullYear() && { year: 'numeric' }), month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit',
+});
 
 /**
  * The sheet with all of them.
@@ -56,7 +55,7 @@ export async function openHistory(goOn) {
   };
   const show = (/** @type {Kept} */ one) => {
     back.hidden = false;
-    title.textContent = shortDateOf(one.at);
+    title.textContent = dateOf(one.at);
     const lines = make('div', 'lines');
     const transcript = new Transcript(lines, make('div'), () => {});
     for (const line of one.lines) transcript.line(line);
