@@ -103,8 +103,13 @@ export class Canvas {
     const asked = /** @type {NodeListOf<HTMLElement>} */ (this.#questions.querySelectorAll('.canvas-title'));
     for (const title of asked) title.hidden = asked.length === 1; // it stands in the head
     this.#section.ariaLabel = this.#title.textContent = (asked.length === 1 && this.title) || fill(words['from']);
-    this.#mark.textContent = this.waiting ? fill(words['waits']) : '';
     this.#hide.textContent = fill(words['hide']);
+    this.#markWaiting();
+  }
+
+  /** Says whether an answer is waited for. */
+  #markWaiting() {
+    this.#mark.textContent = this.waiting ? fill(words['waits']) : '';
     this.#show.textContent = fill(words[this.waiting ? 'show asked' : 'show']);
   }
 
@@ -319,6 +324,7 @@ export class Canvas {
     this.#waiting.delete(root);
     this.#late.hidden = true;
     waiting.resolve(answer);
+    this.#markWaiting();
     this.onWaiting();
     return true;
   }

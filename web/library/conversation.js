@@ -50,7 +50,7 @@ const style = `
 .dock .orb { width: var(--small); }
 :host([data-live]) .orb > * { transition: transform var(--motion); }
 /* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
-:host([data-fresh]:not([data-low])) .dock { --up: calc(-1.5 * var(--small) - var(--told, 3em) - .75em - var(--lift, 0px)); }
+:host([data-fresh]:not([data-low])) .dock { --up: calc(-1.5 * var(--small) - var(--status-height, 3em) - .75em - var(--lift, 0px)); }
 :host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc(2 * var(--small) + 1rem); }
 :host([data-fresh]:not([data-low])) .orb > * { --ring: .09375rem; transform: translateY(var(--up)) scale(2); }
 :host([data-fresh]:not([data-low])) :is(.empty span, .status, .absence) { translate: 0 calc(-1 * var(--lift, 0px)); }
@@ -322,7 +322,7 @@ export class VoxgateConversation extends Base {
     const dock = /** @type {HTMLElement} */ (this.#press.parentElement); // it is empty until then
     const lift = small ? `${(Math.max(0, free) - dock.offsetHeight) / 2}px` : '';
     for (const part of [this.#log, this.#status, this.#absence, dock]) part.style.setProperty('--lift', lift);
-    dock.style.setProperty('--told', `${this.#status.offsetHeight + this.#absence.offsetHeight}px`); // the orb stands above all of it
+    dock.style.setProperty('--status-height', `${this.#status.offsetHeight + this.#absence.offsetHeight}px`); // the orb stands above all of it
   }
 
   #renderAway() {

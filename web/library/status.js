@@ -98,7 +98,7 @@ function micKeys(mic, offers) {
 /** Where this browser lets the person allow what they have refused. @param {string} [agent] */
 function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '') {
   if (agent.includes('Firefox/')) return 'in Firefox';
-  return /Safari\//.test(agent) && !/Chrom|Edg/.test(agent) ? 'in Safari' : 'by icon';
+  return agent.includes('Safari/') && !/Chrom|CriOS|FxiOS|Edg/.test(agent) ? 'in Safari' : 'by icon';
 }
 
 /** What the microphone button does. @param {Mic} mic */

@@ -308,9 +308,10 @@ function render() {
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
   $('after').hidden = Boolean(session) || !(lasted || before.length || left) || transcript.empty;
   $('anew').hidden = !left;
+  const time = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? formatDuration(lasted) : '';
   if ($('after').hidden) delete $('status').dataset['lasted'];
-  else $('status').dataset['lasted'] = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? formatDuration(lasted) : '';
-  say('lasted', left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? fill(words['lasted'], { time: formatDuration(lasted) }) : '');
+  else $('status').dataset['lasted'] = time;
+  say('lasted', time && !left ? fill(words['lasted'], { time }) : time);
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
   $('denied').hidden = !current.keys.some((key) => UNUSABLE.includes(key));
@@ -322,7 +323,7 @@ function render() {
 /** The advice to choose another microphone leads to the choice. @param {string} advice */
 function chooseMicrophone(advice) {
   const button = make('button', 'link', advice);
-  button.id = 'soundcheck';
+  button.id = 'other-microphone';
   button.addEventListener('click', () => $('settings').click());
   return button;
 }

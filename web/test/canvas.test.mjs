@@ -296,6 +296,7 @@ describe('a canvas', () => {
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Hide');
     await press(page, 'more');
     assert.deepEqual((await answers(page)).at(-1), ['b', { name: 'Ada', action: 'more' }]);
+    assert.equal(await page.textContent('.canvas-waits'), '', 'it is answered, and stays open');
     await page.getByText('Hide', { exact: true }).press('Enter');
     assert.equal(await show.isVisible(), false, 'nobody waits for it, and the conversation has it');
     await stop(page);

@@ -632,7 +632,7 @@ for (const [name, viewport] of [['desk', { width: 1440, height: 900 }], ['phone'
       await tell(page, 'TURN_COMPLETE', { turn: i });
       if (schema?.some((e) => e.type === 'button')) await page.evaluate(() => document.querySelector('.canvas [data-action="submit"]').click());
       await page.waitForTimeout(60);
-      if (!i) await page.locator('#soundcheck').waitFor();
+      if (!i) await page.locator('#other-microphone').waitFor();
     }
     const shifts = await page.evaluate(() => shifts);
     const sum = shifts.reduce((all, { value }) => all + value, 0);

@@ -307,20 +307,20 @@ for (const [name = '', voice = '', is = ''] of THEMES) {
 }
 document.documentElement.dataset['theme'] = chosen();
 
-let listed = false;
-/** The Live model, and those that write: Google's, and those that the operator has named. */
+let isListed = false;
+/** The Live model, and those that write: Google's, and those that the operator has named. A list that could not be had is asked for again. */
 async function listModels() {
-  if (listed) return;
-  listed = true;
   aboutModel();
+  if (isListed) return;
   /** @type {any[]} */
   let all = []; // also if it is not allowed, or cannot be had
   try {
     const answer = await fetch('../v1beta/models?pageSize=1000', { headers: token ? { 'x-goog-api-key': token } : {} });
     if (answer.ok) all = (await answer.json()).models ?? [];
+    isListed = answer.ok;
   } catch {}
   const writers = all.filter((m) => m.supportedGenerationMethods?.includes('generateContent')).map((m) => m.name.replace('models/', ''));
-  model.append(...writers.map((name) => new Option(word('typed', { name }), name)));
+  model.replaceChildren(new Option(word('live'), ''), ...writers.map((name) => new Option(word('typed', { name }), name)));
   model.value = writers.includes(projects.settings['model']) ? projects.settings['model'] : '';
   aboutModel();
   render(vox.getSnapshot());
