@@ -59,8 +59,7 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo returns the config raw with the agent's fields set. It returns raw unchanged if raw is not an object; the parser
-// rejects that later.
+// applyTo returns raw with the agent's fields set. The parser later rejects a raw that is not an object.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		setField(config, a.Model, "model")
@@ -92,8 +91,7 @@ func withSuffix(raw json.RawMessage, note string) json.RawMessage {
 	})
 }
 
-// editJSON decodes a config, changes it with edit, and encodes it again. If needed is false or the config is not an
-// object, it returns the config unchanged.
+// editJSON changes a JSON object by edit. It returns raw unchanged if needed is false or raw is not an object.
 func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)) json.RawMessage {
 	config, ok := parseObject(raw)
 	if !needed || !ok {
@@ -107,8 +105,8 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges override over base, field by field. If one of the two is not an object, only that one is returned,
-// so that the parser rejects it.
+// mergeConfig merges override over base, field by field. If one of them is not an object, it returns that one. The
+// parser then rejects it.
 func mergeConfig(override, base json.RawMessage) json.RawMessage {
 	top, ok := parseObject(override)
 	switch {
@@ -123,8 +121,8 @@ func mergeConfig(override, base json.RawMessage) json.RawMessage {
 // atomicFields are objects that are replaced as a whole, because parts of two such objects may contradict each other.
 var atomicFields = []string{instructionField, "voiceConfig", "thinkingConfig"}
 
-// mergeObjects merges the fields of override into base. Both may use snake_case names; null is ignored. The tools of
-// override are added to those of base.
+// mergeObjects merges override into base, ignoring null. Both may use snake_case names. Tools are added to those of
+// base.
 func mergeObjects(base, override map[string]any) {
 	for name, value := range override {
 		if value == nil {
@@ -147,12 +145,12 @@ func mergeObjects(base, override map[string]any) {
 	}
 }
 
-// parseObject decodes a config. Empty text and null yield an empty object. Numbers keep all their digits when the
-// config is encoded again. ok is false if raw is not an object.
+// parseObject decodes a config; ok is false if it is not an object. Empty text and null yield an empty object.
 func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true
 	}
+	// keeps all digits of numbers
 	value, err := tools.Decode(raw)
 	if value == nil {
 		value = map[string]any{}

@@ -27,28 +27,30 @@ const VoiceRate = wire.OutputRate
 
 // Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
-	// Serve delivers audio and commands to s. It returns nil when the caller leaves, an error when the caller fails,
-	// and either when ctx is done. Before that, it waits for its goroutines. It calls s.AttachOutput with the output
-	// for the voice. The voice is kept back until s.HoldVoice(false) is called. When ctx is done, context.Cause gives
-	// the reason: [ErrReplaced], or the end of the conversation.
+	// Serve delivers audio and commands to s. It blocks until the caller leaves or fails, or ctx is done. It returns an
+	// error if the caller failed; once ctx is done, it may return either. It waits for its goroutines first.
+	//
+	// It passes the output for the voice to s.AttachOutput. The voice is held until s.HoldVoice(false) is called.
+	//
+	// context.Cause(ctx) is [ErrReplaced] or the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 
-	// Notify passes an event to the caller. It must not block and must not call the session; a slow caller must disconnect
-	// itself. Calls may come from several goroutines, but one after another, in the order of the events' numbers. The
-	// first call may come before the call of Serve, but not before that of Host.Serve; no call comes after Host.Serve has
-	// returned.
+	// Notify passes an event to the caller. It must not block, and must not call the session. A slow caller must
+	// disconnect itself.
+	//
+	// Calls come one after another, in the order of the events' numbers, from any goroutine. The first may come before
+	// Serve is called. None comes after Host.Serve has returned.
 	Notify(Event)
 }
 
 // SessionRequest describes the conversation that a caller wants.
 type SessionRequest struct {
-	// Agent configures the model. Config is the caller's LiveConfig in JSON: each field that it sets overrides that
-	// field of Agent. Both may be empty.
+	// Agent configures the model. Config is the caller's LiveConfig in JSON. It overrides Agent field by field.
 	Agent  Agent
 	Config json.RawMessage
 
 	// AgentLocked means that the caller cannot override Agent. AgentNamed means that the backend has named the agent in
-	// Override, and that no other agent may answer.
+	// Override. Then no other agent may answer.
 	AgentLocked, AgentNamed bool
 
 	// GreetingPrompt is an instruction for the model to speak first; empty means that the caller begins.
@@ -60,34 +62,33 @@ type SessionRequest struct {
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Dial connects to models outside the Live API, as package textmodel does; if it is nil, the conversation cannot
-	// use such models. One connection at a time is open.
+	// Dial connects to models outside the Live API, as package textmodel does. It may be nil. One connection at a time
+	// is open.
 	Dial func(context.Context, gemini.Setup) (upstream.Conn, error)
 
-	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms: for clients that configure after
+	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms. Some clients configure after
 	// connecting.
 	DeferDial bool
 
-	// Resumable keeps the conversation for a while when the caller is lost. ResumeToken resumes a kept conversation.
-	// LastEvent is the number of the newest event that the caller has received; the later events are sent again, in
-	// order. If LastEvent is 0, only the essential events are sent. An unknown or expired token, or a token of another
-	// protocol or person, opens a new conversation. But if ResumeError is set, for example to [ErrNotResumed], Serve
-	// returns that error instead.
-	Resumable   bool
+	// Resumable keeps the conversation for a while when the caller is lost.
+	Resumable bool
+	// ResumeToken continues a kept conversation of the same protocol and person. Any other token opens a new conversation.
 	ResumeToken string
+	// ResumeError, for example [ErrNotResumed], is returned by Serve instead of opening a new conversation.
 	ResumeError error
-	LastEvent   uint64
+	// LastEvent is the number of the newest event that the caller has received. The later ones are sent again, in order.
+	// 0 requests only the essential events.
+	LastEvent uint64
 
-	// Replaces is a conversation that the caller takes over from its current caller, which gets [ErrReplaced]. If that
-	// conversation has ended meanwhile, a new one is opened. nil means that the caller takes over no conversation.
+	// Replaces is a conversation to take over from its current caller, which gets [ErrReplaced]. If it has ended, a new
+	// one is opened.
 	Replaces *Session
 
-	// FarewellPrompt makes the model say goodbye. The gateway sends it to the model alone, when the conversation has reached its
-	// time limit and nobody speaks. If it is empty, the conversation ends without a goodbye.
+	// FarewellPrompt makes the model say goodbye at the time limit, once both sides are silent. The caller does not see
+	// the prompt. If it is empty, there is no goodbye.
 	FarewellPrompt string
 
-	// NoCues means that the gateway adds nothing of its own: it plays no tones or sentences during a wait, and adds no
-	// picture to typed text.
+	// NoCues turns off the tones and sentences during a wait, and the picture that is added to typed text.
 	NoCues bool
 
 	// MaxPreRoll limits how much audio from before an activityStart a config can ask to keep; 0 means 10 s.
@@ -95,12 +96,11 @@ type SessionRequest struct {
 
 	Origin Origin
 
-	// EndpointState is a value that the endpoint keeps with the conversation, for all its callers: see
-	// [Session.EndpointState].
+	// EndpointState is kept with the conversation for all its callers. See [Session.EndpointState].
 	EndpointState any
 
 	// Override configures the model, and takes precedence over Grant's agent. [Options].Admit sets Override. The caller
-	// can change neither Override nor Grant's agent.
+	// cannot change it.
 	Override Agent
 
 	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.
@@ -119,7 +119,7 @@ type Origin struct {
 	Address    string            // IP address of the caller, for the operator; empty means unknown
 	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the client shows the questions of tools (it gets them as a [ToolCall]) even if the model cannot use a canvas
+	// the client can show the questions of tools without a canvas, as a [ToolCall]
 	ShowsQuestions bool `json:"Asks"`
 }
 
@@ -133,12 +133,11 @@ func (o Origin) SameCaller(other Origin) bool {
 // returns true.
 func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
-// MergedAgent returns the agent without the changes of the caller and of the backend. Each field comes from the session
-// webhook, else from the grant, else from the operator's file.
+// MergedAgent returns the agent without the changes of the caller and the backend. Precedence: session webhook, grant,
+// operator's file.
 func (r *SessionRequest) MergedAgent() Agent { return r.FixedAgent().MergeOver(r.Agent) }
 
-// callerID returns a name for the caller. The account supplies the name if the account can tell callers apart;
-// otherwise the name is made of key and identity.
+// callerID returns a name for the caller: from an account that can tell callers apart, else from key and identity.
 func (r *SessionRequest) callerID() string {
 	if a, ok := r.Account.(interface{ Caller() string }); ok {
 		return a.Caller()
@@ -167,9 +166,8 @@ func (r *SessionRequest) FixedAgent() Agent {
 	return fixed
 }
 
-// buildConfig merges the model's configuration, at the beginning and after each change. The order is that of
-// docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. Then buildConfig appends
-// the instruction of the step.
+// buildConfig merges the model's configuration, in the order of docs/agents.md. The instruction of the step is
+// appended.
 func (r *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
 	if !r.AgentLocked { // a locked agent overrides the caller instead, below
 		configured = mergeConfig(configured, r.Agent.applyTo(nil))

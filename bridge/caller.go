@@ -9,8 +9,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// serveCaller serves c until c leaves or is replaced, or the conversation ends. It calls admitted once c is the current
-// caller; from then on, a new caller can replace c.
+// serveCaller serves c until c leaves or is replaced, or the conversation ends. It calls admitted once another caller
+// can replace c.
 func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, first bool, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -130,8 +130,7 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.clock.Set(alarmPark, s.parkDuration())
 }
 
-// endSpeechOfLostCaller marks the end of a speech whose start the lost caller has marked. An error of QueueMark is ignored: it means that
-// the queue is full of other marks.
+// endSpeechOfLostCaller ends a speech that the lost caller had started. Errors are ignored: the queue is full of marks.
 func (s *Session) endSpeechOfLostCaller() {
 	if s.keeper.Config().Options.Turns.By == turns.ByGateway {
 		_ = s.uplink.QueueMark(uplink.MarkPause)

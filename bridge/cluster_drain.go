@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// moveRetry is the time after which a caller that has not moved is asked again: the other gateway may have been
+	// moveRetry is the time after which a caller that has not moved is asked again. The other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait limits how long a move waits for a session resumption handle that covers the last turn. When this time
-	// is over, the caller is asked to move without the handle.
+	// handleWait limits how long a move waits for a resumption handle that covers the last turn. Then the caller moves
+	// without one.
 	handleWait = 10 * time.Second
 	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
 	// web page is back within 1 s.
@@ -53,15 +53,14 @@ func (s *Session) buildSnapshot() *snapshot {
 	return n
 }
 
-// isMovable reports whether another gateway could continue the conversation. This is impossible if an endpoint or a
-// tool keeps state for the conversation in memory.
+// isMovable reports whether another gateway could continue the conversation. State of an endpoint or a tool in memory
+// prevents it.
 func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
 
-// catchUpRestored continues a conversation that began at another gateway. It reports what became of the answer and the
-// tool calls in progress. It repeats the open question unless the model has acted on that question. The session's loop
-// calls it first, just before the caller arrives.
+// catchUpRestored continues a conversation that began at another gateway. The loop calls it just before the caller
+// arrives.
 func (s *Session) catchUpRestored() {
 	n := s.cluster.restoredFrom
 	s.cluster.restoredFrom = nil

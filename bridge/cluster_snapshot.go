@@ -12,8 +12,7 @@ import (
 	"voxgate/bridge/transcript"
 )
 
-// snapshot holds what another gateway needs to continue a conversation. It contains secrets and the transcript: a store
-// must keep it encrypted.
+// snapshot holds what another gateway needs to continue a conversation. It contains secrets: a store must encrypt it.
 type snapshot struct {
 	cluster.SnapshotHeader // the only field that is set for a conversation that cannot move
 
@@ -80,8 +79,8 @@ type clusterState struct {
 // markChanged records a change that the store should have.
 func (c *clusterState) markChanged() { c.hasChanges = true }
 
-// saveSnapshot writes the conversation to the store, if it has changed. For a conversation that cannot move, it writes
-// only the name of its gateway, once.
+// saveSnapshot writes the conversation to the store, if it has changed. Of one that cannot move, it writes only the
+// name of its gateway, once.
 func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	changed := c.hasChanges
 	c.hasChanges = false
@@ -92,8 +91,8 @@ func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	c.entry.QueueSnapshot(snapshot())
 }
 
-// requestMove records that the caller should be asked, at a good moment, to move to another gateway. It returns false
-// if this was already recorded.
+// requestMove records that the caller should be asked, at a good moment, to move. It returns false if this was recorded
+// before.
 func (c *clusterState) requestMove() bool {
 	if c.moveWanted {
 		return false

@@ -10,13 +10,14 @@ import (
 	"voxgate/bridge/flow"
 )
 
-// errStoreUnavailable rejects a resume while the store cannot be reached: only the store knows which gateway has the
-// conversation.
+// errStoreUnavailable rejects a resume while the store is unreachable. Only the store knows the conversation's gateway.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
-// resumeSession returns the conversation that belongs to a resume token unknown to this gateway, or a nil session if no
-// gateway has it. Until done is called, other resumes of this conversation wait. Otherwise two resumes at the same time
-// would take the conversation from each other, and this gateway would run it twice.
+// resumeSession takes over the conversation of a resume token that this gateway does not know. It returns nil if no
+// gateway has it.
+//
+// Until done is called, other resumes of the conversation wait. Without this, two resumes could make this gateway run
+// the conversation twice.
 func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
@@ -34,8 +35,7 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 	return s, done, err
 }
 
-// takeOverSession takes over a conversation from its current or former gateway. It returns nil if the conversation does
-// not exist, or if the caller may not continue it.
+// takeOverSession takes a conversation over from another gateway. It returns nil if there is none that o may continue.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
 	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
@@ -86,9 +86,8 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone returns true once a conversation no longer runs at this gateway. If the conversation is ending, or
-// another gateway has taken it over, the call blocks until the conversation has ended here. Otherwise it returns false
-// at once. generation is the conversation's newest generation in the store.
+// waitUntilGone waits for a conversation that is ending here, or that another gateway has taken, and returns true. It
+// returns false at once if this gateway still owns the conversation. generation is the newest one in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]

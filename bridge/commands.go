@@ -114,8 +114,7 @@ func (s *Session) sendText(text string) bool {
 	return ok
 }
 
-// sendMessage sends a typed turn. A model that accepts complete turns only would answer each part, so the parts of an
-// incomplete turn are kept and sent together with the message that completes it.
+// sendMessage sends a typed turn, or holds its parts back.
 func (s *Session) sendMessage(m Message) error {
 	s.user.promptCount = 0
 	parts := wire.TextPart(m.Text)
@@ -127,6 +126,7 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	profile := s.keeper.Config().Profile
 	wholeTurns := profile.Seeds && !profile.Appends
+	// The model would answer each part, so the parts of an incomplete turn wait for the rest.
 	if wholeTurns && !m.TurnComplete {
 		held := s.heldParts.Concat(parts)
 		if held.Size() > maxHeldBytes {
@@ -216,8 +216,8 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether m is an empty turn that stops the current answer. Such a turn is not sent to a model that
-// would continue the answer afterwards.
+// isStop reports whether m is an empty turn that stops the current answer. A model that would continue the answer must
+// not get m.
 func (s *Session) isStop(m Message) bool {
 	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.hasOpenTurn {
 		return false

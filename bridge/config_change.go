@@ -96,8 +96,8 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// changeSteering applies a change of the steering, and returns the resulting configuration. If it returns an error
-// other than errSameStep, nothing has changed. After errSameStep, the flow may have collected new fields.
+// changeSteering applies a change of the steering, and returns the resulting configuration. After an error, nothing has
+// changed. Only errSameStep may leave newly collected fields.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()
@@ -130,9 +130,8 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	return config, err
 }
 
-// sendConfigChange sends a change to Gemini; [Session.onConfigResult] handles the result. It returns true if the model
-// gets the change before everything that is sent later. A rejection that is not nil becomes the result of the change,
-// after the results of earlier changes.
+// sendConfigChange sends a change to Gemini; [Session.onConfigResult] gets the result. A rejection becomes the result,
+// after those of earlier changes. sent means that the change precedes everything that is sent later.
 func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change

@@ -131,8 +131,8 @@ func (cm *costMeter) endTurn() (limit error) {
 	return limit
 }
 
-// reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of the current turn.
-// It returns the limit that this would exceed, or nil.
+// reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of this turn. It
+// returns the limit that this would exceed, or nil.
 func (cm *costMeter) reserveNext(cost Cost) (limit error) {
 	next := Cost{Tokens: max(firstTurnTokens, cm.maxTurnTokens)}
 	if cm.isMoneyLimited {
@@ -174,8 +174,7 @@ func (cm *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	return cm.reserveNext(Cost{})
 }
 
-// reserveAgain renews the reservation for the next turn, or for the rest of this turn, when the model reads the context
-// once more or the context has changed.
+// reserveAgain renews the reservation when the model reads the context again, or the context has changed.
 func (cm *costMeter) reserveAgain() (limit error) {
 	if !cm.isMoneyLimited {
 		return nil

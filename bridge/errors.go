@@ -55,14 +55,12 @@ const (
 	CodeUnknown Code = "unknown_error" // fault of the gateway
 )
 
-// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field is the place of the
-// fault in the client's message. Status is the HTTP status or WebSocket close code with which Gemini refused. Field may
-// be empty, and Status may be 0.
+// Error is an error for a caller: Code for programs, Message for people, Err for the log.
 type Error struct {
 	Code    Code
 	Message string
-	Field   string
-	Status  int
+	Field   string        // place of the fault in the client's message; may be empty
+	Status  int           // HTTP status or WebSocket close code with which Gemini refused; 0 means none
 	Retry   time.Duration // time until a retry, for CodeBusy; 0 means unknown
 	Err     error
 }
@@ -114,8 +112,8 @@ var endCodes = []struct {
 	{ErrLeft, "left"},
 }
 
-// EndCode returns the code of an end that is not a failure: goodbye, left, shutdown, moved, time_limit, token_limit, budget or silence.
-// For a failure it returns "".
+// EndCode returns the code of an end that is not a failure, such as goodbye or time_limit; see endCodes. For a failure
+// it returns "".
 func EndCode(err error) Code {
 	for _, e := range endCodes {
 		if errors.Is(err, e.reason) {
@@ -137,8 +135,7 @@ func Reason(err error) string {
 	return AsError(err).Message
 }
 
-// AsError converts err for callers. An unknown error becomes [CodeUnknown]: the caller does not get its text, which
-// is only logged.
+// AsError converts err for callers. An unknown error becomes [CodeUnknown]. Its text is only for the log.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -238,8 +235,8 @@ func refusalError(err upstream.Refusal) *Error {
 	return e
 }
 
-// dialError converts an error of the connection to Gemini, as AsError does, but treats unknown errors as network
-// errors. wasConnected means that the conversation had a connection to Gemini before.
+// dialError is like AsError, but treats unknown errors as network errors. wasConnected means that Gemini was reached
+// before.
 func dialError(err error, wasConnected bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {

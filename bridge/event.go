@@ -14,13 +14,12 @@ import (
 
 // Event is something that happens in a conversation, with its time.
 type Event struct {
-	// Number counts the events of the conversation from 1, across all its callers. It is 0 for the SetupComplete of a
-	// resume, which only the returning caller gets.
+	// Number counts the events of the conversation from 1, across all its callers. The SetupComplete of a resume has 0.
 	Number uint64
 	Time   time.Time
 	Body   EventBody
-	// ReplyTo is the ReplyTo value of the command that the event answers: [UpdateConfig], [GetContext] or [ClearContext].
-	// It is nil for other events, and for an answer that is sent again to a returning caller.
+	// ReplyTo is the ReplyTo of the command that the event answers. It is nil for other events and for replayed
+	// answers.
 	ReplyTo any `json:"-"`
 }
 
@@ -50,15 +49,15 @@ type (
 	SetupFailed struct{ Err *Error }
 
 	// UserText is the transcript of the person's speech: the next piece, or with Final the whole turn. More pieces may
-	// follow a Final, and then another Final.
+	// follow a Final.
 	UserText struct {
 		Turn  int
 		Text  string
 		Final bool
 	}
 
-	// AssistantText is the text of the model's answer, sent when its voice is played: the next piece, or with Final all
-	// that was played of the turn.
+	// AssistantText is the text of the answer, sent when its voice is played: the next piece, or with Final all that
+	// was played.
 	AssistantText struct {
 		Turn  int
 		Text  string
@@ -71,11 +70,10 @@ type (
 		Text string
 	}
 
-	// RawServerContent is Gemini's own serverContent object without its audio parts. Other events report the same
-	// content. TopLevel means that the fields come from the message that contained serverContent.
+	// RawServerContent is Gemini's own serverContent object without its audio. Other events report the same content.
 	RawServerContent struct {
 		ServerContent json.RawMessage
-		TopLevel      bool
+		TopLevel      bool // the fields come from the message that contained serverContent
 	}
 
 	// Grounding is Google Search's metadata for the answer.
@@ -87,8 +85,8 @@ type (
 	// Speaking reports that the voice of a turn begins: it comes once, just before the first audio.
 	Speaking struct{ Turn int }
 
-	// Thinking with true reports that an answer is due and not yet played. With false it reports that this has ended:
-	// [Speaking] follows, or there will be no answer.
+	// Thinking reports that an answer is due and not yet played. False reports the end of this: [Speaking] follows, or
+	// no answer comes.
 	Thinking struct{ Thinking bool }
 
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
@@ -122,8 +120,8 @@ type (
 		Details        map[string]any
 	}
 
-	// ToolLosses lists the functions of a client's config that the model has only in part, or not at all. A [Log] says
-	// so in words, too.
+	// ToolLosses lists the functions of a client's config that the model lacks at least in part. A [Log] says so in
+	// words.
 	ToolLosses struct{ Losses []ToolLoss }
 
 	// StateChange reports the state of the conversation.
@@ -133,20 +131,18 @@ type (
 		Unanswered bool   // whether the gateway has stopped waiting for the model's answer
 	}
 
-	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway and not by the
-	// model. At is the position, counted in all audio received from the caller.
-	//
-	// If the gateway decides about turns, At is the position at which the person's turn began or ended. Retracted means that the previous
-	// turn has continued: its end was retracted before anything of the answer was heard.
+	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway.
 	UserSpeaking struct {
-		Speaking  bool
-		At        time.Duration
+		Speaking bool
+		// At is the position in all audio received from the caller. If the gateway decides about turns, the person's turn
+		// began or ended there.
+		At time.Duration
+		// Retracted means that the person's previous turn goes on. Nothing of the answer was heard.
 		Retracted bool
 	}
 
-	// InterruptionPending reports with Pending that a sound of the person has paused the answer, and that the gateway
-	// does not know yet whether this is an interruption. Without Pending, it reports that the answer goes on. If the
-	// sound was an interruption, [UserSpeaking] and [Interrupted] come instead.
+	// InterruptionPending reports with Pending that a sound of the person has paused the answer. Without Pending, the
+	// answer goes on. If the sound was an interruption, [UserSpeaking] and [Interrupted] come instead.
 	InterruptionPending struct{ Pending bool }
 
 	// StepChange reports that the conversation has moved to another step of the agent. Fields are the values collected
@@ -156,16 +152,14 @@ type (
 		Fields map[string]any
 	}
 
-	// Move asks a caller to open another connection with its resume token: another gateway will continue the
-	// conversation. The caller should close this connection once the other is open, and may stay if none can be opened.
+	// Move asks a caller to open another connection with its resume token, to another gateway. The caller should close
+	// this connection once the other is open. It may stay if none opens.
 	Move struct{}
 
-	// Usage reports the tokens of a turn and of the conversation so far. It comes at the end of each turn, before its
-	// TurnComplete. Dollars is the cost of the conversation so far, in US dollars; nil means the price of its model is
-	// unknown.
+	// Usage reports the tokens of a turn and of the conversation so far, before the turn's TurnComplete.
 	Usage struct {
 		Turn, Total wire.Tokens
-		Dollars     *float64
+		Dollars     *float64 // cost of the conversation so far; nil means the price of its model is unknown
 	}
 
 	// ErrorEvent reports an error while the conversation goes on.

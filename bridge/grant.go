@@ -34,29 +34,27 @@ func ToMicros(dollars float64) int {
 	return micros
 }
 
-// Account counts the costs of a conversation. The conversation calls BeginSession or ContinueSession first, then any
-// other methods, and End last. Only BeginSession, ConsumeToken and ReserveCost may block.
+// Account counts the costs of a conversation. BeginSession or ContinueSession is called first, End last. Only
+// BeginSession, ConsumeToken and ReserveCost may block.
 type Account interface {
 	// HasLimits reports whether tokens and dollars are limited.
 	HasLimits() (tokens, dollars bool)
-	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn: all
-	// of the money, but only as many tokens as the budget has left. A resumed conversation is not counted again.
-	// BeginSession may block as long as the store does.
+	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the money for the first turn,
+	// and as many of its tokens as the budget has left. It blocks as long as the store does.
 	BeginSession(first Cost) error
-	// ConsumeToken consumes the caller's single-use token, if the caller has one; it rejects a used token with an
-	// [Error]. For a new conversation it is the last check, so that after another failure the caller can retry with the
-	// same token. ConsumeToken may block as long as the store does.
+	// ConsumeToken consumes the caller's single-use token, if any. It rejects a used token with an [Error]. It is the
+	// last check, so that a client can retry after other failures. It blocks as long as the store does.
 	ConsumeToken() error
 	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It never
 	// fails.
 	ContinueSession(next Cost)
-	// RecordCost records a cost, and replaces the previous reservation by next, as far as the budget allows. left is the
-	// budget that remains, including the new reservation. most is the whole budget; 0 means no limit.
+	// RecordCost records a cost, and replaces the reservation by next, as far as the budget allows. left is the rest of
+	// the budget, including the new reservation. most is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
-	// ReserveCost reserves the maximum cost of work outside the conversation's turns, or rejects the work with an
-	// [Error]. got is the reserved amount: all of it, or what is left of the budget. settle must be called once, with
-	// the actual cost; it returns the unused part of the reservation. ReserveCost may block as long as the store does.
-	// It is safe for concurrent use, also after End.
+	// ReserveCost reserves the maximum cost of work outside the turns, or rejects the work with an [Error]. got is less
+	// than most if the budget has less. settle must be called once with the actual cost, and returns the rest.
+	//
+	// It blocks as long as the store does. It is safe for concurrent use, also after End.
 	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)
 	// ParkSession asks whether the conversation may wait for its lost caller; UnparkSession ends the wait.
 	ParkSession() bool

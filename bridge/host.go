@@ -92,8 +92,9 @@ func (h *Host) Backend() string { return h.options.Backend }
 // Models returns the names of the models of the Live API, the default first.
 func (h *Host) Models() []string { return liveconfig.Models(h.options.Client.Vertex != nil) }
 
-// Serve opens or resumes a conversation and serves c. It returns nil when c has left, [ErrReplaced] when another caller
-// took over, and otherwise the reason for the end of the conversation; [AsError] explains failures.
+// Serve opens or resumes a conversation and serves c. It blocks until c is no longer served. It returns nil when c has
+// left, and [ErrReplaced] when another caller took over. Otherwise it returns why the conversation ended; see
+// [AsError].
 func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 	if o.Account == nil {
 		o.Account = Unlimited
@@ -202,9 +203,10 @@ func (h *Host) admissionError() error {
 	return nil
 }
 
-// RegisterWork registers work outside the sessions, such as a REST call: Drain and Shutdown wait for it, and Shutdown
-// ends ctx with [ErrShutdown]. leave must be called when it is done. RegisterWork fails when the host accepts no new
-// conversations. It does not block.
+// RegisterWork registers work outside the sessions, such as a REST call. Drain and Shutdown wait for it. Shutdown ends
+// ctx with [ErrShutdown]. leave must be called when the work is done.
+//
+// It fails when the host accepts no new conversations. It does not block.
 func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +226,8 @@ func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Co
 	}, nil
 }
 
-// startSession starts the loop of a session; generation is that of the session in the store. The caller must hold mu.
+// startSession starts the loop of a session. generation is the session's generation in the store. The caller must hold
+// mu.
 func (h *Host) startSession(s *Session, generation uint64) {
 	// The caller's context is not used, because the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
@@ -269,16 +272,14 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	return scope
 }
 
-// drainRetry is how long a client should wait before it retries after a draining gateway has rejected it. The retry
-// reaches another gateway, or the successor of this one.
+// drainRetry is how long a client waits after a draining gateway has rejected it. The retry reaches another gateway.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations. If there are other gateways, each caller that can move is asked to move to one
-// of them while nobody speaks. It does not block; [Host.Sessions] lists the conversations that remain. A lost caller
-// may still come back.
+// BeginDrain rejects new conversations, and asks callers to move to other gateways, if there are any. Lost callers may
+// still come back. It does not block. [Host.Sessions] lists the conversations that remain.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is like BeginDrain, but informs callers how soon the gateway stops; 0 means that it does not stop.
+// beginDrain is like BeginDrain, but informs callers when the gateway stops. 0 means that it does not stop.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
@@ -299,8 +300,8 @@ func (h *Host) activeSessions() (list []*Session) {
 	return list
 }
 
-// Drain is like BeginDrain, but informs callers of the time that remains until ctx is done. It blocks until the last
-// conversation has ended, or ctx is done.
+// Drain is like BeginDrain, but informs callers when ctx ends. It blocks until the last conversation has ended or ctx
+// is done.
 func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	h.beginDrain(time.Until(deadline).Round(time.Second))
@@ -348,8 +349,8 @@ func (h *Host) IsReady() bool {
 	return !h.draining && !h.closed
 }
 
-// Shutdown ends all conversations, including parked ones. It blocks until they have ended, or ctx is done, and then up
-// to recordingFlushTime for their recordings. The error names the conversations that have not ended.
+// Shutdown ends all conversations, including parked ones. It blocks until they have ended or ctx is done, and then up
+// to recordingFlushTime. The error names the conversations that have not ended.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -392,8 +393,8 @@ func (h *Host) unfinishedWork() (ids []string) {
 	return ids
 }
 
-// RecordBridged records people who continue to talk after the agent has left their recorded conversation. end stops the
-// recording; call it at most once.
+// RecordBridged records people who go on talking after the agent has left. end stops the recording; call it at most
+// once.
 func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err error) {
 	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
 		return nil, nil, err
@@ -402,8 +403,8 @@ func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err e
 	return f, func() { r.closeFile(f) }, nil
 }
 
-// recordingFlushTime limits how long recordings may be written at a shutdown. A working disk takes milliseconds. If the
-// disk hangs, each file lacks its last two seconds or so, as after a crash.
+// recordingFlushTime limits how long a shutdown waits for recordings. A working disk takes milliseconds. If the disk
+// hangs, each file lacks its last two seconds or so.
 const recordingFlushTime = 2 * time.Second
 
 // waitForRecordings waits until the recordings are written.

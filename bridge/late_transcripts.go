@@ -6,32 +6,31 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Google does not guarantee the order of transcripts ("sent independently of the other server messages, there is no
-// guaranteed ordering", https://ai.google.dev/api/live#BidiGenerateContentServerContent). Messages have come after the
-// turnComplete of their turn, and some turns had no turnComplete at all. So more of a turn may follow after its end,
-// and the end of a turn may never come.
+// Google does not guarantee the order of transcripts: https://ai.google.dev/api/live#BidiGenerateContentServerContent.
+// Some have come after the turnComplete of their turn. Some turns had no turnComplete at all.
 
 const (
-	// lateTranscriptTime is how long after the end of a turn a transcript of the turn's question may arrive. A later
-	// transcript belongs to another question.
+	// lateTranscriptTime is how long after a turn a transcript of its question may arrive. A later one belongs to
+	// another question.
 	lateTranscriptTime = 3 * time.Second
 
-	// minReplyTime is the minimum time for an answer: output that comes sooner after a question answers something else.
-	// The fastest answers take some 300 ms.
+	// minReplyTime is the minimum time for an answer. Earlier output answers something else. The fastest answers take
+	// some 300 ms.
 	minReplyTime = 150 * time.Millisecond
 
 	// leftoverTime is how long after the end of a turn a transcript may still belong to that turn, although there is a
 	// new question.
 	leftoverTime = time.Second
 
-	// stoppedAfter is the pause after which an interrupted answer counts as complete, so that later output answers the
-	// interruption. strayAfter is the same pause for a turn that the model spoke unasked, once its voice has been
-	// played. Google sends voice faster than real time, with pauses of less than a second.
+	// stoppedAfter is the pause after which an interrupted answer counts as complete. Google sends voice faster than real
+	// time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
-	strayAfter   = 300 * time.Millisecond
 
-	// callEndTime is the time after a tool call within which the end of its turn may come. Models that continue while a
-	// tool runs end that turn within milliseconds.
+	// strayAfter is the same pause for a turn that the model spoke unasked, once its voice has been played.
+	strayAfter = 300 * time.Millisecond
+
+	// callEndTime limits the time from a tool call to the end of its turn. Models that go on while a tool runs take
+	// milliseconds.
 	callEndTime = time.Second
 )
 
@@ -91,15 +90,15 @@ func (m *modelOutput) hasRequest() bool {
 	return expected || m.prompts.isOpen || m.isWorking && m.workRequested || m.calls.HasRunningCall()
 }
 
-// hasRepliedSince reports whether an answer has begun after the end of a question. That is possible because the gateway
-// detects the end later than the model.
+// hasRepliedSince reports whether an answer has begun after end. The gateway detects the end of a question later than
+// the model.
 func (m *modelOutput) hasRepliedSince(end time.Time) bool {
 	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }
 
-// isLate reports whether a message belongs to the ended turn. This can only be a transcript or a thought that answers
-// nothing new. Voice and written text always begin a new turn; if nobody requested the new turn, turnDeadline ends it.
+// isLate reports whether a message belongs to the ended turn. This can only be a transcript or a thought.
 func (m *modelOutput) isLate(c *wire.ServerContent) bool {
+	// Voice and written text always begin a new turn. If it was not requested, turnDeadline ends it.
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
 	}
@@ -158,8 +157,8 @@ func (m *modelOutput) onTranscript(text string) {
 	}
 }
 
-// mayBeLate reports whether a transcript of the person's speech that comes now may belong to an answered question.
-// isLateTranscript reports whether it must belong to that question, because the question has no transcript yet.
+// mayBeLate reports whether a transcript of the person may belong to an answered question. isLateTranscript reports
+// whether it must.
 func (m *modelOutput) mayBeLate() bool {
 	return m.turn.state == turnIdle && m.lastTurn.number > 0 && !m.loop.user.isSpeaking && !m.hasRequest() &&
 		time.Since(m.lastTurn.endedAt) < lateTranscriptTime
@@ -178,12 +177,14 @@ func (m *modelOutput) hasStopped() bool {
 }
 
 // turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
-// is false if there is no deadline, for one of these reasons: the model is idle, the keeper watches the answer and asks
-// again, the turn was interrupted and the model no longer works, or a tool call runs.
+// is false if there is no deadline.
 func (m *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &m.turn
 	switch {
-	case t.state == turnIdle && !m.isWorking, t.isGenerating() && t.isRequested, t.isCut() && !m.isWorking, m.calls.HasRunningCall():
+	case t.state == turnIdle && !m.isWorking,
+		t.isGenerating() && t.isRequested, // the keeper watches this answer and asks again
+		t.isCut() && !m.isWorking,
+		m.calls.HasRunningCall():
 		return time.Time{}, false
 	case t.state == turnIdle:
 		at = m.lastTurn.endedAt

@@ -25,9 +25,8 @@ func (q *questionEnds) addQuestion(at time.Time) {
 // not reply to that.
 func (q *questionEnds) restart(at time.Time) { *q = questionEnds{nextEnd: at, isDoubtful: true} }
 
-// takeNext removes the question that the answer beginning now belongs to, and returns the end of that question; zero if
-// there is no question. The answer may cover the following question, too. So if that question gets no other answer
-// within shelfLife, it counts as answered.
+// takeNext removes the question of the answer that begins now, and returns its end, or zero. The answer may cover the
+// following question, too. That question counts as answered after shelfLife.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
 	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {

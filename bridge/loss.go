@@ -2,8 +2,8 @@ package bridge
 
 import "sync"
 
-// Loss is the recent packet loss, from 0 to 1. Up is the direction from the caller to the gateway, Down the other.
-// nil means unknown, or that the audio is not sent in packets.
+// Loss is the recent packet loss, from 0 to 1. Up is the direction from the caller, Down to the caller. nil means
+// unknown, or no packets.
 type Loss struct{ Up, Down *float64 }
 
 // lossWindow is the number of packets (10 s of audio) after which the weight of older packets is halved.

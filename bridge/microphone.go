@@ -7,9 +7,8 @@ import (
 	"voxgate/media"
 )
 
-// quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks are sent in one message, as
-// Google's best practices allow. This saves a tenth of a call's CPU time. It does not delay the start of speech, but
-// the model may detect the end of speech 20 ms later.
+// quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks share a message, as Google's
+// best practices allow. This saves a tenth of a call's CPU time. The end of speech may be detected 20 ms later.
 const quietLevel = 100
 
 // Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. Not safe for
@@ -24,8 +23,7 @@ type Microphone struct {
 // Rate returns the sample rate in Hz that the microphone was opened with.
 func (m *Microphone) Rate() int { return m.rate }
 
-// WritePCM accepts mono audio of any length; it never blocks and does not keep pcm. The samples after the last whole
-// chunk are sent together with that chunk, because keeping them would delay all later audio.
+// WritePCM accepts mono audio of any length. It never blocks and does not keep pcm.
 func (m *Microphone) WritePCM(pcm []int16) error {
 	m.tap.writePerson(pcm, m.rate)
 	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
@@ -41,6 +39,7 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 	for ; len(pcm) > most; pcm = pcm[size:] {
 		m.up.QueueAudio(pcm[:size], m.rate)
 	}
+	// The rest is sent with the last whole chunk. Keeping it would delay all later audio.
 	m.up.QueueAudio(pcm, m.rate)
 	m.pending = m.pending[:0]
 	return nil

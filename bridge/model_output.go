@@ -15,8 +15,8 @@ import (
 	"voxgate/media"
 )
 
-// modelOutput tracks what the model says: its current turn, the unanswered questions, and what was played. It belongs
-// to the session's loop. But the callbacks that it queues with the voice may run in any goroutine.
+// modelOutput tracks what the model says, and what was played of it. It belongs to the session's loop. Only its
+// callbacks in the voice may run in any goroutine.
 type modelOutput struct {
 	outputOptions
 	questions        questionEnds
@@ -101,11 +101,10 @@ func (t *turn) isActive() bool { return t.isGenerating() || t.state == turnGener
 // isCut reports whether the turn was interrupted.
 func (t *turn) isCut() bool { return t.state == turnDropped || t.state == turnCut }
 
-// handleContent plays the model's output and forwards everything else; the caller of handleContent then ends the turn
-// if it is complete. An interruption is processed before the rest of its message, because audio in that message belongs
-// to the interrupted answer.
+// handleContent plays the model's output and forwards everything else. Its caller ends a complete turn.
 func (m *modelOutput) handleContent(c *wire.ServerContent) {
 	t := &m.turn
+	// first, because audio in the same message belongs to the interrupted answer
 	if c.Interrupted {
 		m.onInterrupted()
 	}
@@ -169,8 +168,8 @@ func (m *modelOutput) onInterrupted() {
 	*t = turn{state: turnDropped, isNumberTaken: true, number: t.number, selfInterrupted: true, latestAt: time.Now()} // turnComplete follows
 }
 
-// interruptionCause returns the probable cause of an interruption, because the model does not report the cause. It is
-// unanswered text, unless the person has spoken.
+// interruptionCause returns the probable cause of an interruption. The model does not report it. Unanswered text is the
+// cause, unless the person has spoken.
 func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	if m.prompts.pendingCount > 0 && !byVoice {
 		return m.prompts.newestCause
@@ -178,11 +177,11 @@ func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	return ByVoice
 }
 
-// groundingEvent returns the metadata of a search. Google's terms require its suggestions to be shown unchanged
-// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions). They are untrusted HTML, so they are shown
-// in a page of their own.
+// groundingEvent returns the metadata of a search.
 func (m *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
 	g := Grounding{Metadata: c.Grounding}
+	// Google's terms require the suggestions unchanged (https://ai.google.dev/gemini-api/docs/google-search, Search
+	// Suggestions). They are untrusted HTML, so they get a page of their own.
 	if c.Suggestions != "" && m.suggestionsPage != nil {
 		g.SuggestionsPage = m.suggestionsPage(c.Suggestions)
 	}
@@ -318,9 +317,9 @@ func (m *modelOutput) playVoice(c *wire.ServerContent) {
 	m.textOnlyAnswers = 0
 }
 
-// playFirstAudio queues the first audio of an answer, and records when its first frame is out. It also removes the
-// question, so that later unasked output does not count as an answer to that question.
+// playFirstAudio queues the first audio of an answer, and records when its first frame is out.
 func (m *modelOutput) playFirstAudio(pcm []int16) error {
+	// takes the question, so that later unasked output does not count as its answer
 	t := &turnTiming{questionEnd: m.takeQuestion(), firstAudio: time.Now()}
 	m.turn.timing = t
 	first := min(len(pcm), VoiceRate*int(media.FrameDuration/time.Millisecond)/1000)
@@ -369,8 +368,7 @@ func (m *modelOutput) abortTurn() {
 	*t = turn{}
 }
 
-// finishTurn reports the end of the turn to the caller once everything received of the turn has been played. lost means
-// that the rest of the turn will not come.
+// finishTurn reports the end of the turn once all of it has been played. lost means that the rest will not come.
 func (m *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := m.turn.number, m.turn.voiceLength, m.turn.timing, m.turn.startedAt
 	generation := m.voice.Generation()
@@ -437,16 +435,15 @@ func (m *modelOutput) recordQuestion(at time.Time) {
 	}
 }
 
-// takeQuestion removes the question that the answer beginning now belongs to, and returns when it ended, or zero if
-// there is no question.
+// takeQuestion removes the question of the answer that begins now, and returns when it ended, or zero.
 func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
 
-// interrupt interrupts the answer, if there is one, perhaps before the model detects the interruption. sendsText means
-// that text is sent to the model now; in that case, an answer without voice so far is not interrupted, because that
-// answer or the next one covers the text.
+// interrupt interrupts the answer, if there is one. The model may not know yet. sendsText means that the model gets
+// text now.
 func (m *modelOutput) interrupt(by Cause, sendsText bool) {
 	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
+	// A silent answer goes on if text is sent: this answer or the next covers the text.
 	if m.voice.QueuedDuration() > 0 || t.isGenerating() && !(sendsText && silent) {
 		cut, behind := m.cutOff(by)
 		m.subscribers.notify(cut)
@@ -463,9 +460,8 @@ func (m *modelOutput) retractQuestion() {
 	m.wasRetracted = true
 }
 
-// notifyDeferred sends the events that were queued behind interrupted voice. As with Google's servers, an interrupted
-// turn has no generationComplete, and one turnComplete after the interruption. underWay means that the turnComplete of
-// a turn in progress is still to come.
+// notifyDeferred sends the events that were queued behind interrupted voice. underWay means that a turnComplete is
+// still to come.
 func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	hasEnded := underWay
 	for i, b := range slices.Backward(events) {
@@ -473,6 +469,7 @@ func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 		if !ok || raw.TopLevel {
 			continue
 		}
+		// As with Google's servers, an interrupted turn has no generationComplete and only one turnComplete.
 		raw.ServerContent = withoutField(raw.ServerContent, "generationComplete")
 		if hasEnded {
 			raw.ServerContent = withoutField(raw.ServerContent, "turnComplete")
@@ -487,8 +484,8 @@ func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer in the gateway, perhaps before the model detects the interruption. It returns the
-// interruption, and the events that were queued behind the dropped voice.
+// cutOff interrupts the answer in the gateway. The model may not know yet. behind are the events that were queued
+// behind the dropped voice.
 func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	t := &m.turn
 	playing, stopped := m.voice.QueuedDuration() > 0, m.hasStopped()
@@ -521,11 +518,10 @@ func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	return i, behind
 }
 
-// trimToPlayed marks the turns in the playout as interrupted in the transcript, which keeps the part that was played.
-// It returns the oldest turn whose end was not reported to the caller. A finished turn may still be playing, with the
-// next one queued behind it.
+// trimToPlayed marks the turns in the playout as interrupted. It returns the oldest turn whose end was not reported.
 func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
 	t := &m.turn
+	// A finished turn may still be playing, with the next one queued behind it.
 	turns := m.voice.finishedTurns
 	if t.isActive() {
 		turns = append(turns, utterance{turn: t.number, length: t.voiceLength})
@@ -611,18 +607,17 @@ func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, 
 	m.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
 }
 
-// reportBargeIn reports an interruption by the person's voice; unplayed is the length of the voice that was still to be
-// played.
+// reportBargeIn reports an interruption by the person's voice. unplayed is the length of the voice still to be played.
 func (m *modelOutput) reportBargeIn(unplayed time.Duration) {
 	if m.observer.isEnabled() && (m.loop.user.isSpeaking || m.turn.spokenOver) {
 		m.observer.report(BargeIn{time.Since(m.uplink.SpeechStart()) + unplayed})
 	}
 }
 
-// buildHistory returns the part of the conversation that a new session of the model does not know. Unanswered input is
-// omitted, because it is sent again.
+// buildHistory returns the part of the conversation that a new session of the model does not know.
 func (m *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
 	before := m.questionTurn() + 1
+	// Unanswered input is sent again.
 	if m.uplink.HasUnanswered() {
 		before--
 	}

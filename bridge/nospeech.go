@@ -7,12 +7,12 @@ import (
 	"voxgate/tools"
 )
 
-// noSpeech is the transcript of gemini-3.8-live-extended-thinking for a turn in which it chooses to say nothing, with
-// one sample of audio (openclaw #152646, September 2026).
+// noSpeech is the transcript of a turn in which gemini-3.8-live-extended-thinking says nothing. The turn has one sample
+// of audio (openclaw #152646, September 2026).
 const noSpeech = "<no speech>"
 
-// noSpeechFilter removes the marker of a turn without speech from the model's output. The marker comes in pieces. So
-// text that may be its beginning is held back until more text decides.
+// noSpeechFilter removes the marker noSpeech from the model's output. The marker comes in pieces, so a possible
+// beginning is held back.
 type noSpeechFilter struct {
 	heldText  string // text of the transcript that may be part of the marker
 	isDecided bool   // the current turn does not consist of the marker

@@ -11,9 +11,8 @@ import (
 	"voxgate/media/playout"
 )
 
-// Observation is something that happens in a conversation, for metrics and traces, with one of the types below.
-// Callers get [Event] values instead. [SessionStarted] is the first of a conversation. [SessionEnded] is the last, and
-// the only one with the transcript.
+// Observation is something that happens in a conversation, for metrics and traces. Callers get [Event] values instead.
+// [SessionStarted] comes first. [SessionEnded] comes last, and alone has the transcript.
 type Observation any
 
 type (
@@ -28,8 +27,8 @@ type (
 		Latency       Latency   // zero means not measured
 	}
 
-	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason,
-	// TEXT_ONLY if the answer was written and not spoken, or "".
+	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason, or
+	// "". For a written answer it is TEXT_ONLY.
 	EmptyTurn struct{ Reason string }
 
 	// BargeIn reports an answer that the person's voice interrupted. Latency is the time from the voice to the last
@@ -52,17 +51,16 @@ type (
 	// StepStarted reports a step of the agent, except the first.
 	StepStarted struct{ Name string }
 
-	// SpendingReport reports the tokens used since the previous report, by direction ("in", "out", or "unknown") and
-	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if tokens
-	// were used.
+	// SpendingReport reports the tokens used since the previous report. It comes at the end of each turn and of the
+	// conversation, if tokens were used.
 	SpendingReport struct {
-		Key     string // see [Origin]
-		Tokens  map[[2]string]int
-		Dollars float64 // cost of the tokens; 0 means the price of the model is unknown
+		Key     string            // see [Origin]
+		Tokens  map[[2]string]int // by direction ("in", "out" or "unknown") and modality ("AUDIO", "TEXT", … or "unknown")
+		Dollars float64           // cost of the tokens; 0 means the price of the model is unknown
 	}
 
-	// Steered reports an order of the operator's backend, such as an instruction or the end. By is the name of the server key
-	// that gave it; empty means that no key was needed. Text is what was instructed, if anything.
+	// Steered reports an order of the operator's backend, such as an instruction or the end. By names the server key
+	// that gave it, if one was needed. Text is the instruction, if any.
 	Steered struct{ By, What, Text string }
 
 	// RecordingFailed reports a recording that could not be written, at its start or later.

@@ -28,27 +28,27 @@ type Options struct {
 
 	// Prices holds the prices of the models' tokens; nil means that all are unknown.
 	Prices pricing.Table
-	// Observe receives the observations of the conversation with this ID; nil means that nothing is observed, which also
-	// saves time. Observe is called by several goroutines and must not block.
+	// Observe receives the observations of the conversation with this ID. nil saves time. Observe is called by several
+	// goroutines and must not block.
 	Observe func(id string, o Observation)
-	// TurnJudge improves decisions about the ends of turns, where the gateway makes them; nil means that prosody alone decides.
+	// TurnJudge improves the gateway's decisions about the ends of turns. nil means that prosody alone decides.
 	TurnJudge TurnJudge
 	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
-	// SignPicture returns the gateway's own address for the URL of an external picture. SuggestionsPage returns the
-	// address of a page with these search suggestions. If one is nil, clients get no such addresses.
-	SignPicture, SuggestionsPage func(string) string
-	// Admit is called before a conversation begins. It may reject the conversation with an [Error], or set the Override
-	// of the request. nil means that all are admitted. Admit may block until ctx is done.
+	// SignPicture returns the gateway's own address for the URL of an external picture. nil gives clients no address.
+	SignPicture func(url string) string
+	// SuggestionsPage returns the address of a page with these search suggestions. nil gives clients no address.
+	SuggestionsPage func(suggestions string) string
+	// Admit is called before a conversation begins; nil admits all. It may reject with an [Error], or set the Override
+	// of the request. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
 	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
 	Recordings string
 	RecordAll  bool
-	// Store is shared with other gateways, so that a conversation can continue at any of them with its resume token.
-	// Node is a name of this gateway that no other gateway has or had. A space and the URL under which other gateways
-	// reach it may follow. Without a Store there are no cluster and no snapshots. Snapshots take 0.1 % of the CPU of a
-	// call with turns of 9 s.
-	Store  store.Store
+	// Store is shared with other gateways, so that each can continue a conversation. nil means no cluster. Snapshots take
+	// 0.1 % of the CPU of a call with turns of 9 s.
+	Store store.Store
+	// Node is a name of this gateway that no other gateway has or had. A space and the URL for other gateways may follow.
 	Node   string
 	Logger *slog.Logger
 }

@@ -12,9 +12,8 @@ import (
 	"voxgate/media/record"
 )
 
-// recording manages the recording of a conversation, if any, and its listeners. The session's loop opens and closes the
-// file. The microphone writes the person's audio to the file and the listeners. The playout writes the model's voice,
-// because recording is its [playout.Tap].
+// recording manages the recording of a conversation and its listeners. The session's loop opens and closes the file.
+// The microphone and the playout write to it.
 type recording struct {
 	subscribers *subscribers
 	observer    observer
@@ -71,8 +70,8 @@ func (r *recording) setPaused(on bool) error {
 	return nil
 }
 
-// applyConfig starts or stops the recording according to the configuration in force. A configuration that Gemini may
-// still reject has no effect yet, because undoing it would split the recording.
+// applyConfig starts or stops the recording. The configuration must be in force: undoing a rejected one would split the
+// recording.
 func (r *recording) applyConfig(enabled bool) {
 	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
 	switch {
@@ -93,8 +92,8 @@ func (r *recording) applyConfig(enabled bool) {
 	}
 }
 
-// markFailed records that the disk cannot take a recording. Recording is not tried again, because a file that begins in
-// the middle of the conversation would look complete.
+// markFailed records that the disk cannot take a recording. There is no retry: a file that begins in the middle would
+// look complete.
 func (r *recording) markFailed() {
 	r.hasDiskFailed = true
 	r.observer.report(RecordingFailed{})
@@ -107,8 +106,8 @@ func (r *recording) onFailed(wanted bool) {
 	r.announceState(wanted)
 }
 
-// close ends the recording, if there is one. It does not block, because a network disk that hangs must not delay the
-// conversation or its end. The host waits at its shutdown until the file is complete.
+// close ends the recording, if there is one. It does not block, because a network disk may hang. The host's shutdown
+// waits for the file.
 func (r *recording) close() {
 	f := r.file.Swap(nil)
 	if f == nil {

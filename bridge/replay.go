@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// replayEvents and replayBytes limit the events kept for a caller that may come back. They are enough for several
-	// turns. Until pruneEvents is called, there may be twice as many. Events of tool calls are kept in addition, because
-	// addEvent does not know which calls are open.
+	// replayEvents and replayBytes limit the events kept for a caller that may come back: several turns. Until
+	// pruneEvents is called, there may be twice as many. addEvent keeps all events of tool calls, because it does not
+	// know which are open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 
-	// replayTime is how long events are kept while there is a caller: a little longer than it takes to detect a dead
-	// connection (20 s on a WebSocket, 30 s on WebRTC).
+	// replayTime is how long events are kept while there is a caller. Detecting a dead connection takes 20 s on a
+	// WebSocket, 30 s on WebRTC.
 	replayTime = 40 * time.Second
 )
 
@@ -40,8 +40,8 @@ func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
 	return e
 }
 
-// pruneEvents drops the oldest events beyond the limits. If a caller is connected (attended), it also drops events that
-// are old enough to have been received. It keeps the events of open calls.
+// pruneEvents drops the oldest events beyond the limits, except those of open calls. If attended by a caller, it also
+// drops events older than replayTime.
 func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {
@@ -140,8 +140,8 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns the events with numbers above lastReceived, which a returning caller has missed. It omits calls
-// that have ended, and outdated events. If lastReceived is 0, it returns only the essential events.
+// missedEvents returns the events after lastReceived, without ended calls and outdated events. After 0 it returns only
+// the essential ones.
 func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {

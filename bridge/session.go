@@ -23,10 +23,10 @@ const (
 	// goodbye.
 	farewellTime = 15 * time.Second
 
-	// goodbyeTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
-	// answered; goodbyeTimeSpoken is that time if the model spoke before the call, because those words may have been the
-	// goodbye.
-	goodbyeTime       = 6 * time.Second
+	// goodbyeTime is how long after the ending tool's answer the model may begin its goodbye.
+	goodbyeTime = 6 * time.Second
+
+	// goodbyeTimeSpoken applies if the model spoke before the call. Those words may have been the goodbye.
 	goodbyeTimeSpoken = 2 * time.Second
 )
 
@@ -165,9 +165,10 @@ func (s *Session) Crash(err error) {
 	}
 }
 
-// Watch calls notify with every event that the caller gets from now on, after a [SetupComplete] and the [History] so
-// far. The rules of [Caller].Notify apply. A watcher may also command the session, and is asked to run the functions
-// declared by [BackendUpdate]. The watching lasts until stop is called or the conversation ends; then Done is closed.
+// Watch calls notify with every event of the caller from now on. A [SetupComplete] and the [History] come first. The
+// rules of [Caller].Notify apply. Watching lasts until stop is called or the conversation ends; then Done is closed.
+//
+// A watcher may also command the session. It is asked to run the functions declared by [BackendUpdate].
 func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
 	w := &watcher{notify}
 	if err := s.Do(watchCommand{w}); err != nil {
@@ -188,9 +189,9 @@ func (c watchCommand) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// Do executes a command. Commands are executed in the order of the calls. Do blocks until the session has accepted the
-// command, usually for microseconds. If the session rejects it, Do returns an error, which [AsError] explains. After
-// the end of the conversation it returns an error at once. It must not be called from [Caller].Notify.
+// Do executes a command, in the order of the calls. It blocks until the session has accepted it, usually for
+// microseconds. It returns an error for [AsError] if the session rejects the command or has ended. It must not be
+// called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
 	if mark, ok := c.(Activity); ok { // not through the loop, because it must stay in order with the audio
 		select {
@@ -270,8 +271,8 @@ func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// expectTextReply starts waiting for the answer to text that is sent now. If the model is speaking, the text interrupts it, and cause is
-// reported as the reason.
+// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts a speaking model, with
+// cause as the reported reason.
 func (s *Session) expectTextReply(cause Cause) {
 	s.status.setApology(false)
 	s.output.recordQuestion(time.Now())
@@ -299,13 +300,13 @@ func (s *Session) endAfterSpeaking(reason error) {
 	s.clock.Set(alarmFarewell, farewellTime)
 }
 
-// endOverBudget ends the session if a limit is reached, after the answer in progress. Nothing more is sent to the
-// model, because that would cost another answer.
+// endOverBudget ends the session after the answer in progress, if a limit is reached.
 func (s *Session) endOverBudget(limit error) {
 	if limit == nil || s.overBudget {
 		return
 	}
 	s.overBudget = true
+	// Anything more would cost another answer.
 	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
 	s.endAfterSpeaking(limit) // no effect if the session is ending already, but then without a goodbye: see below

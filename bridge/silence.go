@@ -6,9 +6,8 @@ import (
 	"voxgate/bridge/gemini/liveconfig"
 )
 
-// setSilenceAlarm runs the timer of the person's silence while it is the person's turn to speak. That is so when an
-// answer was played, no reply is expected, no tool runs, and a caller is connected. The session's loop calls it after
-// every event.
+// setSilenceAlarm runs the timer of the person's silence while it is the person's turn to speak. The loop calls it
+// after every event.
 func (s *Session) setSilenceAlarm() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.ExpectedReply()
@@ -59,8 +58,8 @@ func (s *Session) setToolAlarm() {
 	}
 }
 
-// onSlowTool informs the person that a tool takes long: once by the model, if it can speak while the tool runs, else by
-// a soft tone.
+// onSlowTool informs the person that a tool takes long. The model says so once, if it can speak meanwhile. Otherwise a
+// soft tone is played.
 func (s *Session) onSlowTool() {
 	w := s.keeper.Config().Options.Waiting
 	switch {

@@ -11,8 +11,8 @@ import (
 	"voxgate/media/record"
 )
 
-// streams carry audio and pictures between the caller and the model. They do not pass through the session's loop. Their
-// methods are safe for concurrent use.
+// streams carry audio and pictures between the caller and the model, outside the loop. Their methods are safe for
+// concurrent use.
 type streams struct {
 	voice     *voice
 	uplink    *uplink.Uplink
@@ -44,9 +44,8 @@ func (s *streams) AddListener(l Listener) (stop func(), err error) {
 	}, nil
 }
 
-// RecordTo writes both sides of the conversation to w, about two seconds late, until stop is called. The format is Ogg
-// Opus, with the person on the left channel and the model on the right. failed is closed when a write to w has failed.
-// stop waits for the last write, and then closes w.
+// RecordTo writes both sides of the conversation to w, about two seconds late. The format is Ogg Opus, with the person
+// on the left channel. failed is closed when a write has failed. stop waits for the last write, and closes w.
 func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
 	if err := r.admitListener(); err != nil {
@@ -68,12 +67,12 @@ func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func(
 // AttachOutput sets the output of the voice; nil discards it.
 func (s *streams) AttachOutput(out media.Output) { s.voice.AttachOutput(out) }
 
-// HoldVoice keeps the voice (its newest 10 s) instead of playing it, until HoldVoice(false) is called. It is meant for
-// an output that will soon be attached. For a person who does not listen, use [Pause].
+// HoldVoice keeps the newest 10 s of the voice until HoldVoice(false) is called. It is for an output that is attached
+// soon. For a person who does not listen, use [Pause].
 func (s *streams) HoldVoice(on bool) { s.voice.SetHold(on) }
 
-// SetFrame shows the model a picture. At most one picture a second is sent, always the newest. An unchanged picture is
-// sent only while the person speaks.
+// SetFrame shows the model a picture. At most one a second is sent, always the newest. An unchanged picture is sent
+// only during speech.
 func (s *streams) SetFrame(mimeType string, data []byte, changed bool) {
 	s.uplink.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
 }

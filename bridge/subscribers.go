@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// subscribers are the current caller of a conversation, its watchers, and the events that the caller may have missed.
-// Their methods are safe for concurrent use.
+// subscribers are the caller of a conversation, its watchers, and the events for a replay. Their methods are safe for
+// concurrent use.
 type subscribers struct {
 	mu         sync.Mutex
 	current    *callerConn // current caller, or one that is about to take over
@@ -67,8 +67,7 @@ func (s *subscribers) notifyWatchers(e Event) {
 	}
 }
 
-// notifyWatchersOnly sends events that the caller does not need: calls of functions declared by [BackendUpdate], and
-// text that the caller has typed.
+// notifyWatchersOnly sends events that the caller does not need, such as text that the caller has typed.
 func (s *subscribers) notifyWatchersOnly(b EventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +106,7 @@ func (s *subscribers) startEvents(v *callerConn) {
 }
 
 // resumeEvents starts sending events to a returning caller: first setup, then the missed events. attended means that
-// the previous caller had not left. playing is the number of the turn being played. It is 0 if there is none, or if its
-// [Speaking] event is among the missed events.
+// the previous caller had not left. playing is the turn whose [Speaking] is still to be sent, or 0.
 func (s *subscribers) resumeEvents(v *callerConn, setup SetupComplete, attended bool, open func(id string) bool, playing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,9 +24,11 @@ const (
 	firstTurnTokens = 1000
 )
 
-// turnEstimate is an upper bound for the cost of the current or next turn. It is the sum of three parts: the context,
-// which the model reads again; the input since the model last reported the size of the context; a question and an answer
-// of a minute each.
+// turnEstimate is an upper bound for the cost of the current or next turn. It is the sum of three parts:
+//
+//   - the context, which the model reads again
+//   - the input since the model last reported the size of the context
+//   - a question and an answer of a minute each
 type turnEstimate struct {
 	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn
@@ -64,7 +66,7 @@ func textTokens(n int) wire.Tokens {
 	return wire.Tokens{Prompt: n, Total: n, PromptBy: map[string]int{"TEXT": n}}
 }
 
-// recordUsage records the reported tokens of a turn: the next turn reads everything that this turn read and generated.
+// recordUsage records the tokens of a turn. The next turn reads everything that this turn read and generated.
 func (te *turnEstimate) recordUsage(t wire.Tokens) {
 	te.context = wire.Tokens{PromptBy: t.PromptBy}.Plus(wire.Tokens{PromptBy: t.ResponseBy})
 	te.context.Prompt, te.context.Total = t.Total, t.Total
@@ -75,12 +77,12 @@ func (te *turnEstimate) startTurn(sent uint64) {
 	te.sentBefore, te.reservedIn, te.reservedOut = sent, questionTokens, te.answerReserve
 }
 
-// growReserve extends the reserve for a long turn, and reports whether it did. sent is the input so far, in
-// thousandths of a token; spoken is the number of tokens of the answer.
+// growReserve extends the reserve for a long turn, and reports whether it did. sent is in thousandths of a token.
+// spoken counts the tokens of the answer.
 func (te *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - te.sentBefore) / 1000)
-	// The reserve grows when a quarter of it (at least 15 s) is left, because the answer may continue for farewellTime after the budget
-	// is used up.
+	// The answer may continue for farewellTime after the budget is used up. So the reserve grows when a quarter of it
+	// (at least 15 s) is left.
 	long := te.answerReserve == answerTokens && 4*spoken > 3*te.reservedOut
 	if in <= te.reservedIn && !long {
 		return false

@@ -12,8 +12,8 @@ import (
 
 // TurnJudge judges by the sound of a voice whether a person who pauses has finished.
 type TurnJudge interface {
-	// Ask judges 16 kHz audio that ends 200 ms after the last sound of the voice. It returns at once, and calls answer once,
-	// in any goroutine: with the probability that the turn is finished, or with ok false if there was no time for a judgement.
+	// Ask judges 16 kHz audio that ends 200 ms after the last sound. It does not block. It calls answer once, in any
+	// goroutine. finished is the probability that the turn is finished. ok is false if time ran out.
 	Ask(pcm []int16, answer func(finished float64, ok bool))
 }
 

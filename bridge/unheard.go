@@ -8,21 +8,20 @@ import (
 	"voxgate/bridge/turns"
 )
 
-// leastUnheard is the least voice that makes a difference to the model if the person did not hear it: a few words.
+// leastUnheard is the least unheard voice that the model needs to know about: a few words.
 const leastUnheard = time.Second
 
-// recordUnheard remembers an interrupted answer whose rest was not played. Gemini sends its voice faster than real time, and assumes that
-// everything it has sent was heard. Without a note it would refer to words that nobody has heard. If Gemini itself detects interruptions,
-// interruptions by voice are not recorded, because Gemini handles them.
+// recordUnheard remembers an interrupted answer whose rest was not played. Gemini assumes that all the voice it has
+// sent was heard.
 func (m *modelOutput) recordUnheard(i Interrupted, unplayed time.Duration) {
+	// Gemini handles the interruptions that it detects itself.
 	byGateway := i.By != ByVoice || m.keeper.Config().Options.Turns.By == turns.ByGateway
 	if i.By != ByClear && byGateway && unplayed >= leastUnheard && i.Turn > 0 {
 		m.unheardTurn = i.Turn
 	}
 }
 
-// takeUnheardNote returns a note about what was heard of the interrupted answer, once; "" means that there is nothing
-// to say.
+// takeUnheardNote returns a note about what was heard of the interrupted answer, once, or "".
 func (m *modelOutput) takeUnheardNote() string {
 	if m.unheardTurn == 0 {
 		return ""
@@ -35,9 +34,10 @@ func (m *modelOutput) takeUnheardNote() string {
 	return fmt.Sprintf("(The person interrupted your last answer, and heard only its first %.1f seconds.)", played.Played.Seconds())
 }
 
-// sendUnheardNote informs the model of an interrupted answer, if the model accepts notes without answering them, and no longer works on
-// that answer. Other models get the note with the next typed text: see [modelOutput.noteFor].
+// sendUnheardNote informs the model of an interrupted answer, if the model accepts notes without answering them.
+// [modelOutput.noteFor] serves other models.
 func (m *modelOutput) sendUnheardNote() {
+	// In turnDropped the model still works on that answer.
 	if m.unheardTurn == 0 || !m.keeper.Config().Profile.Appends || m.turn.state == turnDropped {
 		return
 	}
@@ -50,10 +50,10 @@ func (m *modelOutput) queueNote(note string) {
 	_ = m.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: []wire.Content{turn}}})
 }
 
-// noteFor returns a note to put before a typed text, so that the model knows what was heard of the answer that the text interrupts. It
-// returns "" if there is nothing to say. If the model accepts notes by themselves, noteFor sends the note at once and returns "".
+// noteFor returns a note to put before a typed text, or "". The note says what was heard of the interrupted answer.
 func (m *modelOutput) noteFor() string {
 	note := m.takeUnheardNote()
+	// This model accepts notes by themselves.
 	if note != "" && m.keeper.Config().Profile.Appends {
 		m.queueNote(note)
 		return ""

@@ -147,9 +147,8 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
-		// Not every end of a turn ends the answer to the current question. The turn may have answered an earlier question,
-		// and may have been interrupted or have ended late. Or the turn has called a tool, and the answer to the tool's
-		// result follows.
+		// Not every end of a turn ends the answer to the current question. The turn may have answered an earlier
+		// question, been interrupted, or only called a tool.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
@@ -176,11 +175,11 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 }
 
-// These limit the wait for the end of a turn with function calls, so that the tools' answers are sent even if
-// turnComplete is missing. Without voice the turn ends together with the call (recorded). With voice the turn ends when
-// the voice has been played, so the duration of the queued voice is added to the limit.
+// These limit the wait for the end of a turn with function calls, because turnComplete may be missing.
 const (
+	// A turn without voice ends together with the call (recorded).
 	silentTurnWait = 100 * time.Millisecond
+	// A turn with voice ends when the voice has been played, so the queued duration is added.
 	spokenTurnWait = 3 * time.Second
 )
 
@@ -207,9 +206,8 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs means that the message reports used tokens, so the model has generated
-// something. endsCall means that the message is the empty end of a turn with tool calls. onContent returns true if the
-// turn has ended without an answer and the keeper has acted on this.
+// onContent handles serverContent. costs means that the message reports used tokens. endsCall means that it is the
+// empty end of a turn with tool calls. actedOn means that the keeper has handled a turn without an answer.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
@@ -228,8 +226,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client does not get the end of an empty turn, because the client would take that for the end of the answer.
-	// The client has already received the real end, or will receive it when the gateway has answered the calls.
+	// The client would take the end of an empty turn for the end of the answer. It gets the real end before or later.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
@@ -247,12 +244,12 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends a turn without the expected answer. A model configured as Proactive may
-// stay silent on purpose, so its silence does not count unless the message gives another reason.
+// lacksAnswer reports whether a message ends a turn without the expected answer.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.output.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.HasText && !c.HasThought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
+	// A Proactive model may stay silent on purpose, unless it reports a failure.
 	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.output.isWorking && config.HasVoice() &&
 		!s.onHold && !s.isUnheard() && !s.overBudget && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
 }
@@ -270,8 +267,8 @@ func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 	return strings.TrimSpace(m.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot read
-// it. At the second such answer in a row it restarts the session first. It reports whether it has asked.
+// requestSpeech asks the model to speak an answer that it has only written, and reports whether it did. A caller on a
+// telephone cannot read.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 	const most = 2 // attempts in a row
 	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
@@ -298,8 +295,8 @@ func (s *Session) endTurn() {
 	s.pruneEvents(!s.isParked, s.calls.IsOpen)
 }
 
-// onUserTranscript handles a transcript of the person's speech. The transcript counts as speech even if the gateway has
-// detected none, or too little for a question.
+// onUserTranscript handles a transcript of the person's speech. It counts as speech even if the gateway has detected
+// too little.
 func (s *Session) onUserTranscript() {
 	a := s.output
 	s.user.promptCount = 0

@@ -15,8 +15,8 @@ const (
 	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
 	minQuestion = 300 * time.Millisecond
 
-	// duckingDB is the attenuation of the voice while the person speaks over it. It is enough to show that the person
-	// is heard, and little enough that the voice can continue after a cough.
+	// duckingDB is the attenuation of the voice while the person speaks over it. The person notices it. After a cough
+	// the voice can continue.
 	duckingDB = 12 // dB
 )
 

@@ -64,8 +64,8 @@ func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	})
 }
 
-// deferEvent keeps back an event behind voice that is being dropped, until the interruption has been reported. It
-// returns false if no voice is being dropped.
+// deferEvent keeps back an event until the interruption has been reported. It returns false if no voice is being
+// dropped.
 func (v *voice) deferEvent(b EventBody) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -96,8 +96,7 @@ func (v *voice) addFinished(u utterance) {
 	}
 }
 
-// playingTurn returns the number of the turn that is being played, either a finished turn or growing, the turn that
-// still gets voice; 0 means none.
+// playingTurn returns the number of the turn that is being played, or 0. growing is the turn that still gets voice.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	queued := v.QueuedDuration()
 	if queued == 0 {
@@ -130,8 +129,8 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// cutCauseOr returns why a turn's voice was dropped before its end. If the voice was heard to the end, it returns
-// its second argument. It is safe for concurrent use.
+// cutCauseOr returns why a turn's voice was dropped, or otherwise if it was heard to the end. It is safe for concurrent
+// use.
 func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise
@@ -149,8 +148,8 @@ func (v *voice) signalPlayed() {
 	}
 }
 
-// oneMoment is "One moment, please.", 16-bit little-endian mono at the rate of the model's voice. It was made with
-// espeak-ng, because it is needed when the model cannot speak.
+// oneMoment is "One moment, please.", 16-bit little-endian mono at VoiceRate. espeak-ng made it, for when the model
+// cannot speak.
 //
 //go:embed one-moment.pcm
 var oneMoment []byte
