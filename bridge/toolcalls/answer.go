@@ -16,12 +16,12 @@ const (
 	// maxAnswers limits the answers that are kept until a handle covers them.
 	maxAnswers = 2 * maxCalls
 
-	// reuseWindow is how long the answer to a call is reused for an equal call, also in a fresh session that never saw the
-	// first call. Such a session calls again, and a tool that sends a message must not send it twice.
+	// reuseWindow is how long an answer is reused for an equal call. A fresh session calls again, and a message must
+	// not be sent twice.
 	reuseWindow = 30 * time.Second
 
-	// answerLatency limits how long an answer takes to reach Gemini. A resumption handle that arrives earlier than this
-	// after the answer may not include the answer.
+	// answerLatency limits how long an answer takes to reach Gemini. A handle that comes earlier may not include the
+	// answer.
 	answerLatency = time.Second
 )
 
@@ -56,9 +56,8 @@ func (c *Calls) isWaiting(id string) bool {
 	return false
 }
 
-// reuseAnswer answers a call with the result of an equal call (same name and arguments), because models call twice for
-// one purpose. The equal call is open, or its answer was not yet mentioned by the model. ok means that the call need
-// not run, because it was answered (done) or will get the answer to the open call.
+// reuseAnswer answers a call with the result of an equal call, because models call twice for one purpose. ok means that
+// the call need not run. done means that it is answered already.
 func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
 	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false
@@ -88,8 +87,7 @@ func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (
 	return false, false
 }
 
-// sendResponse sends an answer to the model. Pictures are sent before the answer, or after it if the model accepts
-// nothing else while it waits for the answer.
+// sendResponse sends an answer to the model, with its pictures before or after it.
 func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if r.parts != nil && !r.picturesAfter {
 		c.Notify(Pictures{r.parts})
@@ -98,6 +96,7 @@ func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
+	// While it waits for the answer, this model accepts nothing else.
 	if r.parts != nil && r.picturesAfter {
 		c.Notify(Pictures{r.parts})
 	}
@@ -111,8 +110,7 @@ func (c *Calls) wireName(name string) string {
 	return name
 }
 
-// dropDetachedAnswer drops the interim answer of a cancelled call, because no result will follow, not even for a
-// session that calls again.
+// dropDetachedAnswer drops the interim answer of a cancelled call. No result will follow, not even for a repeated call.
 func (c *Calls) dropDetachedAnswer(o *call) {
 	if o.isDetached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })
@@ -145,8 +143,8 @@ func sameArgs(a, b json.RawMessage) bool {
 	return err == nil && reflect.DeepEqual(x, y)
 }
 
-// ResendAnswers sends the answers that a resumed session still waits for. Such a session knows the call, but its answer
-// was sent on the lost connection. The uplink sends the pictures of an answer again.
+// ResendAnswers sends a resumed session the answers that were lost with the connection. The uplink sends their pictures
+// again.
 func (c *Calls) ResendAnswers() {
 	c.Uplink.DropToolResponses() // they are sent below, with the others
 	for _, a := range c.answers {
@@ -171,8 +169,7 @@ func (c *Calls) MarkAsked() {
 	}
 }
 
-// OnHandleChanged drops the answers that the newest handle covers, because a resumed session has them. It keeps those
-// that the session may request again.
+// OnHandleChanged drops the answers that the newest handle covers, except those that the session may request again.
 func (c *Calls) OnHandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
 		if !a.orphanedAt.IsZero() {
@@ -190,8 +187,8 @@ func (c *Calls) isCovered(a answer) bool {
 	return c.Handles.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
-// CancelOrphans cancels the calls that the newest handle does not cover, because the session that made them is gone.
-// Their answers are kept in case the next session calls again.
+// CancelOrphans cancels the calls that the newest handle does not cover. Their session is gone. Their answers are kept
+// in case the next session calls again.
 func (c *Calls) CancelOrphans() {
 	var ids []string
 	for id, o := range c.openCalls {

@@ -104,8 +104,8 @@ func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	return function, nil
 }
 
-// startCall starts a call where its function runs. It returns the question for the client, if any, and whether the call
-// has its answer already.
+// startCall starts a call where its function runs. It returns the client's question, if any, and whether the call is
+// answered already.
 func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f liveconfig.Function) (q *question, answered bool) {
 	o := &call{Call: request, function: f, startedAt: time.Now(), event: event}
 	switch f.Where {
@@ -239,8 +239,8 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 // underWayResponse is the interim answer for a model that would have to wait too long.
 var underWayResponse = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
 
-// detachCall sends an interim answer, so that the model can continue, and the result later. It is for calls that ask a
-// person, which may take minutes, and for tools that take longer than the model can go without input.
+// detachCall sends an interim answer now and the result later, so that the model can continue. A person may take
+// minutes.
 func (c *Calls) detachCall(o *call) {
 	if !c.isCurrent(o) || !o.blocksModel() {
 		return
@@ -297,8 +297,8 @@ func (c *Calls) sendPictures(o *call) {
 	o.pictures = nil
 }
 
-// withScheduling sets the scheduling of a reply that has none to the default of its function. It removes the scheduling
-// if the model does not support it.
+// withScheduling fills in the scheduling of a reply from its function. It removes the scheduling if the model does not
+// support it.
 func (c *Calls) withScheduling(o *call, r reply) reply {
 	r.picturesAfter = o.function.Blocking
 	switch {
@@ -333,8 +333,8 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// takeRequest removes the request with this ID. If no other request waits for the same answer, it returns the call,
-// which must be stopped; otherwise it returns nil.
+// takeRequest removes the request with this ID. It returns the call to stop, or nil if another request waits for the
+// same answer.
 func (c *Calls) takeRequest(id string) *call {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0
@@ -379,9 +379,8 @@ func (c *Calls) callsByAge() []*call {
 	return list
 }
 
-// Finish answers the open calls when the conversation ends, because the model may be waiting for the answers. It blocks
-// until they are sent, for flushTime at most. After Finish nothing reads from Work. connected reports whether there is a
-// connection for the answers.
+// Finish answers the open calls when the conversation ends. It blocks until the answers are sent, for flushTime at
+// most. After Finish nothing reads from Work. connected means that there is a connection.
 func (c *Calls) Finish(connected bool) {
 	close(c.done)
 	pending := c.callsByAge()

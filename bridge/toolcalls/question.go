@@ -26,9 +26,9 @@ var (
 	// dismissedResponse answers a canvas that the person has closed or not answered.
 	dismissedResponse = json.RawMessage(`{"dismissed":true}`)
 
-	// shownResponse answers the call that shows a canvas without input fields. shownWithInput answers a call that shows
-	// a canvas with input fields, if the model cannot wait for the person.
-	shownResponse  = json.RawMessage(`{"shown":true}`)
+	// shownResponse answers the call that shows a canvas without input fields.
+	shownResponse = json.RawMessage(`{"shown":true}`)
+	// shownWithInput is the same for a canvas with input fields, if the model cannot wait for the person.
 	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
 
@@ -219,8 +219,8 @@ func isInput(response json.RawMessage) bool {
 	return json.Unmarshal(response, &fields) == nil && fields.Action != ""
 }
 
-// findQuestion returns the only question with a name, for clients of the old protocol that answer without an ID. A
-// canvas without input fields matches only if no other question has that name.
+// findQuestion returns the only question with a name, for old clients that answer without an ID. A canvas without input
+// fields comes last.
 func (c *Calls) findQuestion(name string) *question {
 	var found, shown *question
 	for _, q := range c.questions {

@@ -35,8 +35,8 @@ func (c *Calls) Snapshot() (list []CallSnapshot) {
 // errCallLost answers a call whose tool ran in a gateway that is gone. The tool may have done its work.
 var errCallLost = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
 
-// RestoreCalls continues the open calls of a conversation from another gateway. Calls that the client runs stay open.
-// Calls that ran in the other gateway are lost.
+// RestoreCalls continues the open calls of another gateway. Calls of the client stay open. Calls that ran in the
+// gateway are lost.
 func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	var asked []tools.Call
 	var withdrawn []string

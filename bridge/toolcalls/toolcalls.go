@@ -24,8 +24,8 @@ const (
 	// maxCalls limits the concurrent calls of one conversation.
 	maxCalls = 16
 
-	// callRate (calls a second) and callBurst limit a model that calls again and again. People make less than one request
-	// a second, and a chain of calls for one request is a burst.
+	// callRate (calls a second) and callBurst limit a model that calls again and again. People make less than one
+	// request a second. A chain of calls is a burst.
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
@@ -39,8 +39,8 @@ const (
 	// maxPartial limits the partial answers of a call.
 	maxPartial = 32
 
-	// blockingTimeout limits how long a tool may block the model, which receives nothing meanwhile.
-	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
+	// blockingTimeout limits how long a tool may block the model. gemini-3.1-flash-live cancels the call after some 12
+	// s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
 	// flushTime is the longest time that the end of a conversation waits for its last answers to be sent: about one round trip.
@@ -102,8 +102,8 @@ type (
 	// not reply.
 	PersonAnswered struct{}
 
-	// Text asks the owner to send real-time text to the model. With Function, it is the result of that function, which an
-	// interim answer has announced. Without Function, it is the person's input into a canvas.
+	// Text asks the owner to send real-time text to the model. With Function, it is the late result of that function.
+	// Otherwise it is input into a canvas.
 	Text struct{ Text, Function string }
 
 	// Pictures asks the owner to send pictures to the model, in a turn that needs no answer. Parts is an array of Part.
@@ -207,8 +207,7 @@ type duplicateCall struct {
 	event int
 }
 
-// waitingCalls returns all calls that wait for the same answer: this one, unless the model has cancelled it, and its
-// duplicates.
+// waitingCalls returns all calls that wait for this answer. It omits the call itself if the model has cancelled it.
 func (c *call) waitingCalls() []duplicateCall {
 	if c.isWithdrawn {
 		return c.duplicates
@@ -281,8 +280,8 @@ func (c *Calls) Work() <-chan func() { return c.work }
 // IsOpen reports whether a call or a question with this ID is open.
 func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.openCalls[id] != nil }
 
-// HasRunningCall reports whether a call is open that blocks the model, or that needs no answer of a person. Other calls
-// do not count: a person's answer may take minutes, and the model continues meanwhile.
+// HasRunningCall reports whether an open call blocks the model or runs without a person. Other calls may wait for
+// minutes, but the model continues.
 func (c *Calls) HasRunningCall() bool {
 	for _, o := range c.openCalls {
 		if o.blocksModel() || !c.waitsForPerson(o) {
@@ -295,8 +294,8 @@ func (c *Calls) HasRunningCall() bool {
 // IsIdle reports whether no call and no question is open.
 func (c *Calls) IsIdle() bool { return len(c.openCalls) == 0 && len(c.questions) == 0 }
 
-// UpdateGate stops audio to the model while a tool runs, if audio would make the model close the session. Each such
-// call has a time limit, so that the audio always continues.
+// UpdateGate stops audio while a tool runs, if audio would make the model close the session. The calls' time limits end
+// this.
 func (c *Calls) UpdateGate() { c.Uplink.SetGate(c.IsBlocking()) }
 
 // IsBlocking reports whether the model waits for a call, and can neither receive nor answer meanwhile.

@@ -7,26 +7,22 @@ import (
 )
 
 const (
-	// leadIn is the length of the audio that belongs to a speech although it comes before the first loud 20 ms, because
-	// words begin softly.
+	// leadIn is the length of the audio before the first loud 20 ms that belongs to a speech. Words begin softly.
 	leadIn = 300 * time.Millisecond
 
 	// onsetTime is how long voice must last to begin a speech, and hangoverTime how long silence must last to end it.
-	// The hangover is shorter than any silence by which Gemini ends a turn (500 ms and more), so that the gateway has
-	// detected the end of a speech when its answer begins.
+	// Gemini ends a turn after 500 ms or more, so the gateway detects the end before the answer.
 	onsetTime    = 60 * time.Millisecond
 	hangoverTime = 240 * time.Millisecond
 
 	// trailingSilence is how much silence after a speech is replayed with it: enough for Gemini to detect its end.
 	trailingSilence = time.Second
 
-	// maxReplay limits the audio kept for a replay: enough for a long sentence. A limit of three seconds would lose the
-	// beginning of a sentence of seven seconds.
+	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of many.
 	maxReplay = 10 * time.Second
 
-	// MicPause is the longest time that a microphone may send nothing during a speech, or while the model still needs
-	// silence to detect the end of a speech. Google asks to be notified of pauses of more than a second
-	// (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	// MicPause is the longest time that a microphone may send nothing while the model needs audio. Google wants to know
+	// of pauses over a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
 

@@ -19,9 +19,8 @@ type Turn struct {
 	Picture  *wire.Blob // added as one more part, or nil; several turns may share one
 }
 
-// Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about the audio
-// received since the last speech or mark. MarkKeep makes this audio the beginning of the next speech, and leaves out
-// audio that comes between MarkKeep and MarkStart. MarkDrop drops this audio.
+// Mark is the start or end of speech, or a pause of the microphone. MarkKeep makes the audio since the last speech or
+// mark the beginning of the next speech. MarkDrop drops that audio. Audio between MarkKeep and MarkStart is left out.
 type Mark int
 
 // The kinds of [Mark].
@@ -78,9 +77,9 @@ func (i Item) duration() time.Duration {
 	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
 }
 
-// milliTokens returns an upper bound of the tokens of the item, in thousandths. Audio has 25 tokens a second, and a
-// frame of a video stream 258 (https://ai.google.dev/gemini-api/docs/tokens). Any other picture has 1,120
-// (…/media-resolution), and text one token for two bytes.
+// milliTokens returns an upper bound of the tokens of the item, in thousandths. Audio has 25 tokens a second, a video
+// frame 258 (https://ai.google.dev/gemini-api/docs/tokens). Other pictures have 1,120 (…/media-resolution), two bytes
+// of text one.
 func (i Item) milliTokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {

@@ -11,17 +11,15 @@ const (
 	// (https://ai.google.dev/gemini-api/docs/live-api/capabilities).
 	pictureTime = time.Second
 
-	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one picture every
-	// second; a single picture that the client sends is what the person talks about.
+	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one every second.
 	inlineAge = 10 * time.Second
 
-	// largeInline is the size in bytes above which a picture goes with one typed turn only. The model knows the picture
-	// then, and sending it with each line of text would cost megabytes. Pictures of a camera or a screen have some 20
-	// KB.
+	// largeInline is the size in bytes above which a picture goes with one typed turn only. Repeating it with each line
+	// would cost megabytes. Pictures of a camera or a screen have some 20 KB.
 	largeInline = 1 << 20
 
-	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. A turn whose picture would exceed the
-	// limit is sent without the picture. A single picture is always kept; the message limit of 8 MB bounds its size.
+	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. Further turns are sent without a
+	// picture. A single one is always kept: messages have at most 8 MB.
 	maxInline = 8 << 20
 )
 
@@ -41,8 +39,7 @@ func (s *shownPicture) setPicture(b wire.Blob, changed bool) {
 	s.changed = s.changed || changed || s.sentAt.IsZero()
 }
 
-// takePicture returns the picture to send now, or how long to wait before the next one, because pictures cost
-// tokens.
+// takePicture returns the picture to send now, or how long to wait before the next one. Pictures cost tokens.
 func (s *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
 	if !s.isUnsent || !s.changed && !speaking {
 		return Item{}, 0, false

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// replayBuffer holds the items that may have to be sent again, oldest first. They are the turn that the model has not
-// answered, and the newest lead-in for the next speech. Guarded by Uplink.mu.
+// replayBuffer holds the items that may be sent again, oldest first: the unanswered turn and the next speech's lead-in.
+// Guarded by Uplink.mu.
 type replayBuffer struct {
 	hasUnanswered bool // a turn has no answer yet
 	items         []Item
@@ -82,8 +82,8 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength is the length of the part
-// of the lead-in that was sent already.
+// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength of the lead-in was already
+// sent.
 func (b *replayBuffer) markOnset(speech int, sentLength time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && sentLength > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
@@ -145,17 +145,15 @@ func (b *replayBuffer) recordHandle(covered int64) {
 	}
 }
 
-// needsReplay reports whether a resumed session must receive something again. It need not receive input on which the
-// model has acted by calling a tool, if the handle covers the call.
+// needsReplay reports whether a resumed session must receive something again. The handle may cover a tool call as the
+// reaction to this input.
 func (b *replayBuffer) needsReplay() bool {
 	return b.hasUnanswered && (!b.actedCovered || slices.ContainsFunc(b.items[b.actedCount:],
 		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
-// takeReplay empties the buffer and returns the items to send again to a resumed or a fresh session. The turn stays
-// unanswered. During a speech, a resumed session gets only items that the handle does not cover. The other items are
-// kept: they are replayed to a fresh session, or to this session if it does not answer. Google does not document
-// whether a session that is resumed after the question answers what it has heard, so a complete question is repeated.
+// takeReplay empties the buffer and returns the items to send again. The turn stays unanswered. A complete question is
+// always repeated: Google does not document whether a resumed session answers it.
 func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip, open := 0, b.hasUnanswered
 	if b.actedCovered && !fresh {
@@ -166,6 +164,7 @@ func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time
 		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.isHint() })
 	}
 	rest := replayBuffer{hasUnanswered: open, awaitsReaction: !fresh && (skip > 0 || b.awaitsReaction), ignoreIndices: b.ignoreIndices}
+	// During a speech, a resumed session gets only what the handle does not cover. The rest is kept for another replay.
 	if speaking && !fresh {
 		var uncovered []Item
 		for _, it := range again {

@@ -15,17 +15,17 @@ const (
 	// TickTime is the time between two calls of Tick.
 	TickTime = 100 * time.Millisecond
 
-	// maxAudioGap is the longest time without audio that counts as jitter of the network. After a longer gap, the
-	// missing audio counts as quiet, so a turn also ends when the microphone stops sending.
+	// maxAudioGap is the longest gap in the audio that counts as jitter. A longer gap counts as quiet, which ends a
+	// turn.
 	maxAudioGap = 300 * time.Millisecond
 
-	// maxTurnActions limits the actions that wait for the owner, which takes them within milliseconds. More actions are dropped: an owner
-	// that is so late has stopped.
+	// maxTurnActions limits the actions that wait for the owner. More are dropped, because an owner that is so late has
+	// stopped.
 	maxTurnActions = 256
 )
 
-// turnTaker marks the person's speech for the model where the gateway decides about turns. It feeds a [turns.Machine] with
-// the microphone's audio, and keeps that audio until it is clear whether it belongs to a turn. Guarded by Uplink.mu.
+// turnTaker marks the person's speech for the model where the gateway decides about turns. It keeps audio until it is
+// clear whether it belongs to a turn. Guarded by Uplink.mu.
 type turnTaker struct {
 	machine  *turns.Machine
 	playback func() (isSounding bool, level float64)
@@ -83,7 +83,8 @@ func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	for _, kept := range t.recent {
 		it := kept.item
 		length := len(it.PCM)
-		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate) // outside of the time on either side
+		// early and late are the samples outside of this time
+		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate)
 		late := media.Samples(max(0, kept.end-t.at), it.Rate)
 		if early+late >= length {
 			continue
@@ -132,8 +133,8 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 	}, rate, handle)
 }
 
-// processQuiet gives the machine a quiet frame if no audio comes. hasPaused means that the client has reported a pause of the microphone:
-// then late audio is not waited for, and an open turn ends.
+// processQuiet gives the machine a quiet frame if no audio comes. hasPaused means that the client has paused the
+// microphone. Then an open turn ends at once.
 func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
 	t.isMuted = t.isMuted || hasPaused
@@ -279,8 +280,8 @@ func (u *Uplink) resetTurns() {
 	}
 }
 
-// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. It returns true if it must
-// be called again after TickTime; otherwise it waits for audio.
+// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. Call it again after
+// TickTime if it returns true.
 func (u *Uplink) Tick() (again bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -292,8 +293,8 @@ func (u *Uplink) Tick() (again bool) {
 	return !t.machine.IsResting()
 }
 
-// TakeTurnActions removes and returns the actions for the owner, in order. These are all actions but Start and those of
-// the second detector. The uplink has already queued the marks for End and Retract.
+// TakeTurnActions removes and returns the owner's actions, in order. Start and the second detector's actions are not
+// among them. The uplink has queued the marks for End and Retract.
 func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxQueued limits the audio that waits for a connection. Ten seconds are enough for what a person says while the
-	// gateway connects to the model. Beyond the limit, the oldest audio is dropped and counted.
+	// maxQueued limits the audio that waits for a connection: what a person says during a dial. The oldest audio beyond
+	// it is dropped and counted.
 	maxQueued = 10 * time.Second
 
 	// maxUrgent limits the messages, such as typed turns, that wait for a connection.
 	maxUrgent = 100
 
-	// maxResponses limits the queued results of tool calls. It is more than a model asks for in one message, because no
-	// result may be dropped.
+	// maxResponses limits the queued results of tool calls. No result may be dropped, so it exceeds what a model asks
+	// for at once.
 	maxResponses = 5000
 
 	// maxMarks limits the marks queued among the audio.
@@ -35,13 +35,12 @@ const (
 	// defaultRate is the sample rate, in Hz, of silence before any audio has come. It is the rate that Gemini works with.
 	defaultRate = 16000
 
-	// ReplaySpeed is the speed at which a turn is replayed, as a multiple of real time. The audio catches up but is still
-	// a stream: Gemini measures time by its input, so it would not take audio sent all at once for speech.
+	// ReplaySpeed is the speed of a replay, as a multiple of real time. Gemini measures time by its input, so audio
+	// sent all at once would not count as speech.
 	ReplaySpeed = 2
 )
 
-// Uplink holds the queued input of the model, and the input that the model has not answered. The microphone and the
-// session's loop add items; the writer of the connection takes them. It outlives connections, so nothing said during a
+// Uplink holds the input for the model that is queued or unanswered. It outlives connections, so nothing said during a
 // reconnect is lost. Its methods are safe for concurrent use.
 type Uplink struct {
 	Ready         chan struct{} // has a token when Next may return something
@@ -95,7 +94,7 @@ func notify(c chan struct{}) {
 
 // Config says who marks speech.
 type Config struct {
-	// IsManual is set if the client or the gateway marks speech, and not the model. Turns says which of them does, and how.
+	// IsManual is set if the client or the gateway marks speech, and not the model. Turns selects one of the two.
 	IsManual bool
 	Turns    turns.Settings
 	// PreRoll is the length of the audio that belongs to a speech although it comes before the client's mark of the
@@ -228,8 +227,8 @@ func (u *Uplink) dropOldest() {
 	}
 }
 
-// QueueMark queues a mark among the audio, so that the model hears earlier audio first. It rejects a mark if the model
-// would close the session because of the mark, or if too many marks are queued.
+// QueueMark queues a mark in order with the audio. It rejects a mark for which the model would close the session, or
+// one too many.
 func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -285,8 +284,8 @@ func (u *Uplink) queueMark(m Mark) {
 	notify(u.Ready)
 }
 
-// appendSilence queues silence, from which the model detects the end of speech. That is needed because some models
-// ignore the message activityEnd, and because a microphone may stop sending. The caller must hold mu.
+// appendSilence queues silence, from which the model detects the end of speech. Some models ignore activityEnd, and a
+// microphone may stop sending. The caller must hold mu.
 func (u *Uplink) appendSilence() {
 	u.activity.isSettled, u.silenceOffset = true, u.activity.received
 	if u.endSilence > 0 {
@@ -325,7 +324,7 @@ func (u *Uplink) QueueToolResponse(r wire.FunctionResponse) bool {
 }
 
 // NotifyFlushed returns a channel that is closed when everything now queued ahead of the audio was sent. It releases
-// held tool results, because it is called when the conversation ends.
+// held tool results, for the end of the conversation.
 func (u *Uplink) NotifyFlushed() <-chan struct{} {
 	flushed := make(chan struct{})
 	u.mu.Lock()
@@ -400,8 +399,7 @@ func (u *Uplink) SetGate(gated bool) {
 	notify(u.Ready)
 }
 
-// SetPaused puts audio and pictures on hold, or ends the hold. Audio and pictures that arrive on hold are silently
-// dropped. A speech in progress ends, because otherwise the model would join it to the speech after the hold.
+// SetPaused puts audio and pictures on hold, or ends the hold. New ones are silently dropped on hold.
 func (u *Uplink) SetPaused(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -411,6 +409,7 @@ func (u *Uplink) SetPaused(on bool) {
 	u.paused = on
 	switch {
 	case on:
+		// also ends a speech, which the model would join to the speech after the hold
 		u.startHold()
 	case u.activity.manual && u.activity.speaking: // the speech started during the hold
 		u.appendItem(newMark(MarkStart, u.activity.speeches))
@@ -443,9 +442,8 @@ func (u *Uplink) startHold() {
 	}
 }
 
-// Next returns the next item to send, and counts it as sent. If nothing may be sent now, ok is false. A positive wait
-// is then the time after which something may be sent. An item whose connection is lost before the answer is sent again.
-// sent is the index of the last message on the connection; the setup has index 0.
+// Next returns the next item to send, and counts it as sent. ok is false if nothing may be sent now. A positive wait
+// then says when to try again. sent is the index of the last message on the connection; the setup has index 0.
 func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -464,7 +462,7 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 }
 
 // nextUrgent returns the index of the next item to send ahead of the audio, or -1. A picture behind a held tool result
-// belongs to that result and waits with it. The caller must hold mu.
+// waits with it. The caller must hold mu.
 func (u *Uplink) nextUrgent() int {
 	if !u.toolResponsesHeld {
 		return min(len(u.urgent), 1) - 1
@@ -526,9 +524,8 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	return it, 0, true
 }
 
-// QueueReplay is called after the connection was lost. It queues the input that was sent and has no answer, before all
-// other input. fresh means that the new session knows nothing of the conversation. It returns how much speech is
-// replayed, how much was too old, and whether the session already has the beginning of it (partial).
+// QueueReplay queues the unanswered input again after a lost connection, before all other input. fresh means that the
+// new session knows nothing. lost was too old to keep. partial means that the session has the beginning of the speech.
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -591,8 +588,7 @@ func (u *Uplink) unfinishedSpeech() int {
 	return 0
 }
 
-// MarkAnswered forgets the input that was sent, because the model has begun to answer it, or never will. It keeps an
-// unfinished speech.
+// MarkAnswered forgets the sent input, except an unfinished speech. The model has begun to answer it, or never will.
 func (u *Uplink) MarkAnswered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -613,8 +609,8 @@ func (u *Uplink) MarkActedOn() {
 	u.mu.Unlock()
 }
 
-// RecordHandle records a new handle. A session resumed with that handle need not receive again the input on which the
-// model has acted. covered is the index of the last message that the handle covers; 0 if unknown.
+// RecordHandle records a new handle. Sessions resumed with it know the tool calls so far. covered is the index of the
+// last message that it covers, or 0.
 func (u *Uplink) RecordHandle(covered int64) {
 	u.mu.Lock()
 	u.replayBuf.recordHandle(covered)
@@ -636,8 +632,8 @@ func (u *Uplink) NeedsReplay() bool {
 	return u.replayBuf.needsReplay() || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// RestoreTurn restores a question from another gateway. The model has called a tool because of this question, and the
-// handle covers the call. So only a fresh session receives the question again.
+// RestoreTurn restores a question from another gateway. The handle covers a tool call for it, so only a fresh session
+// gets it again.
 func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Lock()
 	u.replayBuf = replayBuffer{hasUnanswered: true, items: []Item{{Turn: &turn}}, actedCount: 1, actedCovered: true}
@@ -677,8 +673,7 @@ func (u *Uplink) LastLoudAt() time.Time {
 	return u.activity.lastLoudAt
 }
 
-// NeedsAudio reports whether the model needs more audio to detect the end of speech, because the speech continues or
-// too little silence has followed it.
+// NeedsAudio reports whether the model needs more audio, to hear the rest of a speech or to detect its end.
 func (u *Uplink) NeedsAudio() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -691,8 +686,8 @@ func (u *Uplink) needsAudio() bool {
 	return !p.manual && (p.speaking || p.speeches > 0 && !p.isSettled && !u.paused && p.received-p.speechTo+hangoverTime < u.endSilence)
 }
 
-// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. The model
-// measures time by its input, so without audio it would never detect the end of the sentence.
+// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. Without audio,
+// the model would never detect the end.
 func (u *Uplink) EndStoppedSpeech() bool {
 	u.mu.Lock()
 	stopped := u.needsAudio() && time.Since(u.activity.lastAudioAt) >= MicPause
@@ -706,8 +701,8 @@ func (u *Uplink) EndStoppedSpeech() bool {
 	return stopped && u.QueueMark(MarkPause) == nil
 }
 
-// ShowPicture sets the picture that the model sees. At most one picture a second is sent, always the newest. An
-// unchanged picture is sent only while the person speaks.
+// ShowPicture sets the picture that the model sees. At most one a second is sent, always the newest. An unchanged
+// picture is sent only during speech.
 func (u *Uplink) ShowPicture(b wire.Blob, changed bool) {
 	u.mu.Lock()
 	if !u.paused {
@@ -724,8 +719,8 @@ func (u *Uplink) ClearPicture() {
 	u.mu.Unlock()
 }
 
-// PictureForTurn returns the current picture for a typed turn, which cannot wait for the next frame. It returns nil if
-// there is no picture, or if the picture is too old or must not be sent again.
+// PictureForTurn returns the current picture for a typed turn, or nil. A picture that is too old, or too large to be
+// sent again, does not count.
 func (u *Uplink) PictureForTurn() *wire.Blob {
 	u.mu.Lock()
 	defer u.mu.Unlock()

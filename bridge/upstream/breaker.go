@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// QuotaPause is the pause for new conversations after Google has reported an exhausted quota without a delay.
-	// Quotas are counted by the minute, and each attempt counts.
+	// QuotaPause is the pause after Google has reported an exhausted quota without a delay. Google counts quotas by the
+	// minute, including each attempt.
 	QuotaPause = 30 * time.Second
 
-	// maxQuotaPause limits the delay that Google may ask for. A daily quota would otherwise block a gateway until it is
-	// restarted, though the operator may have raised the quota.
+	// maxQuotaPause limits the delay that Google may ask for. A daily quota would block the gateway even after the
+	// operator has raised it.
 	maxQuotaPause = 10 * time.Minute
 
 	// refusalMemory is the time within which the refusals of two callers add up, so that all callers are blocked.
@@ -23,14 +23,14 @@ const (
 	maxRefusedCallers = 256
 	maxBreakers       = 256
 
-	// redialEvery and redialBurst limit the dials of all conversations with one model whose connections keep ending
-	// right after their setup. Otherwise they would all dial a draining server as fast as it accepts.
+	// redialEvery and redialBurst limit the dials to one model, of conversations whose connections end right after
+	// their setup. They keep a draining server from being flooded.
 	redialEvery = 50 * time.Millisecond
 	redialBurst = 20
 )
 
-// Breakers holds a circuit breaker for each model: Google counts quotas by key and model, and the gateway has one key.
-// A Breakers is safe for concurrent use. The zero Breakers admits all callers.
+// Breakers holds a circuit breaker for each model, because Google counts quotas by key and model. It is safe for
+// concurrent use. The zero Breakers admits all callers.
 type Breakers struct {
 	Default string // model of callers that name none
 
@@ -78,10 +78,11 @@ func (b *Breakers) LearnRefusal(model string, remaining time.Duration) {
 	b.ForModel(model).learnRefusal(min(remaining, maxQuotaPause))
 }
 
-// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations; after the
-// pause it admits one as a probe. The refusal of one caller blocks only that caller, until a second caller is refused
-// as well, because clients choose the model, which may have no quota at all. A refusal of the default model blocks all
-// callers at once. The breaker also paces redials; see redialDelay. It is safe for concurrent use.
+// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations. After the
+// pause it admits one as a probe. It is safe for concurrent use.
+//
+// One refused caller blocks only itself, because clients may choose a model without quota. A second refused caller
+// blocks all. A refusal of the default model blocks all at once.
 type Breaker struct {
 	isDefault bool
 
@@ -95,8 +96,8 @@ type Breaker struct {
 // refusal records when Google refused one caller, and until when.
 type refusal struct{ refusedAt, until time.Time }
 
-// refusedFor returns how long the breaker stays open because of Google's refusal to this gateway; 0 if it is closed, or
-// open only because of another gateway's report.
+// refusedFor returns how long the breaker stays open because of a refusal to this gateway. Reports of other gateways do
+// not count.
 func (b *Breaker) refusedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +129,8 @@ func (b *Breaker) forgetOld() {
 	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
 }
 
-// Admit admits a caller's new conversation, or returns when to retry. isProbe is set for the caller that tries on
-// behalf of all others; pass it on in [Options].IsProbe.
+// Admit admits a caller's new conversation, or returns when to retry. isProbe means that all others wait for this
+// caller; pass it on in [Options].IsProbe.
 func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,8 +157,8 @@ func QuotaDelay(err error) time.Duration {
 	return min(max(delay, time.Second), maxQuotaPause)
 }
 
-// openFor opens the breaker, because Google has refused a caller for lack of quota. For a while it rejects new
-// conversations, either those of this caller or all. isProbe reports that the caller tried on behalf of all others.
+// openFor opens the breaker after a refusal for lack of quota. isProbe means that the caller tried on behalf of all
+// others.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,8 +178,7 @@ func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	}
 }
 
-// closeFor admits all callers again, because Gemini has accepted this one. It also unblocks this caller, if only this
-// caller was blocked.
+// closeFor admits all callers again, because Gemini has accepted this one.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,8 +195,7 @@ func (b *Breaker) PassProbe() {
 	}
 }
 
-// redialDelay reserves a redial of a conversation whose connections keep ending right after their setup. It returns the
-// delay: redialBurst dials go at once, then one every redialEvery.
+// redialDelay reserves a redial and returns its delay. redialBurst dials go at once, then one every redialEvery.
 func (b *Breaker) redialDelay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -61,20 +61,20 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume uses the same handle as this connection. Some models need that,
-// because handles received on a resumed connection may restore less. A handle can be used several times, and a model
-// with Profile.Appends receives the later turns as text.
+// isHandleReused reports whether the next resume uses the same handle as this connection. On some models, handles of a
+// resumed connection restore less. Profile.Appends adds the later turns as text.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }
 
-// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one. That is so
-// if later turns cannot be added to the resumed session, or if a resume loses the conversation.
+// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one.
 func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
 	p := config.Profile
+	// a resume would lose the conversation
 	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
 		return true
 	}
+	// the later turns could not be added to the resumed session
 	return k.handle.isUsed && p.ForgetfulHandles && p.Seeds && !p.Appends && k.lastEvent > k.handle.event
 }
 

@@ -49,8 +49,8 @@ func (k *Keeper) AnswerTimeout() time.Duration {
 	return k.StallTimeout
 }
 
-// pauseFactor is the longest accepted pause within an answer, as a multiple of [Options].StallTimeout: 9 s for a
-// timeout of 6 s. Pauses of 7.0 s were reported for 3 % of the answers of gemini-3.8-live on Vertex AI (October 2026).
+// pauseFactor times [Options].StallTimeout is the longest accepted pause within an answer: 9 s for 6 s. gemini-3.8-live
+// on Vertex AI paused for 7.0 s in 3 % of its answers (October 2026).
 const pauseFactor = 1.5
 
 // PauseTimeout returns the longest accepted pause within an answer. 0 means no limit.
@@ -75,8 +75,8 @@ func (k *Keeper) ExpectReply(what Trigger) {
 	k.setStallAlarm(k.AnswerTimeout())
 }
 
-// OnSpeechContinued must be called when a person speaks again. If the model still owes an answer to earlier speech, the
-// keeper waits for it no longer, and OnSpeechContinued returns true: the person only took a breath, or asks again.
+// OnSpeechContinued must be called when a person speaks again. It returns true if the model still owed an answer to
+// earlier speech. The keeper no longer expects that answer.
 func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
 	if k.stall.trigger != ForSpeech {
 		k.stall.understoodEarly = false
@@ -106,9 +106,8 @@ func (k *Keeper) OnAnswer() {
 	k.stall.missedCount, k.stall.isNoise = 0, false
 }
 
-// OnModelActivity records a message that is not part of an answer. final means that the message ends a turn or calls
-// tools. understood means that the message shows that the model has understood speech. OnModelActivity returns true if
-// the model has ended its turn without the expected answer.
+// OnModelActivity records a message that is not part of an answer. final means that it ends a turn or calls tools.
+// understood means that it shows understood speech. It returns true if the turn ended without the expected answer.
 func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (unanswered bool) {
 	k.stall.understoodEarly = k.stall.understoodEarly || understood
 	switch {
@@ -130,9 +129,8 @@ func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
 	return k.stall.trigger, k.stall.trigger != forNothing && k.stall.trigger != forMore
 }
 
-// ReplyPending reports whether an answer is expected. The answer may never come: what sounded like speech may have been
-// noise, and a model may choose not to answer. If that is possible (see [WaitNotice].Unsure), ReplyPending returns
-// false once the person has been asked to wait.
+// ReplyPending reports whether an answer is expected. Noise needs no answer (see [WaitNotice].Unsure). In doubt it
+// returns false once the person has been asked to wait.
 func (k *Keeper) ReplyPending() bool {
 	_, ok := k.ExpectedReply()
 	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)

@@ -15,31 +15,34 @@ const (
 	firstBackoff = 250 * time.Millisecond
 	lastBackoff  = 2 * time.Second // a person is waiting
 
-	// calmTime is the lifetime of a connection after which earlier failures no longer count. Without it, a session that
-	// always ends right after its setup would be dialled endlessly.
+	// calmTime is the lifetime of a connection after which earlier failures no longer count. A session that ends right
+	// after each setup must not be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxRejections limits how often the same setup is sent. After this many rejections, or connections that end within calmTime, the
-	// next setup sends less. At least strikeTime must have passed since the first rejection: Gemini rejects a handle with 1011 while it
-	// considers the previous connection open, which it does for a while after a network failure.
+	// maxRejections limits how often the same setup is sent. After so many rejections, or connections that end within
+	// calmTime, the next setup sends less.
 	maxRejections = 3
-	strikeTime    = 3 * time.Second
-	silentTime    = 12 * time.Second // after a loss without a close frame: the server may not have noticed
 
-	// maxInstantCloses limits how often the session may end right after a resume with one handle. Then the handle is
-	// dropped, because with some handles every resume fails.
+	// strikeTime must also have passed since the first rejection. Gemini rejects a handle with 1011 while it considers
+	// the previous connection open.
+	strikeTime = 3 * time.Second
+
+	// silentTime replaces strikeTime after a loss without a close frame. The server may not have noticed the loss.
+	silentTime = 12 * time.Second
+
+	// maxInstantCloses limits the sessions that end right after a resume with one handle. Then the handle is dropped:
+	// some handles always fail.
 	maxInstantCloses = 2
 
-	// quotaRetry is the pause before the next dial of a running conversation that lacks quota. It is long because each
-	// attempt counts against the quota.
+	// quotaRetry is the pause before a running conversation without quota dials again. Each attempt counts against the
+	// quota.
 	quotaRetry = 5 * time.Second
 
-	// lastRetry limits the delay that an overloaded server may ask of a running conversation, so that one more dial is made
-	// before the conversation ends.
+	// lastRetry limits the delay that an overloaded server may ask for. It leaves time for one more dial before
+	// waitEnd.
 	lastRetry = waitEnd - 5*time.Second
 
-	// firstDials limits the dials before a conversation has begun, so that a person who expects the first word learns
-	// of the failure soon.
+	// firstDials limits the dials before a conversation has begun. The person should learn of a failure soon.
 	firstDials = 3
 
 	// waitEnd limits the time without a connection; then the conversation ends with an error.
@@ -64,9 +67,8 @@ const (
 )
 
 const (
-	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens (four
-	// bytes each), which fit into the 12,800 that compression leaves of a context (default of package liveconfig). As text
-	// they cost a quarter of the price of 10,000 audio tokens, which are only seven minutes of audio.
+	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens
+	// of four bytes. They fit into the 12,800 that compression leaves of a context (default of package liveconfig).
 	HistoryLimit = 40 << 10
 
 	// shortHistoryLimit, in bytes, replaces HistoryLimit after a server has rejected a longer setup.
@@ -125,8 +127,8 @@ func (f *failures) isExhausted() bool {
 	return (f.rejections >= maxRejections || f.instantCloses >= maxInstantCloses) && time.Since(f.firstRejectionAt) >= patience
 }
 
-// backoff returns a random pause before the next dial. Its maximum grows with the failures. It is random because all
-// conversations may lose their connections at the same time.
+// backoff returns a random pause before the next dial, with a limit that grows with the failures. All conversations may
+// lose their connections at once.
 func (f *failures) backoff() time.Duration {
 	n := f.total - 1
 	if n <= 0 {

@@ -40,9 +40,8 @@ type Options struct {
 	IsIdle func() bool
 	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool
-	// History returns the transcript for a fresh session, or for a resumed one the part since the newest
-	// [HandleChanged]. It returns the newest turns, with at most limit bytes of text. It omits input without an answer,
-	// which is replayed.
+	// History returns the newest turns, with at most limit bytes of text. It omits input without an answer, which is
+	// replayed. fresh asks for all turns, otherwise those since the newest [HandleChanged].
 	History func(fresh bool, limit int) []wire.Content
 }
 
@@ -73,18 +72,17 @@ type (
 		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
 	}
 
-	// ResendPending follows Connected: the owner must queue again everything that the new session lacks, such as the
-	// results of tools.
+	// ResendPending follows Connected. The owner must queue again all that the new session lacks, such as the results
+	// of tools.
 	ResendPending struct{}
 
 	// SetupComplete follows ResendPending on the first connection.
 	SetupComplete struct{}
 
-	// Replayed follows ResendPending. It reports the duration of speech that had no answer and is replayed. Lost is the
-	// part that was too old. Partial is set if the session already has the beginning of the replayed speech.
+	// Replayed follows ResendPending, if speech without an answer is replayed or lost.
 	Replayed struct {
-		Speech, Lost time.Duration
-		Partial      bool
+		Speech, Lost time.Duration // Lost is speech that was too old to be replayed
+		Partial      bool          // the session already has the beginning of the replayed speech
 	}
 
 	// DialOutcome reports the outcome of a dial.
@@ -95,7 +93,7 @@ type (
 		Err       error  // the failure
 	}
 
-	// ConnectionEnd reports the end of a connection. It was dialled at StartedAt and set up at ConnectedAt. Cause is
+	// ConnectionEnd reports the end of a connection that was dialled at StartedAt and set up at ConnectedAt. Cause is
 	// empty if the gateway ended it.
 	ConnectionEnd struct {
 		Kind                   ConnKind
@@ -113,8 +111,8 @@ type (
 	// ConfigChanged reports that Config has changed.
 	ConfigChanged struct{}
 
-	// ConfigResult reports the result of a change that was passed to [Keeper.ChangeConfig]. Err is the reason of a
-	// rejection, after which the old configuration stays in force.
+	// ConfigResult reports the result of a [Keeper.ChangeConfig]. Err is the reason of a rejection. Then the old
+	// configuration stays in force.
 	ConfigResult struct {
 		ConfigChange
 		Err error
@@ -123,8 +121,8 @@ type (
 	// ContextCleared answers ClearContext, and returns its origin.
 	ContextCleared struct{ Origin any }
 
-	// WaitNotice reports that the model cannot answer at present. It is repeated while that lasts, first after 1 s. Long
-	// is set from 5 s on. Unsure is set if the person may not be waiting.
+	// WaitNotice reports that the model cannot answer at present. It comes after 1 s and is repeated. Long is set from
+	// 5 s on. Unsure is set if the person may not be waiting.
 	WaitNotice struct{ Long, Unsure bool }
 
 	// WaitOver reports that the model can answer again.
@@ -133,10 +131,12 @@ type (
 	// ModelStalled reports that the model is silent although an answer is due, and which remedy is tried.
 	ModelStalled struct{ Remedy Remedy }
 
-	// AnswerAbandoned reports that input will not be answered any more. GaveUp means that the model stayed silent after
-	// all remedies. Sure means that the input was certainly addressed to the model. Aside means that it perhaps was
-	// not.
-	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
+	// AnswerAbandoned reports that input will not be answered any more.
+	AnswerAbandoned struct {
+		GaveUp bool // the model stayed silent after all remedies
+		Sure   bool // the input was certainly addressed to the model
+		Aside  bool // the input was perhaps not addressed to the model
+	}
 
 	// InputDropped reports that the last input was dropped, because every session that received it failed.
 	InputDropped struct{}
@@ -206,9 +206,8 @@ type Keeper struct {
 	onHold    bool
 	hasFailed bool
 
-	// eventCount is the number of events so far; lastEvent is the number of the newest event that a handle should
-	// cover.
-	eventCount, lastEvent int
+	eventCount int // number of events so far
+	lastEvent  int // number of the newest event that a handle should cover
 }
 
 // connection is the connection to the model. Anything that arrives from a stopped connection is ignored.
@@ -328,8 +327,8 @@ func (k *Keeper) applyConfig(ctx context.Context, c liveconfig.Config) {
 	k.Notify(ctx, ConfigChanged{})
 }
 
-// stopAndWait closes the connection and waits for its reader and writer: Gemini rejects a handle while the connection
-// that used it is open.
+// stopAndWait closes the connection and waits for its goroutines. Gemini rejects a handle while its last connection is
+// open.
 func (c *connection) stopAndWait() {
 	c.epoch++
 	c.isDialing = false

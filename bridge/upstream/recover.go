@@ -158,8 +158,8 @@ func (k *Keeper) onStall(ctx context.Context) {
 	k.tryRemedy(ctx, remedy, sure, aside)
 }
 
-// AskAgain repeats a question after the model has ended its turn without an answer: first on the same connection, then
-// in a fresh session. It returns false when no attempt is left.
+// AskAgain repeats a question whose turn ended without an answer. It tries the same connection, then a fresh session,
+// then returns false.
 func (k *Keeper) AskAgain(ctx context.Context) bool {
 	remedy := k.stall.nextAfterEmptyTurn()
 	k.Logger.Warn("model ended its turn without an answer", "tried", remedy, "waits_for", k.stall.trigger)

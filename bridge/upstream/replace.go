@@ -6,14 +6,13 @@ import (
 )
 
 const (
-	// maxAge is the age at which a connection counts as old. Gemini closes a connection after about ten minutes and
-	// does not always send goAway (js-genai #618). It sends goAway after nine minutes, so only connections without
-	// goAway reach this age.
+	// maxAge is the age at which a connection counts as old. Gemini closes it after about ten minutes. A goAway after
+	// nine minutes may be missing (js-genai #618).
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment. updateSpare limits the
-	// same wait if a new configuration is the reason.
+	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment.
 	maxAgeSpare = 30 * time.Second
+	// updateSpare limits the same wait for a new configuration.
 	updateSpare = 30 * time.Second
 
 	// reasonUpdate is the reason for a replacement that the client waits for.
@@ -22,12 +21,12 @@ const (
 	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
 	goAwaySpare = 5 * time.Second
 
-	// goAwayLead is the time before Gemini's deadline from which the first idle moment is used. Google sends goAway a
-	// minute ahead.
+	// goAwayLead is the time before Gemini's deadline from which an idle moment is used. Google sends goAway a minute
+	// ahead.
 	goAwayLead = 90 * time.Second
 
-	// handleWait limits how long an idle connection waits for a resumption handle that covers the last turn. Gemini sends
-	// the handle within 100 ms.
+	// handleWait limits how long an idle connection waits for a handle that covers the last turn. Gemini sends it
+	// within 100 ms.
 	handleWait = 3 * time.Second
 )
 
@@ -59,15 +58,14 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // a deadline of the keeper, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection for a reason. That is now, unless earlier
-// connections have ended shortly after their start. If they have, the server may be sending goAway on each connection,
-// or the client may be changing its configuration all the time. So the connection stays in use for calmTime, or until
-// the server closes it. A client that waits for a new configuration waits no longer than for a dial after a failure.
+// earliestReplacement returns the earliest time to replace the connection. After short-lived connections it stays in
+// use for calmTime. The server may send goAway at once, or the client may change its configuration all the time.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {
 	case young == 0:
 		return k.current.connectedAt
 	case why == reasonUpdate:
+		// The client waits: no longer than for a dial after a failure.
 		return k.current.connectedAt.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
 	}
 	return k.current.connectedAt.Add(calmTime)
@@ -81,8 +79,8 @@ func (k *Keeper) ReplaceIfIdle(ctx context.Context) {
 	}
 }
 
-// canReplace reports whether the connection can be replaced without an interruption: no speech, no expected answer, no
-// running tool, and a handle that covers everything.
+// canReplace reports whether the connection can be replaced without an interruption, with a handle that covers
+// everything.
 func (k *Keeper) canReplace() bool {
 	if k.Uplink.HasUnanswered() || k.stall.trigger != forNothing || !k.IsIdle() {
 		k.clock.Clear(alarmNoHandle)
@@ -115,8 +113,8 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 	k.dialPaced(ctx)
 }
 
-// dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the
-// previous connection counts towards the pause.
+// dialPaced dials at once, or after a pause if connections have ended early. The previous connection's lifetime counts
+// towards the pause.
 func (k *Keeper) dialPaced(ctx context.Context) {
 	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
 		k.current.isDialing, k.current.hasWebSocket = true, false
@@ -126,8 +124,8 @@ func (k *Keeper) dialPaced(ctx context.Context) {
 	k.dialNext(ctx)
 }
 
-// dialPause returns the delay of the next dial. It grows with the number of failed dials and of connections that ended
-// soon after their setup. A common limit applies to all conversations together.
+// dialPause returns the delay of the next dial. It grows with failed dials and short-lived connections. Breakers also
+// limits the dials of all conversations together.
 func (k *Keeper) dialPause() time.Duration {
 	next, _ := k.nextConfig()
 	if next.Profile.IsTextModel {

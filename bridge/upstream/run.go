@@ -10,8 +10,8 @@ const (
 	// abandoned session costs money.
 	parkedTime = 5 * time.Second
 
-	// firstConfigTime limits the delay of the first dial for a client that sends its configuration after connecting.
-	// Clients of OpenAI's protocol send their session.update with the first round trip.
+	// firstConfigTime limits the delay of the first dial for a client that configures late. Clients of OpenAI's
+	// protocol need one round trip.
 	firstConfigTime = 800 * time.Millisecond
 )
 
@@ -25,8 +25,7 @@ func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 	k.dialNext(ctx)
 }
 
-// RestoreHandle, called instead of Start, continues a conversation of another keeper from its newest handle, which may
-// be empty. The dial follows when Unpark is called.
+// RestoreHandle replaces Start for a conversation of another keeper. handleText may be empty. Unpark starts the dial.
 func (k *Keeper) RestoreHandle(handleText string) {
 	k.current.hadSession, k.isParked = true, true
 	k.setupConfig = k.config
@@ -88,8 +87,8 @@ func (k *Keeper) SetHold(ctx context.Context, on bool) {
 	}
 }
 
-// IsQuiet reports whether the conversation could move to another gateway without interrupting anything. With covered,
-// the newest handle must also cover everything.
+// IsQuiet reports whether a move to another gateway would interrupt nothing. With covered, the newest handle must also
+// cover everything.
 func (k *Keeper) IsQuiet(covered bool) bool {
 	return k.isServing() && !k.Uplink.HasUnanswered() && k.stall.trigger == forNothing && k.IsIdle() &&
 		(!covered || k.handle.event > k.lastEvent || k.isHandleReused())

@@ -90,8 +90,8 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 	k.applyChanges(ctx)
 }
 
-// catchUpSession sends a new connection everything that its session lacks: turns since the handle, results of tools,
-// and unanswered input.
+// catchUpSession sends a new connection what its session lacks: turns since the handle, results of tools, unanswered
+// input.
 func (k *Keeper) catchUpSession(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
@@ -142,9 +142,8 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 }
 
-// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous handle,
-// or if the handle names the last message that it covers. Other handles are not reported, because each report is
-// written to the cluster's store. gemini-3.1-flash-live sends two handles a second during audio (recorded).
+// acceptHandle stores a new handle, and reports HandleChanged if it covers more. Each report costs a write to the
+// cluster's store. gemini-3.1-flash-live sends two handles a second during audio (recorded).
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
 	k.eventCount++
@@ -181,8 +180,8 @@ func (k *Keeper) goRecovered(f func()) {
 	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }
 
-// readMessages passes every message to the owner's loop, and waits until it is processed, because the next message
-// overwrites its audio.
+// readMessages passes every message to the owner's loop, and waits until it is processed. The next message overwrites
+// its audio.
 func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
@@ -270,8 +269,7 @@ func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) e
 	return nil
 }
 
-// withPicture returns the parts of a turn with its picture. They are joined only when the turn is sent, so that queued
-// turns share their picture and the loop does not encode megabytes of base64.
+// withPicture returns the parts of a turn with its picture. Queued turns share their picture, so they are joined late.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)
 	if picture == nil || !bytes.HasSuffix(parts, []byte("]")) {

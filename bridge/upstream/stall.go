@@ -32,18 +32,15 @@ type stallWatch struct {
 	isUnderstood    bool // the model has understood the speech; a proactive model may choose not to answer
 	understoodEarly bool // the model has understood part of the speech in progress, perhaps before a breath
 
-	// missedCount counts consecutive questions without an answer despite all remedies. What sounds like speech may be
-	// noise. isNoise is set once all remedies were tried for such input, so that they are not tried each time.
-	missedCount int
-	isNoise     bool
+	missedCount int  // consecutive questions without an answer despite all remedies
+	isNoise     bool // all remedies were tried for such questions; speech may be noise, so they are not tried each time
 }
 
-// nextRemedy returns the next remedy for a silent model. sure means that the person certainly addressed the model.
-// aside means that the model may have decided otherwise. handle means that the session can be resumed.
+// nextRemedy returns the next remedy for a silent model. sure and aside are those of [AnswerAbandoned]. handle means
+// that the session can be resumed.
 func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
-	// The first unanswered question may be a remark to another person. After two such questions in a row the session
-	// counts as dead, and again after four, eight and so on. It does so again because a fresh session may be dead as well,
-	// but ever more rarely because a television talks all day.
+	// The first unanswered question may be a remark to another person. The session counts as dead after two in a row,
+	// then after four, eight and so on. A fresh session may be dead as well, but a television also talks all day.
 	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
@@ -62,8 +59,8 @@ func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
 	return GiveUp
 }
 
-// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart, unless a restart has failed
-// for the previous question.
+// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart. A restart that has just
+// failed is not repeated.
 func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	const repeated, restarted = 2, 3
 	switch {
@@ -77,9 +74,8 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question as unanswered when the person asks the next one, if more than a nudge was tried.
-// After fewer remedies it does not, because then the new speech counts as the rest of the same question. It returns
-// true if it has counted the question.
+// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. After
+// no more than a nudge, the new speech continues the same question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

@@ -11,8 +11,8 @@ import (
 // maxChanges limits the changes that wait for a connection.
 const maxChanges = 16
 
-// trialTime is the duration of the trial of an in-place change. Gemini does not acknowledge a change, but closes the
-// connection at once if it rejects it.
+// trialTime is the duration of the trial of an in-place change. Gemini acknowledges nothing, but closes at once to
+// reject it.
 const trialTime = 500 * time.Millisecond
 
 // ConfigChange is a change of the configuration, to be sent to Gemini. A [ConfigResult] answers it.
@@ -24,9 +24,8 @@ type ConfigChange struct {
 	Origin    any // any value of the owner; the keeper does not use it
 }
 
-// ChangeConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
-// current one is idle. Each call is answered by [ConfigResult], in order. ChangeConfig returns true if the change is
-// sent now, before everything that is queued later; otherwise the change waits.
+// ChangeConfig changes the configuration, with a new connection if the model cannot do it in place. [ConfigResult]
+// answers each call, in order. sent means that the change precedes everything queued later; otherwise it waits.
 func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (sent bool) {
 	if len(k.changes) >= maxChanges {
 		change.Rejection = ErrTooManyChanges
