@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	// leaseEvery is how often a gateway renews its entries in the store, and leaseTime how long they last. A gateway
-	// that has lost a conversation to another one finds out at the next renewal at the latest.
+	// leaseEvery is the interval of renewing the entries in the store. At the next renewal it notices a lost
+	// conversation.
 	leaseEvery = 5 * time.Second
-	leaseTime  = 15 * time.Second
+	// leaseTime limits the life of an entry that is not renewed.
+	leaseTime = 15 * time.Second
 
-	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Until it sees
-	// the notice, it keeps its connection to Gemini, and Gemini rejects the connection of the other gateway.
+	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Gemini
+	// rejects the other gateway until this one closes its connection.
 	noticeEvery = 250 * time.Millisecond
 
-	// quotaEvery is the interval at which the gateways tell each other whether the quota of their key is exhausted. A gateway without
-	// this information would try, and each rejected attempt counts against the quota, too.
+	// quotaEvery is the interval at which the gateways tell each other that the quota of their key is exhausted. Rejected attempts
+	// count against the quota, too.
 	quotaEvery = time.Second
 
-	// writers is the number of concurrent writes to the store. It lets a gateway renew 400 conversations in time if the store takes
-	// 200 ms for each.
+	// writers is the number of concurrent writes to the store. If each takes 200 ms, 400 conversations are renewed in
+	// time.
 	writers = 16
 
 	// releaseTime limits how long TakeOver waits for a gateway to release a conversation. It polls every releaseEvery.
@@ -45,20 +46,17 @@ const (
 	maxTakeTries = 3
 )
 
-// Keys in the store. The members under allNodesKey are the gateways, each with the number of its conversations plus one. The
-// members under leavingNodesKey are gateways that accept no more conversations and still have some. Gateways of several versions
-// share a store, so the keys must not change.
+// Keys in the store. Gateways of several versions share a store, so the keys must not change.
 const (
-	allNodesKey     = "nodes/all"
-	leavingNodesKey = "nodes/leaving"
-	quotaKey        = "quota/models" // exhausted quotas of the key that all gateways share; a member is a model, a line break and a gateway
+	allNodesKey     = "nodes/all"     // the gateways, each with the number of its conversations plus one
+	leavingNodesKey = "nodes/leaving" // gateways that accept no more conversations and still have some
+	quotaKey        = "quota/models"  // exhausted quotas of the common key; a member is a model, a line break and a gateway
 )
 
 // snapshotKey returns the key of a conversation's snapshot.
 func snapshotKey(id string) string { return "session/" + id }
 
-// noticesKey returns the key of the notices to a gateway: with them, other gateways announce that they have taken over
-// its conversations.
+// noticesKey returns the key of the notices to a gateway that others have taken over its conversations.
 func noticesKey(node string) string { return "taken/" + node }
 
 // ErrUnavailable reports that the store did not answer.
@@ -125,8 +123,8 @@ type Entry struct {
 	isTaken  bool     // another gateway has taken the conversation over
 }
 
-// endedConv is a conversation that has ended for good, although the store may still have it. It is kept until the store
-// has forgotten it, so that it cannot be resumed.
+// endedConv is a conversation that has ended for good and must not be resumed. It is kept until the store has forgotten
+// it.
 type endedConv struct {
 	generation  uint64
 	expiresAt   time.Time // when it has expired in the store
@@ -184,9 +182,8 @@ func (c *Cluster) runLoop() {
 	}
 }
 
-// AddEntry starts publishing a conversation under a generation: 1, or the result of TakeOver. onTaken must end the conversation
-// at this gateway. onTaken is called when another gateway has taken the conversation over, in any goroutine, and perhaps more
-// than once.
+// AddEntry starts publishing a conversation. generation is 1 or the result of TakeOver. onTaken must end the
+// conversation at this gateway. It is called when another gateway takes over, in any goroutine, perhaps repeatedly.
 func (c *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
 	if c == nil {
 		return nil
@@ -210,8 +207,8 @@ func (e *Entry) QueueSnapshot(next Snapshot) {
 	e.cluster.wakeWriter()
 }
 
-// End deletes an ended conversation from the store, or stores its last snapshot, if any, for another gateway to continue. It
-// does not block, and must be called only once.
+// End deletes an ended conversation from the store, or stores its last snapshot for another gateway. It does not block,
+// and must be called only once.
 func (e *Entry) End(last Snapshot) {
 	if e == nil {
 		return
@@ -232,8 +229,8 @@ func (e *Entry) End(last Snapshot) {
 	f.wakeWriter()
 }
 
-// EndIfTaken reports whether another gateway has taken over the conversation, given the generation in the store. If so, it ends
-// the conversation at this gateway.
+// EndIfTaken ends the conversation here if another gateway has taken it over, and reports whether it has. generation is
+// that in the store.
 func (e *Entry) EndIfTaken(generation uint64) bool {
 	f := e.cluster
 	f.mu.Lock()
@@ -247,10 +244,10 @@ func (e *Entry) EndIfTaken(generation uint64) bool {
 	return hasEnded
 }
 
-// TakeOver takes over a conversation from its current or former gateway: it decodes the snapshot with parse, and writes it back
-// with this gateway as its owner and the next generation. Before that, accept decides whether to take the conversation; it may
-// block. TakeOver returns generation 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or the
-// error of ctx.
+// TakeOver takes over a conversation from another gateway, with the next generation. parse decodes its snapshot. accept
+// decides whether to take it, and may block.
+//
+// It returns 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or that of ctx.
 func (c *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {
@@ -325,8 +322,8 @@ func (c *Cluster) wakeWriter() {
 	}
 }
 
-// writeEntries writes queued snapshots to the store and deletes ended conversations from it. If all is set, it also renews
-// all other entries and retries failed deletions. It blocks meanwhile.
+// writeEntries writes queued snapshots to the store and deletes ended conversations. With all, it also renews other
+// entries and retries deletions. It blocks.
 func (c *Cluster) writeEntries(ctx context.Context, all bool) {
 	c.mu.Lock()
 	var jobs []func()
@@ -398,8 +395,8 @@ func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// updateEntry updates the stored entry of a conversation of this gateway: it writes a snapshot, renews the stored one if
-// s is nil, or deletes it if ttl is 0. now is the resulting generation in the store.
+// updateEntry writes a snapshot, renews the stored one if s is nil, or deletes it if ttl is 0. now is the resulting
+// generation in the store.
 func (c *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {

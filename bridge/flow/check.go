@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The limits keep the
-	// cost low, because the model reads the current step again at each turn.
+	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The model reads the current step at each
+	// turn.
 	maxSteps, maxFields = 100, 30
 	maxName             = 64 // bytes
 )

@@ -138,8 +138,8 @@ func parseMail(text string) (string, bool) {
 	return text, strings.Contains(text[strings.LastIndex(text, "@"):], ".")
 }
 
-// parsePhone parses a telephone number in the usual notations. It returns the digits, at most 15 as in E.164, and a
-// leading plus.
+// parsePhone parses a telephone number in the usual notations. It returns a leading plus and the digits, at most 15 as
+// in E.164.
 func parsePhone(text string) (string, bool) {
 	number := strings.NewReplacer(" ", "", "-", "", "/", "", "(", "", ")", "", ".", "").Replace(text)
 	n := strings.TrimPrefix(number, "+")

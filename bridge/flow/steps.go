@@ -20,8 +20,8 @@ const FunctionName = "next_step"
 // stepArgument is the argument of [FunctionName] for the next step; the other arguments are fields.
 const stepArgument = "step"
 
-// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction
-// contains the step's instruction, too.
+// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction has
+// it, too.
 const InstructionKey = "instruction"
 
 // Plan holds the steps of an agent. A conversation begins with the first.
@@ -163,11 +163,8 @@ func toJSON(v any) string {
 	return string(raw)
 }
 
-// FunctionDeclaration returns the function with which the model moves to the next step, or nil if the step has neither a
-// next step nor fields. The schema only guides the model: Advance checks the calls, because a model whose tools change
-// only at the next pause may call the function as an earlier step has declared it. The schema requires the fields that
-// have no value yet. It requires no field if the step also leads back to an earlier step, because the model would invent
-// values in order to go back.
+// FunctionDeclaration returns the function with which the model moves on, or nil if the step has neither fields nor a
+// next step. The schema only guides the model. Advance checks each call, because the model may know an outdated schema.
 func (f Flow) FunctionDeclaration() *tools.Declaration {
 	s := f.currentStep()
 	if s == nil || len(s.Next)+len(s.Fields) == 0 {
@@ -185,6 +182,7 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	for _, field := range s.Fields {
 		rule := field.ruleOrText()
 		properties[field.Name] = rule.toSchema()
+		// If the step also leads back, the model would invent required values in order to go back.
 		if _, known := f.Fields[field.Name]; !known && !rule.optional && !leadsBack {
 			required = append(required, field.Name)
 		}
@@ -202,8 +200,8 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	}
 }
 
-// Advance goes to the step that the model asks for, if the plan allows it. answer tells the model its current step, or
-// what is wrong with the call. Valid fields are stored in any case. moved reports whether the step has changed.
+// Advance goes to the step that the model asks for, if the plan allows it. answer names the current step, or the
+// problem. Valid fields are stored in any case.
 func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
 	s := f.currentStep()
 	if s == nil {

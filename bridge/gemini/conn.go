@@ -15,8 +15,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Conn is a Live connection, opened by Dial. One goroutine may send (SendAudio, Send) while another one receives (Recv). Close may
-// be called from any goroutine. The server's pings are answered while Recv runs.
+// Conn is a Live connection, opened by Dial. One goroutine may send while another receives. Any goroutine may call
+// Close. Pings are answered while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
 	key    api.Secret // key to remove from the server's messages
@@ -48,14 +48,14 @@ func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 	return c
 }
 
-// Close sends a close frame if the peer still reads, and closes the connection. Pending Recv and sends return at once with an error
-// that wraps net.ErrClosed. Further calls return the result of the first.
+// Close sends a close frame if the peer still reads, and closes the connection. Pending calls return an error that
+// wraps net.ErrClosed. Further calls return the first result.
 func (c *Conn) Close() error { return c.close() }
 
 func (c *Conn) doClose() error {
 	close(c.closed)
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	// The error is ignored: it means that the peer is gone or does not read, and the connection is closed below in any case.
+	// The error is ignored: the connection is closed below in any case.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
 	err := c.ws.Close()
 	c.followContext(context.Background())
@@ -75,15 +75,15 @@ func (c *Conn) isClosed() bool {
 	}
 }
 
-// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It fails after the
-// same timeout as Send.
+// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It blocks
+// like Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
 	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
 	return c.writeFrame(ctx, c.frame)
 }
 
-// Send sends one message. If the peer does not read, it fails after 2 s, or at ctx's deadline if that is earlier, and the
-// connection becomes unusable. Cancelling ctx during the call does not stop the call, but Close does.
+// Send sends one message. It fails after 2 s, or at ctx's deadline, if the peer does not read. The connection is then
+// unusable. Close interrupts it, but cancelling ctx does not.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	frame, err := m.Encode()
 	if err != nil {
@@ -92,10 +92,12 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	return c.writeFrame(ctx, frame)
 }
 
-// LastSentIndex returns the index of the last message sent, as Vertex AI counts messages for lastConsumedClientMessageIndex. Google
-// does not document where the count begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show 1, 2,
-// 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that the count restarts
-// on each connection. If the setup did not count, the newest 20 ms would be taken for unconsumed. Only the sender may call it.
+// LastSentIndex returns the index of the last message sent, for Vertex AI's lastConsumedClientMessageIndex. Only the
+// sender may call it.
+//
+// Google does not document where the count begins. It is assumed to begin with the setup as 0 on each connection. Logs
+// of ADK on Vertex AI show 1, 2, 3 after the first messages. A client of the public endpoint says "0 is reserved for
+// setup".
 func (c *Conn) LastSentIndex() int64 { return c.sentCount - 1 }
 
 func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
@@ -127,16 +129,14 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. SetupComplete is never set, because Dial handles it. The Audio of a message is valid until the
-// next call. An audio-only message is reused: the next call overwrites its Audio and AudioRate. Everything else belongs to the
-// caller.
+// Recv returns the next message. SetupComplete is never set, because Dial handles it. An audio-only message, and any
+// Audio, is valid until the next call. Everything else belongs to the caller.
 //
-// The end of ctx is watched until a call passes another context or the connection ends. So a reader should use one ctx for all
-// calls.
+// A reader should use one ctx for all calls, because watching another one costs allocations.
 //
-// After a *wire.FrameError or a *wire.ServerError the connection continues. Every other error is final and is returned by each
-// further call: *wire.CloseError if the server closed the connection or it was lost, ctx's error if ctx ended (which makes the
-// connection unusable), net.ErrClosed after Close.
+// The connection continues after a *wire.FrameError or a *wire.ServerError. Every other error is final, and each
+// further call returns it. It is *wire.CloseError if the connection has ended, ctx's error, or net.ErrClosed after
+// Close.
 func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	if len(c.pending) > 0 {
 		m := c.pending[0]
@@ -212,8 +212,7 @@ func (c *Conn) readMessage(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, err
 }
 
-// buffers hold messages while they are read and decoded. A connection that waits for a message, as most connections do, holds no
-// buffer.
+// buffers hold messages while they are read and decoded. A connection that waits for a message holds no buffer.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // readFrame returns the next message in a buffer of buffers. It accepts text and binary messages, because the server sends both.
@@ -245,8 +244,8 @@ func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// followContext makes the current and later reads end when ctx ends. The previous ctx no longer ends them. This stays in effect between
-// reads, because starting it costs four allocations.
+// followContext makes the current and later reads end when ctx ends, instead of the previous ctx. Each change costs
+// four allocations.
 func (c *Conn) followContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,12 +20,11 @@ import (
 
 // Setup configures a Live connection. Package liveconfig builds it; the zero value is api.DefaultModel with Google's defaults.
 type Setup struct {
-	// Object is the setup as a JSON object in the form of the Gemini API, including that API's name of the model. On Vertex AI Dial
-	// replaces the name. Dial also adds the fields below.
+	// Object is the setup as a JSON object in the form of the Gemini API. On Vertex AI, Dial replaces the model's name.
+	// Dial also adds the fields below.
 	Object json.RawMessage
 
-	// Alpha is set if Object has fields that only the experimental version of the Gemini API supports. Vertex AI supports them in
-	// its single version.
+	// Alpha is set if Object has experimental fields of the Gemini API. Vertex AI supports them in its single version.
 	Alpha bool
 
 	// Resumable requests handles. Without it the server sends none, and the session ends with its first connection.
@@ -34,23 +33,23 @@ type Setup struct {
 	// Handle is the newest handle of the session from an earlier connection, or "" for a new session.
 	Handle string
 
-	// History is the conversation so far, oldest first. Only a new session needs it, because a resumed session knows the conversation.
-	// The model does not respond to it. Roles alternate between "user" and "model".
+	// History is the conversation so far, oldest first, for a new session. The model does not respond to it. Roles
+	// alternate between "user" and "model".
 	History []wire.Content
 
-	// AnnounceHistory is set if the setup must announce History, because the model accepts no clientContent later.
-	// Other models get History as an incomplete turn, which is how LiveKit and pydantic-ai send it.
+	// AnnounceHistory is set if the model accepts History only when the setup announces it. Other models get an
+	// incomplete turn, as from LiveKit and pydantic-ai.
 	AnnounceHistory bool
 
-	// IsTextModel is set if the model is not a Live model. Dial does not support such a model. The connection to a text model calls
-	// OnLateTokens, before its Close returns, with the tokens that it could not report in a message.
-	IsTextModel  bool
+	// IsTextModel is set if the model is not a Live model. Dial does not support such a model.
+	IsTextModel bool
+	// OnLateTokens gets the tokens of a text model that no message could report. It is called before Close returns.
 	OnLateTokens func(wire.Tokens)
 
 	// OnUpgrade, if not nil, is called when the WebSocket is open, before the setup is sent.
 	OnUpgrade func()
 
-	// Trace, if not nil, is called with each message sent or received, from the goroutine that sends or receives. It must not keep
+	// Trace, if not nil, is called with each message, from the goroutine that sends or receives it. It must not keep
 	// the frame.
 	Trace func(sent bool, frame []byte)
 }
@@ -93,9 +92,10 @@ func (s Setup) encode(client *api.Client) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Dial opens a Live connection, sends the setup and waits until the server has accepted it. Then it sends a new session its
-// history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
-// *wire.CloseError if the setup was refused. The connection outlives ctx.
+// Dial opens a Live connection, and blocks until the server has accepted the setup. It then sends the history.
+// Cancelling ctx aborts it. The connection outlives ctx.
+//
+// It returns *wire.HandshakeError if the upgrade was refused, and *wire.CloseError if the setup was refused.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	u, err := client.LiveURL(s.Alpha)
 	if err != nil {
@@ -158,8 +158,8 @@ var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveC
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// maxHandshake limits the bytes that the server may send before the WebSocket is open. They are certificates and the response
-// header, which the dialer buffers completely.
+// maxHandshake limits the bytes before the WebSocket is open, certificates and the response header. The dialer buffers
+// them completely.
 const maxHandshake = 256 << 10
 
 // handshakeConn is a connection that fails if the server sends more than maxHandshake before isUpgraded.
@@ -195,8 +195,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer respects only the deadline of its context, not its end. So it gets a context without a deadline, and
-	// the end of ctx closes the network connection.
+	// Once connected, the dialer does not respect the end of its context. So the end of ctx closes the network
+	// connection.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	var bounded *handshakeConn

@@ -12,24 +12,24 @@ const (
 	// handshakeTimeout covers DNS, TCP, TLS and the upgrade. Google responds within a second; after this time a caller has hung up.
 	handshakeTimeout = 10 * time.Second
 
-	// setupTimeout covers the time from the setup message to setupComplete. A server that never sends it blocks Google's own SDK for
-	// good.
+	// setupTimeout covers the time from the setup message to setupComplete. Google's own SDK waits for it without a
+	// limit.
 	setupTimeout = 10 * time.Second
 
-	// writeTimeout bounds one write. With this limit, a connection that is cut while audio flows is detected after about 4 s, because
-	// two seconds of audio fill the socket's buffer first. Without it, the loss would never be detected.
+	// writeTimeout bounds one write. A connection that is cut while audio flows is then detected after about 4 s: the
+	// socket buffers two seconds. Without it, the loss would never be detected.
 	writeTimeout = 2 * time.Second
 
-	// closeTimeout bounds the close frame. A peer that reads takes it at once. A new connection of the same session is refused while
-	// the old one is open, so a peer that does not read must not delay the close.
+	// closeTimeout bounds the close frame. A peer that does not read must not delay the close: a new connection of the
+	// session is refused until then.
 	closeTimeout = 500 * time.Millisecond
 
-	// userTimeout is the value of TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Acknowledgements
-	// tell a dead connection from a slow server. WebSocket pings cannot, because Gemini has taken up to 30 s to answer them.
+	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Pings cannot
+	// tell a dead connection from a slow server. Gemini has taken up to 30 s to answer them.
 	userTimeout = 8 * time.Second
 
-	// readLimit limits a received message, in bytes. It is far above anything the API sends (the longest audio message seen is below
-	// 100 kB) and small enough to survive a faulty server.
+	// readLimit limits a received message, in bytes. The longest audio message seen is below 100 kB. A faulty server
+	// must not exhaust the memory.
 	readLimit = 16 << 20
 
 	// maxCloseReason is the maximum length of the reason in a close frame, in bytes: RFC 6455 section 5.5.
@@ -41,7 +41,7 @@ const (
 	// keepBuffer is the size, in bytes, of the largest buffer that is kept for reuse.
 	keepBuffer = 1 << 20
 
-	// writeBuffer is the size of the write buffer, in bytes. It is enough for 100 ms of 24 kHz audio in base64, so that an audio
-	// message is one frame and one write.
+	// writeBuffer is the size of the write buffer, in bytes. 100 ms of 24 kHz audio in base64 fit, so an audio message
+	// is one write.
 	writeBuffer = 8 << 10
 )

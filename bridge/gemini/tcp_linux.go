@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneSocket sets TCP_USER_TIMEOUT, so that the kernel gives up on a peer that acknowledges nothing. It is applied before
-// connecting, and so limits the time to connect as well.
+// tuneSocket sets TCP_USER_TIMEOUT, so that the kernel gives up on a silent peer. It also limits the time to connect.
 func tuneSocket(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if cerr := raw.Control(func(fd uintptr) {

@@ -16,16 +16,16 @@ import (
 	"voxgate/tools"
 )
 
-// ModelPrices holds the prices of one model, in US dollars per million tokens, by modality: "TEXT", "AUDIO", "IMAGE",
-// "VIDEO". A modality without a price costs as much as TEXT, which each list must have.
+// ModelPrices holds the prices of one model in US dollars per million tokens, by modality: "TEXT", "AUDIO", "IMAGE",
+// "VIDEO". TEXT is required, and is the price of modalities without their own.
 type ModelPrices struct {
 	Input    map[string]float64 `json:"input"`
 	Cached   map[string]float64 `json:"cached"` // prices of input tokens served from the cache; nil means as Input
 	Output   map[string]float64 `json:"output"`
 	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means as TEXT of Output
 
-	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest of them replaces
-	// all earlier prices.
+	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest one replaces
+	// all others.
 	ValidFrom map[string]ModelPrices `json:"from"`
 }
 
@@ -141,12 +141,11 @@ func (t Table) findModel(model string) (m ModelPrices, ok bool) {
 	return m, ok
 }
 
-// Cost returns the price of tokens in millionths of a US dollar. Google reports some tokens without a modality
-// (gemini-3.8-live: 25 to 51 of the input of each turn). They count as text if other tokens have a modality. If no
-// token has one, all tokens of a model with audio output count as audio. Tokens without a direction count as output,
-// which costs more.
+// Cost returns the price of tokens in millionths of a US dollar. Google reports some tokens without a modality, such as
+// 25 to 51 of each input of gemini-3.8-live. They count as text.
 func (m ModelPrices) Cost(t wire.Tokens) float64 {
 	otherModality := "TEXT"
+	// no token has a modality
 	if _, speaks := m.Output["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
 		otherModality = "AUDIO"
 	}
@@ -159,6 +158,7 @@ func (m ModelPrices) Cost(t wire.Tokens) float64 {
 	if thinking == 0 {
 		thinking = m.Output["TEXT"]
 	}
+	// Tokens without a direction count as output, which costs more.
 	unknown := max(0, t.Total-t.Prompt-t.ToolUse-t.Response-t.Thoughts)
 	out := sumByModality(m.Output, t.ResponseBy, t.Response+unknown, otherModality) + thinking*float64(t.Thoughts)
 	return in + m.Input["TEXT"]*float64(t.ToolUse) + out

@@ -106,8 +106,8 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// handleMessage handles a message. A complete turn, or content without turns, stops the current answer; in the Live API, any
-// content does. Real-time text is queued until the answer ends.
+// handleMessage handles a message. Real-time text is queued until the answer ends. Only a complete turn, or content
+// without turns, stops it; in the Live API any content does.
 func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -229,8 +229,8 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty token report comes first: it tells
-// the reader that the count restarts with this request.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report restarts the count
+// first.
 func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)

@@ -26,9 +26,8 @@ const (
 	maxHistory = 400 << 10
 )
 
-// Generate calls a model with a GenerateContentRequest, and passes each GenerateContentResponse of its stream to piece. It blocks
-// until the response has ended, piece returns an error, or ctx is done. tokens counts the whole call, estimated if no response
-// reports it.
+// Generate calls a model, and passes each GenerateContentResponse of its stream to piece. It blocks until the response
+// has ended, piece fails, or ctx is done. tokens counts the whole call, estimated if no response reports it.
 type Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (tokens int, err error)
 
 // Dialer opens the connections of one conversation, one at a time.

@@ -18,8 +18,8 @@ const (
 	maxRunes   = 200_000
 )
 
-// Transcript records what both sides said. For the model's answers, it returns only what was played. The zero value is
-// empty. Its methods are safe for concurrent use.
+// Transcript records what both sides said. Of the model's answers it returns what was played. The zero value is empty.
+// Its methods are safe for concurrent use.
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
@@ -78,8 +78,7 @@ func (e *turnEntry) playedEntry() Entry {
 	return entry
 }
 
-// fullText returns the whole text, even the part that was not played yet. For an interrupted answer, it returns only
-// what was played.
+// fullText returns the whole text, even the unplayed part. Of an interrupted answer it returns what was played.
 func (e *turnEntry) fullText() string {
 	if e.Interrupted {
 		return e.playedText()
@@ -91,9 +90,8 @@ func (e *turnEntry) fullText() string {
 	return text
 }
 
-// playedText returns the part of the text that was played. A model does not say where in its voice the words of a piece
-// are, so their timing is estimated from their length in letters. In a piece that was played in part, only words that
-// were played to their end count.
+// playedText returns the part of the text that was played. The timing of words is estimated from their length in
+// letters. Only words that were played to their end count.
 func (e *turnEntry) playedText() string {
 	text := e.Content
 	for i, p := range e.pieces {
@@ -114,8 +112,8 @@ func (e *turnEntry) playedText() string {
 	return text
 }
 
-// wordsUpTo returns the words that end within the first part of a text; share is the length of that part, from 0 to 1.
-// In scripts without spaces each letter counts as a word.
+// wordsUpTo returns the words that end within the first share (0 to 1) of a text. In scripts without spaces each letter
+// is a word.
 func wordsUpTo(text string, share float64) string {
 	end, most := 0, share*float64(len(text))
 	for i, r := range text {
@@ -251,8 +249,8 @@ func (t *Transcript) MarkComplete(turn int) {
 	}
 }
 
-// MarkInterrupted records that an answer was interrupted after this much of its voice. A negative value means after the
-// part that is known to be played. It returns the entry with the played part.
+// MarkInterrupted records that an answer was interrupted after this much of its voice. A negative value keeps the known
+// played part. It returns the entry with the played part.
 func (t *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -371,9 +369,8 @@ func (t *Transcript) Clear() {
 	t.entries, t.runeCount = nil, 0
 }
 
-// HistoryBefore returns the newest entries before a turn, as a model expects them: with alternating roles, and at most
-// limit bytes of text. Entries from before the conversation are included. If the newest entry alone is longer, only its
-// end is returned.
+// HistoryBefore returns the newest entries before a turn, with alternating roles and at most limit bytes of text. It
+// includes the time before the conversation. Of a longer newest entry, it returns the end.
 func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }

@@ -16,7 +16,7 @@ const (
 	delayDrift     = 2
 	certainMatches = 15
 
-	// echoCorrelation is the least correlation of an echo's envelope with that of the played sound. In TestEchoOfSpeech it finds 98 % of
+	// echoCorrelation is the least correlation of an echo with the played sound. In TestEchoOfSpeech it finds 98 % of
 	// an echo's frames, and 3 % of another voice's.
 	echoCorrelation = 0.8
 	// echoFloor is the lowest level that counts: below it there is only noise.
@@ -25,11 +25,11 @@ const (
 	loudOverFloor = 10
 )
 
-// Echo detects whether the microphone picks up the played sound, as with the loudspeaker of a device without echo cancellation. It
-// compares the levels of both sides, so it needs no audio, and distortion does not matter. The zero value is ready.
+// Echo detects whether the microphone picks up the played sound, as on devices without echo cancellation. It compares
+// levels, so distortion does not matter. The zero value is ready.
 //
-// Two sides that begin to speak within half a second of each other look alike at first, because both are quiet before. So until
-// the delay of the echo is known, only frames count in which both sides have begun.
+// Two sides that begin within half a second of each other look alike at first: both were quiet before. So until the
+// delay is known, only frames count in which both sides have begun.
 type Echo struct {
 	played, picked [echoRing]float64
 	frames         int
@@ -41,8 +41,8 @@ type Echo struct {
 	isKnown        bool // the delay is certain
 }
 
-// AddFrame adds the levels of the next 20 ms in dBov, and whether an answer sounds. If isCompared, it reports whether the microphone's
-// last 1.2 s are an echo of what was played 100 to 500 ms before.
+// AddFrame adds the levels of the next 20 ms in dBov. If isCompared, it reports whether the microphone's last 1.2 s are
+// an echo. The delay of an echo is 100 to 500 ms.
 func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) bool {
 	i := e.frames % echoRing
 	e.played[i], e.picked[i] = max(playLevel, echoFloor), max(micLevel, echoFloor)

@@ -67,8 +67,8 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// UnmarshalJSON changes the settings that raw has; null and absent fields stay. The error is a [*FieldError], or a syntax error of the
-// JSON. After an error the settings are as before.
+// UnmarshalJSON changes the settings that raw has; null and absent fields stay. It returns a [*FieldError] or a syntax
+// error. An error changes nothing.
 func (s *Settings) UnmarshalJSON(raw []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
@@ -144,8 +144,8 @@ var (
 // AtMost returns Normal with another longest quiet, from 200 ms to 10 s; a value outside becomes the nearest limit.
 func AtMost(quiet time.Duration) Patience { return Patience{most: min(max(quiet, minMost), maxMost)} }
 
-// FixedSilence returns a patience that does not ask the judge: this much quiet ends a turn, from 200 ms to 10 s. It is for clients that set
-// a silence, as OpenAI's server_vad does.
+// FixedSilence returns a patience without a judge: this much quiet ends a turn, from 200 ms to 10 s. OpenAI's
+// server_vad needs it.
 func FixedSilence(quiet time.Duration) Patience {
 	return Patience{fixed: min(max(quiet, minMost), maxMost)}
 }
@@ -178,16 +178,18 @@ func (p *Patience) parse(raw json.RawMessage, field string) error {
 	return nil
 }
 
-// steps holds three lengths of quiet that end a turn. first applies if the probability that the turn is finished is at least firstLimit,
-// second if it is at least secondLimit, and third otherwise.
+// steps holds three lengths of quiet that end a turn. The judge's probability that the turn is finished selects one:
+// first from firstLimit on, second from secondLimit on, otherwise third.
 type steps struct {
 	first, second, third    time.Duration
 	firstLimit, secondLimit float64
 }
 
-// The share of pauses of 0.4 to 1.2 s within a phrase that end a turn depends on the judge. With package prosody it is 25, 13 and 3 % for
-// quick, normal and patient, and half of the turns end after 0.26, 0.63 and 1.10 s. With package smartturn the shares are 15, 7 and 1 %,
-// and the times are 0.27, 0.64 and 1.11 s (make bench-turns). The limits come from the training half of lab/turns.
+// The limits come from the training half of lab/turns. For quick, normal and patient (make bench-turns):
+//
+//   - with package prosody, 25, 13 and 3 % of pauses of 0.4 to 1.2 s within a phrase end a turn
+//   - half of these turns end after 0.26, 0.63 and 1.10 s
+//   - with package smartturn these are 15, 7 and 1 %, and 0.27, 0.64 and 1.11 s
 var (
 	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.4, 0.17}
 	normalSteps  = steps{300 * time.Millisecond, 640 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}

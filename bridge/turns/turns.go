@@ -31,9 +31,8 @@ const DuckDecibels = 12
 // MaxBack is the largest Action.Back.
 const MaxBack = 10 * time.Second
 
-// The times of voice and quiet come from measurements with recordings of people (read prompts, lines of games, coughs, crowds), with Silero
-// as the second detector. They were tuned with the training half of these recordings: see lab/turns. The times for the second detector
-// itself and for the judge (ear…, startAgreement, judgeDeadline) were not tuned.
+// The times of voice and quiet were tuned with recordings of people and Silero as second detector: see lab/turns. The
+// times of the second detector itself and of the judge (ear…, startAgreement, judgeDeadline) were not tuned.
 const (
 	leadIn      = 300 * time.Millisecond // words begin softly
 	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
@@ -48,49 +47,50 @@ const (
 	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
-	// cutTime is the length of a voice that cuts an answer off. At least cutSpeech of the voice must be speech, and it must not be fading:
-	// its newest frame must be at most fadeRange dB below the person's usual level. If that frame is speech at the usual level or above,
-	// loudCutTime is enough. In the training half no word of up to 0.9 s cuts an answer off, and 95 % of interruptions do within 1.00 s.
-	// When 0.7 s of speech cut an answer off, 23 % of these words did, and 95 % of interruptions within 1.14 s.
-	cutTime, loudCutTime = 880 * time.Millisecond, 820 * time.Millisecond
-	cutSpeech            = 280 * time.Millisecond
-	fadeRange            = 15.0
-	// cutCertainty is the least mean probability of speech over certainFrames for a cut, and loudCutCertainty is that for a cut after
-	// loudCutTime. In the training half they spare the answer from 5 of the 10 bursts that were long and loud enough, mostly gasps and
-	// screams, and delay the cut of 1 % of interruptions.
-	cutCertainty     = 0.68
+	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s does, and 95 %
+	// of interruptions do within 1.00 s. With 0.7 s, 23 % of these words did.
+	cutTime = 880 * time.Millisecond
+	// loudCutTime is enough if the newest frame is speech at the person's usual level or above.
+	loudCutTime = 820 * time.Millisecond
+	// cutSpeech is the least speech in such a voice.
+	cutSpeech = 280 * time.Millisecond
+	// fadeRange limits, in dB, how far the newest frame may be below the person's usual level: a fading voice is ending.
+	fadeRange = 15.0
+	// cutCertainty is the least mean probability of speech over certainFrames for a cut. In the training half it spares the
+	// answer from 5 of 10 long and loud bursts, mostly gasps and screams. It delays 1 % of interruptions.
+	cutCertainty = 0.68
+	// loudCutCertainty is the same for a cut after loudCutTime.
 	loudCutCertainty = 0.88
 	certainFrames    = 16
-	// continueTime is the length of speech in a second burst that cuts an answer off while the first burst still holds it: both
-	// bursts are one sentence with a gap.
+	// continueTime is the length of speech in a second burst that cuts an answer off while the first still holds it.
+	// Both are one sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
-	// A sound comes from another person if it is quieter than the person's own voice. levelRange is for single frames, in dB below the
-	// person's usual level. peakRange is for the loudest frame of speech, in dB below the mean of the person's loud frames, which are those
-	// over the usual level. In the training half 98 % of interruptions exceed this threshold by 3 dB or more, and a crowd 10 dB below the
-	// person stays under it.
-	levelRange, peakRange = 12.0, 2.0
+	// A quieter sound comes from another person. levelRange is for single frames, in dB below the person's usual level.
+	levelRange = 12.0
+	// peakRange is for the loudest frame of speech, in dB below the mean of the person's frames over the usual level. In the
+	// training half 98 % of interruptions exceed it by 3 dB. A crowd 10 dB below the person stays under it.
+	peakRange = 2.0
 
-	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer. While it calls the voice no
-	// speech, it is started again every earPeriod, because speech may follow a noise without a gap.
-	earTime   = 400 * time.Millisecond
+	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer.
+	earTime = 400 * time.Millisecond
+	// earPeriod restarts it while it finds no speech. Speech may follow a noise without a gap.
 	earPeriod = time.Second
 	// earLeadIn is the audio from before the voice that the second detector gets first: three of its frames of 32 ms.
 	earLeadIn = 96 * time.Millisecond
 	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
 	earTimeout = 200 * time.Millisecond
-	// startAgreement is the length of the part of a burst that the second detector must call speech. It is less than startTime, because the
-	// detector needs up to 100 ms to react.
+	// startAgreement is the part of a burst that the second detector must call speech. The detector needs up to 100 ms to
+	// react, so this is less than startTime.
 	startAgreement = 100 * time.Millisecond
 
 	// judgeDeadline limits the wait for the judge's verdict on a pause.
 	judgeDeadline = 250 * time.Millisecond
 
-	// maxAwaited limits the wait for the answer to a turn. Voice after that begins a new turn, and does not retract the end of the
-	// previous turn.
+	// maxAwaited limits the wait for the answer to a turn. Later voice begins a new turn, and retracts nothing.
 	maxAwaited = 5 * time.Second
-	// patientTime is the time within which a second retraction makes the machine more patient. It stays more patient until no retraction has
-	// happened for patientTime.
+	// patientTime is the time within which a second retraction makes the machine more patient. After patientTime
+	// without one, its patience returns.
 	patientTime = time.Minute
 
 	// The usual level needs minLevelFrames of voice (0.5 s), and is averaged over levelFrames (4 s).
@@ -140,7 +140,7 @@ const (
 // Action is an order to the caller.
 type Action struct {
 	Kind Kind
-	// Back is, for Start, Retract and AskEar, how far before the frame's end the audio to send begins. For End it is the quiet
+	// Back is, for Start, Retract and AskEar, how far before the frame's end the audio begins. For End it is the quiet
 	// since the last voice.
 	Back   time.Duration
 	Pause  uint32 // for AskJudge: number of the pause
@@ -251,8 +251,8 @@ func (m *Machine) IsResting() bool {
 	return m.state == Quiet && !m.burst.isAlive && !m.isEarOn && !m.isHeld && !m.isDucked
 }
 
-// Reset returns to the state Quiet, because the caller has ended the activity or a new conversation begins. What was learnt
-// about the person stays. It returns what is to be done, as ProcessFrame does.
+// Reset returns to the state Quiet, and returns what is to be done, as ProcessFrame does. What was learnt about the
+// person stays.
 func (m *Machine) Reset() []Action {
 	m.count = 0
 	m.releasePlayout()
@@ -261,9 +261,8 @@ func (m *Machine) Reset() []Action {
 	return m.actions[:m.count]
 }
 
-// RecordVerdict records the probability that a turn is finished, as an answer to AskJudge with this number of a pause. A later verdict
-// replaces an earlier one; the verdict of prosody comes first. isFinal means that this is the last verdict. Verdicts about earlier pauses
-// are ignored.
+// RecordVerdict records the answer to AskJudge for a pause: the probability that the turn is finished. A later verdict
+// replaces an earlier one, unless isFinal was set. Verdicts about other pauses are ignored.
 func (m *Machine) RecordVerdict(pause uint32, finished float64, isFinal bool) {
 	if m.state == Pause && pause == m.pause && !m.isFinal {
 		m.finished, m.hasVerdict, m.isFinal = finished, true, isFinal
@@ -355,8 +354,8 @@ func (m *Machine) voice() time.Duration {
 	return 0
 }
 
-// speech returns the length of the sound that both detectors call speech, and that is loud enough to come from the person. It is 0 if
-// that speech has ended.
+// speech returns the length of the sound that both detectors call speech, if it is loud enough for the person. After
+// the end of that speech it is 0.
 func (m *Machine) speech() time.Duration {
 	b := &m.burst
 	isLoudEnough := m.levelCount < minLevelFrames || b.peak >= m.loudLevel-peakRange
@@ -486,13 +485,13 @@ func (m *Machine) learnLevel(level float64) {
 	}
 }
 
-// stepWaiting retracts the end of a turn when the person continues before the answer's first sound. The answer is held from the first
-// voice on, so that it does not begin before the second detector has answered.
+// stepWaiting retracts the end of a turn when the person continues before the answer sounds.
 func (m *Machine) stepWaiting(f Frame) {
 	voice := m.voice()
 	switch {
 	case voice >= retractTime && m.agrees(FrameLength):
 		m.retract()
+	// The answer must not begin before the second detector has answered.
 	case voice >= onsetTime && !m.isHeld && !m.burst.hasHeld:
 		m.isHeld, m.burst.hasHeld, m.heldAt = true, true, m.at
 		m.act(Action{Kind: Hold})
@@ -566,8 +565,8 @@ func (m *Machine) isContinued() bool {
 	return m.isHeld && m.heldSpeech >= cutSpeech && m.at-m.heldFrom >= cutTime
 }
 
-// isLasting reports whether a voice is long enough to cut an answer off, is certainly speech, and is not about to end. level is that of
-// the frame.
+// isLasting reports whether a voice is long and certain enough to cut an answer off, and is not fading. level is that
+// of the frame.
 func (m *Machine) isLasting(level float64) bool {
 	b := &m.burst
 	over := 0.0

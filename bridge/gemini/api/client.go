@@ -23,12 +23,12 @@ const (
 	// stableVersion supports all fields except the experimental ones: see LiveURL.
 	stableVersion = "v1beta"
 
-	// alphaVersion also supports the experimental fields. It is used for ephemeral tokens, too, because all of Google's SDKs and
-	// pages agree on this version for them. The Go SDK refuses ephemeral tokens with any other version.
+	// alphaVersion also supports the experimental fields. Ephemeral tokens need it, too: Google's Go SDK refuses them
+	// with any other version.
 	alphaVersion = "v1alpha"
 
-	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default. It also supports the fields of
-	// alphaVersion, which itself returns 404 on Vertex AI (livekit/agents #4362).
+	// vertexVersion is the version of Vertex AI that Google's SDKs use. It has the fields of alphaVersion. Vertex AI
+	// returns 404 for v1alpha (livekit/agents #4362).
 	vertexVersion = "v1beta1"
 )
 
@@ -40,26 +40,25 @@ var (
 	// ErrNoProject means that Vertex AI is configured without a project.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
-	// ErrToken rejects a REST call with an ephemeral token, which is valid for Live connections only:
-	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+	// ErrToken rejects a REST call with an ephemeral token: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
 
 	// ErrCredentials is wrapped in the error if Google Cloud credentials were not found or not accepted.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client holds the address of the Gemini API and the gateway's credentials. The zero value is Google's server without a key. Its
-// methods may be called concurrently; its fields must not change meanwhile.
+// Client holds the address of the Gemini API and the gateway's credentials. The zero value is Google's server without a
+// key. It is safe for concurrent use while its fields do not change.
 type Client struct {
-	// APIKey is sent in the header x-goog-api-key unless it is empty. An ephemeral token, which begins with "auth_tokens/", is sent
-	// as a token and is valid for Live connections only. Vertex AI does not use it.
+	// APIKey is sent in the header x-goog-api-key unless it is empty. An ephemeral token ("auth_tokens/…") is for Live
+	// connections only. Vertex AI does not use it.
 	APIKey Secret
 
 	// Vertex, if not nil, selects the models of Vertex AI instead of the Gemini API.
 	Vertex *Vertex
 
-	// BaseURL is "" for Google's server, or an http, https, ws or wss URL with an optional path prefix. Live connections replace http
-	// by ws and https by wss, and REST calls do the reverse.
+	// BaseURL is "" for Google's server, or a URL with http, https, ws or wss and an optional path. Live connections
+	// and REST calls convert the scheme.
 	BaseURL string
 
 	// NetDial opens TCP connections. Nil means a net.Dialer and the proxy from the environment.
@@ -73,8 +72,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. plain and secure are schemes: in the result, plain replaces http and ws, and
-// secure replaces https and wss.
+// endpoint returns the base URL without a trailing slash. plain replaces the schemes http and ws, secure replaces https
+// and wss.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
@@ -104,8 +103,8 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	return u, nil
 }
 
-// LiveURL returns the URL of the Live API, or an error if a required setting is missing. alpha selects the experimental version of
-// the Gemini API; Vertex AI has a single version for all fields.
+// LiveURL returns the URL of the Live API. It fails if a required setting is missing. alpha selects the experimental
+// version of the Gemini API.
 func (c *Client) LiveURL(alpha bool) (*url.URL, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err
@@ -138,8 +137,8 @@ func (c *Client) checkSettings() error {
 	return nil
 }
 
-// FullName converts a model's name in the Gemini API, such as "models/x", to the backend's name for it; "" means DefaultModel.
-// Other names with a slash, such as "tunedModels/x" or a project's own model, are the same on all backends.
+// FullName converts a model's name in the Gemini API, such as "models/x", to the backend's name. "" means DefaultModel.
+// Names such as "tunedModels/x" stay.
 func (c *Client) FullName(model string) string {
 	if model == "" {
 		model = "models/" + DefaultModel
@@ -169,19 +168,20 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	}
 }
 
-// HandleRefusal reports whether to retry a request that was refused with this HTTP status. On Vertex AI it discards a token that
-// got a 401, because Google may revoke tokens before they expire; the retry fetches a new one.
+// HandleRefusal reports whether to retry a request that was refused with this HTTP status.
 func (c *Client) HandleRefusal(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
 	}
+	// Google may revoke tokens before they expire. The retry fetches a new one.
 	c.Vertex.discard(secret)
 	return true
 }
 
-// Request builds a request to the REST API: a method of a model, such as "generateContent", or the list of models if both are
-// empty. The sender must report a refusal to [Client.HandleRefusal], and keep the secret out of logs and responses. With an
-// ephemeral token it returns [ErrToken].
+// Request builds a request to the REST API: a method of a model, such as "generateContent", or the list of models. With
+// an ephemeral token it returns [ErrToken].
+//
+// The sender must pass a refusal to [Client.HandleRefusal], and keep the secret out of logs and responses.
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
 	path := "/" + stableVersion + "/models"
 	switch {

@@ -33,10 +33,11 @@ const (
 	checkTimeout = 10 * time.Second
 )
 
-// SDK returns Google's Go SDK for everything that is not on the audio path. It sends its requests through base. The SDK does not get
-// the gateway's credentials, which it would print in some errors; the transport adds them to each request. The error of a refused
-// request wraps a [*wire.HandshakeError] without secrets. maxResponse bounds a response, or an event of a stream, in bytes. With an
-// ephemeral token SDK returns [ErrToken].
+// SDK returns Google's Go SDK for everything off the audio path. It sends its requests through base. maxResponse limits
+// a response, or an event of a stream, in bytes. With an ephemeral token SDK returns [ErrToken].
+//
+// Some errors of the SDK would print credentials, so the transport adds them later. A refused request's error wraps a
+// [*wire.HandshakeError] without secrets.
 func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err
@@ -67,9 +68,8 @@ type sdkTransport struct {
 	maxResponse int
 }
 
-// RoundTrip implements [http.RoundTripper]. It returns an error for any response other than 200, because the SDK would drop its
-// header and print secrets in its own errors. Redirects are errors as well, because another server would get the gateway's
-// credentials.
+// RoundTrip implements [http.RoundTripper]. It returns an error for any response other than 200. The SDK would drop the
+// header and print secrets. A redirect would pass the credentials to another server.
 func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	header, secret, err := t.client.Credentials(r.Context())
 	if err != nil {
@@ -109,8 +109,7 @@ type limitedBody struct {
 	size     int // bytes read of the response, or of the event
 }
 
-// Read implements [io.Reader]. It does not notice the end of an event if two reads split the line breaks there. That does not matter,
-// because many events fit into limit.
+// Read implements [io.Reader]. It may miss the end of an event between two reads, but many events fit into limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.size += n
@@ -125,9 +124,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Check tests whether the credentials are accepted and the model exists, by one REST call (on Vertex AI with a fresh token), so
-// that an operator learns of a mistake at startup. A refusal is a *wire.HandshakeError. The empty model is DefaultModel. Ephemeral
-// tokens cannot be used for REST, so they are not checked.
+// Check tests by one REST call whether the credentials are accepted and the model exists. The empty model is
+// DefaultModel. A refusal is a *wire.HandshakeError. Ephemeral tokens are not checked, because REST rejects them.
 func (c *Client) Check(ctx context.Context, model string) error {
 	transport := tools.NewTransport()
 	transport.DisableKeepAlives = true

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Secret is a string that is not printed: fmt, slog and encoding/json show "[redacted]" instead. Convert it with string(s) to get
-// the value.
+// Secret is a string that fmt, slog and encoding/json print as "[redacted]". string(s) returns the value.
 type Secret string
 
 const redacted = "[redacted]"

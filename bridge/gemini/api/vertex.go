@@ -21,10 +21,12 @@ import (
 	"voxgate/tools"
 )
 
-// Vertex is a project and location of Vertex AI, and the gateway's identity there. It caches the token for all clients that share
-// the Vertex, and must not be copied. The cache of package auth is not used for three reasons. It cannot discard a revoked token.
-// A caller whose context ends still waits for the fetch. After a failed fetch, it does not try again before the token has
-// expired.
+// Vertex is a project and location of Vertex AI, and the gateway's identity there. It caches the token, and must not be
+// copied. The cache of package auth is not used for three reasons:
+//
+//   - it cannot discard a revoked token
+//   - a caller whose context ends still waits for the fetch
+//   - after a failed fetch, it does not try again before the token has expired
 type Vertex struct {
 	// Project is the billed project. It is required.
 	Project string
@@ -32,8 +34,8 @@ type Vertex struct {
 	// Location is a region, "us", "eu" or "global". As in Google's SDKs, "" means "global".
 	Location string
 
-	// Fetch gets a new token. If it is nil, Application Default Credentials are used. They are read again each time, so that a
-	// replaced key file takes effect.
+	// Fetch gets a new token. nil means Application Default Credentials. They are read each time, so a replaced key
+	// file takes effect.
 	Fetch func(context.Context) (*auth.Token, error)
 
 	fetches singleflight.Group
@@ -53,8 +55,8 @@ const (
 	// cloudScope is the scope that Google's SDKs request.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
-	// renewal is the remaining lifetime at which a token is replaced. Google's tokens live for an hour, and the metadata server
-	// reportedly (not measured) issues a new one in the last 5 minutes; fetching earlier would be useless.
+	// renewal is the remaining lifetime at which a token is replaced. Google's tokens live for an hour. The metadata
+	// server reportedly issues a new one only in the last 5 minutes.
 	renewal = 5 * time.Minute
 
 	// tokenSpare is the minimum remaining lifetime of a token for a handshake.
@@ -104,8 +106,8 @@ func (v *Vertex) Format(f fmt.State, _ rune) {
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the cached token, and fetches a new one if there is none or it expires soon. Concurrent callers share a fetch,
-// which continues when they leave. If no new token can be fetched, the old one is used until it expires.
+// token returns the cached token, or fetches one if that expires soon. Concurrent callers share a fetch. If it fails,
+// the old token is used until it expires.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -192,7 +194,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		// The text of the error is not used, because it contains the whole response, which may contain anything.
+		// The error's text is not used. It contains the whole response, which may contain anything.
 		var answer struct {
 			Error       string
 			Description string `json:"error_description"`
@@ -216,8 +218,8 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // such as an invalid key
 }
 
-// defaultCredentials returns a function that uses Application Default Credentials: the file named by
-// GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, or the metadata server of Google Cloud.
+// defaultCredentials returns a function that uses Application Default Credentials. These are a file, gcloud's own, or
+// Google Cloud's metadata server.
 func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token, error) {
 	return func(ctx context.Context) (*auth.Token, error) {
 		found, err := credentials.DetectDefault(&credentials.DetectOptions{

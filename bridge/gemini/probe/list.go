@@ -59,8 +59,8 @@ func valueAt(tree any, path string) any {
 	return tree
 }
 
-// features are fields of a setup whose support by each model is in the gateway's table. A field that package liveconfig keeps in
-// the setup of a model is assumed to be supported. A field that it removes is assumed to be refused.
+// features are fields of a setup whose support is in the gateway's table. A field is assumed to be refused if package
+// liveconfig removes it from a model's setup.
 var features = []struct {
 	name, path string
 	value      any
@@ -73,7 +73,7 @@ var features = []struct {
 	{name: "a resolution of pictures", path: "generationConfig.mediaResolution", value: "MEDIA_RESOLUTION_LOW"},
 	{name: "thinking level low", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "LOW"}},
 	{name: "thinking level minimal", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "MINIMAL"}},
-	// ai.google.dev/gemini-api/docs/gemini-3: budgets are accepted along with levels, which take precedence.
+	// Budgets are accepted along with levels, which take precedence (ai.google.dev/gemini-api/docs/gemini-3).
 	{name: "a thinking budget", path: "generationConfig.thinkingConfig", value: object{"thinkingBudget": 0}, careful: "gemini-3.1"},
 	{name: "affective dialog", path: "generationConfig.enableAffectiveDialog", value: true, alpha: true},
 	{name: "proactive audio", path: "proactivity.proactiveAudio", value: true, alpha: true},
@@ -154,8 +154,7 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns the gateway's assumption about a field. If the gateway sends the field, Google is assumed to support it. If the
-// gateway removes it with a warning, Google is assumed to refuse it. If the gateway removes it silently, unknown is true.
+// assumption returns the gateway's assumption about a field. A field that the gateway sends is assumed to be supported.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
@@ -163,12 +162,14 @@ func assumption(model, path string, value any, o Options) (assumed []string, unk
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	accepted := valueAt(setupFields(c), path)
 	switch {
+	// The gateway removes or changes the field with a warning: assumed to be refused.
 	case err != nil, accepted != nil && !bytes.Equal(encode(accepted), encode(value)),
 		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
 		return refusedSetup, false
 	case accepted != nil:
 		return answersFacts, false
 	}
+	// removed silently
 	return nil, true
 }
 
@@ -347,8 +348,8 @@ func (t *talk) noteAnswer() {
 	}
 }
 
-// probeMarks tests the effect of activityStart and activityEnd while the server detects speech. In recordings the
-// extended-thinking model ignores them; other models are assumed to close the connection.
+// probeMarks tests activityStart and activityEnd while the server detects speech. The extended-thinking model ignores
+// them (recorded). Other models are assumed to close.
 func probeMarks(plain liveconfig.Config) probe {
 	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
@@ -430,8 +431,7 @@ func speakTwice(t *talk) {
 
 // countTurns adds the number of turns with an answer as a fact.
 func (t *talk) countTurns() {
-	// The server ends a turn when its answer would have been spoken, or later on a busy machine. Another end after that of the
-	// first turn means a second turn.
+	// The server ends a turn when its answer would have been spoken, or later. Another end means a second turn.
 	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
 	turns := first.turns + t.listen(4*time.Second, func(*modelOutput) bool { return false }).turns
 	switch {
@@ -464,8 +464,8 @@ func speakMarked(t *talk) {
 	}
 }
 
-// retractEnd says a sentence twice, and marks the second as a new activity before the answer to the first has begun. The first must
-// not be answered then.
+// retractEnd says a sentence twice, the second time before the first answer begins. The first must then stay
+// unanswered.
 func retractEnd(t *talk) {
 	if !t.open("") {
 		return

@@ -91,7 +91,7 @@ type probe struct {
 	raw   map[string]any
 	alpha bool
 
-	// maxVoice is the most voice, in seconds, that the model should produce. The maximum cost of the probe is computed from it.
+	// maxVoice is the most voice, in seconds, that the model should produce. maxCost uses it.
 	maxVoice float64
 
 	do      func(*talk)
@@ -178,8 +178,8 @@ func (o Options) probes() (lists [][]probe) {
 	return lists
 }
 
-// maxCost returns a generous upper bound of a probe's cost in dollars. It counts the model's voice at 25 tokens a second
-// (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
+// maxCost returns a generous upper bound of a probe's cost in dollars. Voice has 25 tokens a second
+// (https://ai.google.dev/gemini-api/docs/tokens). Two turns have 400 tokens of text and 200 of sound each.
 func (p probe) maxCost(prices pricing.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
 	if !ok || p.maxVoice == 0 {

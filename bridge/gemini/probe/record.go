@@ -24,8 +24,8 @@ type Recording struct {
 	Comment traces.Comment
 	Config  json.RawMessage // a LiveConfig; nil means the default model
 
-	// Steps are the client's actions, in order: "text WORDS", "speech" (a sentence that asks to remember a word), "wait 5s", "end"
-	// (audioStreamEnd), "mute" and "unmute" (the microphone). Between steps, the client sends silence in real time.
+	// Steps are the client's actions: "text WORDS", "speech" (a sentence to remember), "wait 5s", "end"
+	// (audioStreamEnd), "mute" and "unmute". Between steps, the client sends silence in real time.
 	Steps []string
 
 	To io.Writer
@@ -44,8 +44,8 @@ type recorder struct {
 	isMuted bool                             // owned by the sending goroutine
 }
 
-// Record runs a conversation and writes its messages. Function calls are answered with {"output":"ok"}. If the server ends the
-// connection, its error is part of the recording, not an error of Record.
+// Record runs a conversation and writes its messages. Calls are answered with {"output":"ok"}. An error that ends the
+// connection becomes part of the recording.
 func Record(ctx context.Context, o Recording) error {
 	for i, step := range o.Steps {
 		if _, err := parseStep(step); err != nil {

@@ -28,7 +28,7 @@ func restModels(vertex bool) []string {
 	return []string{writer, embedder}
 }
 
-// restProbes returns the probes of the calls that the gateway's REST endpoint forwards (docs/rest.md), or nil for other models.
+// restProbes returns the probes of the calls that the REST endpoint forwards (docs/rest.md), or nil for other models.
 func restProbes(model string) (list []probe) {
 	plum := genai.Text("plum")
 	plumConfig := &genai.GenerateContentConfig{SystemInstruction: genai.Text(instruction)[0]}

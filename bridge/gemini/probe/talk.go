@@ -17,8 +17,8 @@ import (
 	"voxgate/media/g711"
 )
 
-// speech says "Please remember the word plum.", in mu-law at 8 kHz. It was generated with espeak-ng -v en -s 150 "Please remember
-// the word plum."
+// speech says "Please remember the word plum.", in mu-law at 8 kHz: espeak-ng -v en -s 150 "Please remember the word
+// plum."
 //
 //go:embed speech.ulaw
 var speech []byte
@@ -80,8 +80,8 @@ type modelOutput struct {
 	textBefore  int
 }
 
-// open dials with the talk's setup, and reports whether the server accepted it. The handle of an earlier connection, if not "", resumes its
-// session; otherwise the session gets the history.
+// open dials with the talk's setup, and reports whether the server accepted it. The history is for a new session,
+// without a handle.
 func (t *talk) open(handle string, history ...wire.Content) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
 	defer cancel()
@@ -286,8 +286,8 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	}
 }
 
-// repeat raises the sample rate of a sound by an integer factor, by repeating samples. The distortion that this causes above 4
-// kHz does not matter for speech recognition.
+// repeat raises the sample rate by repeating samples. The distortion above 4 kHz does not matter for speech
+// recognition.
 func repeat(pcm []int16, times int) []int16 {
 	out := make([]int16, 0, len(pcm)*times)
 	for _, s := range pcm {
@@ -310,8 +310,8 @@ func (t *talk) checkWord(h modelOutput, word string) {
 	}
 }
 
-// addEnd records how a connection was closed or refused. The status code is a fact, which is compared with the assumption. The
-// text of the reason is only a note, because Google changes its wording.
+// addEnd records how a connection was closed or refused. The status code is a fact. The text is only a note, because
+// Google changes its wording.
 func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)

@@ -37,8 +37,7 @@ type server struct {
 	VoiceActivity *struct{ Type string }
 }
 
-// Kind names the parts of a server message, in the order of this package: "voice+transcript", "turnComplete+usage". Messages of one
-// kind differ only in their content.
+// Kind names the parts of a server message in a fixed order, such as "voice+transcript" or "turnComplete+usage".
 func Kind(msg json.RawMessage) string {
 	var m server
 	if err := json.Unmarshal(msg, &m); err != nil {

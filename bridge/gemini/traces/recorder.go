@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Recorder writes the messages of one connection as a recording, without keys, handles, project names and sound. It may be used
-// concurrently.
+// Recorder writes the messages of one connection without secrets and sound (see [Redactor]). It is safe for concurrent
+// use.
 type Recorder struct {
 	mu    sync.Mutex
 	w     io.Writer

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Redactor removes secrets from messages: keys, tokens, handles, project names, and sound. A repeated secret gets the same name, so
-// that handles can be followed. The zero value is ready for use; it must not be used concurrently.
+// Redactor removes keys, tokens, handles, project names and sound from messages. A repeated secret gets the same name,
+// so handles can be followed. The zero value is ready. It is not safe for concurrent use.
 type Redactor struct {
 	// Numbers also removes numbers of six digits and more, which may be those of a project.
 	Numbers bool

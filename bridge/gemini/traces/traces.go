@@ -33,8 +33,8 @@ type Comment struct {
 	Audio   string `json:"audio,omitempty"`
 	Note    string `json:"note,omitempty"`
 
-	// Microphone is the silence that the client sends after each speech, such as "500ms"; empty means until the end of the
-	// recording.
+	// Microphone is the silence that the client sends after each speech, such as "500ms". Empty means to the
+	// recording's end.
 	Microphone string `json:"microphone,omitempty"`
 }
 
@@ -77,8 +77,8 @@ type Trace struct {
 	Lines   []Line
 }
 
-// Variable is an environment variable with the name of a recording. Tests read that recording instead of the package's own; `make
-// traces` sets it.
+// Variable is an environment variable with a recording that tests read instead of the package's own. `make traces` sets
+// it.
 const Variable = "VOXGATE_TRACE"
 
 // ReadTests reads the recordings for a test: those of dir, the testdata of this package, or the file named by the environment

@@ -9,11 +9,11 @@ import (
 type Cause int
 
 const (
-	// Lost means that the connection was lost: another dial with the newest handle is worthwhile.
+	// Lost means that the connection was lost. Another dial with the newest handle is worthwhile.
 	Lost Cause = iota
 
-	// StaleHandle means that the server no longer knows the session of the handle that was sent, so a new session is needed. If no
-	// handle was sent, it means that the model is unknown.
+	// StaleHandle means that the server no longer knows the handle's session. Without a handle, it means that the model
+	// is unknown.
 	StaleHandle
 
 	// Quota means that the key or the project has used up its quota.
@@ -31,10 +31,12 @@ func (c Cause) String() string {
 	return [...]string{"lost", "stale handle", "quota", "fatal", "auth"}[c]
 }
 
-// causes is searched from the top for the first line whose code and text match; code 0 matches all. The texts are in lower case.
+// causes is searched from the top for the first line whose code and text match. Code 0 matches all. Texts are in lower
+// case.
 //
 // Sources: RFC 6455 section 7.4.1 for the codes; for the reasons
-// docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and the threads named in the comments.
+// docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and the threads named in the
+// comments.
 var causes = []struct {
 	code  int
 	text  string

@@ -72,15 +72,15 @@ type ToolResponse struct {
 	FunctionResponses []FunctionResponse `json:"functionResponses"`
 }
 
-// FunctionResponse is the response to the call with the same ID and Name. Response is a JSON object and must not be empty:
-// gemini-3.8-live calls again and again on {}.
+// FunctionResponse answers the call with the same ID and Name. Response is a JSON object, not {}: gemini-3.8-live then
+// calls again and again.
 type FunctionResponse struct {
 	ID       string          `json:"id,omitempty"`
 	Name     string          `json:"name,omitempty"`
 	Response json.RawMessage `json:"response"`
 
-	// Scheduling says when the model may speak about a NON_BLOCKING response: SILENT, WHEN_IDLE (the server's default) or INTERRUPT.
-	// Some models close the session with 1007 if it is set.
+	// Scheduling says when the model may speak about a NON_BLOCKING response: SILENT, WHEN_IDLE (default) or INTERRUPT.
+	// Some models close with 1007 if it is set.
 	Scheduling string `json:"scheduling,omitempty"`
 
 	// WillContinue means that this is not the last response to a NON_BLOCKING call. Vertex AI has no such field.
@@ -101,8 +101,8 @@ func (m ClientMessage) Encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// AppendAudio appends an audio message to frame: mono samples at rate Hz. It is called many times a second and must not allocate,
-// so audio is not a ClientMessage.
+// AppendAudio appends an audio message to frame: mono samples at rate Hz. It must not allocate, because it runs many
+// times a second.
 func AppendAudio(frame []byte, pcm []int16, rate int) []byte {
 	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last chunk is padded
 	frame = append(frame, `{"realtimeInput":{"audio":{"data":"`...)

@@ -36,9 +36,8 @@ func NewDecoder() *Decoder {
 	return d
 }
 
-// Decode decodes one message. Its errors are *FrameError and *ServerError. Decode does not keep data. The Audio of a message is
-// valid until the next call. For audio-only messages it always returns the same ServerMessage, whose Audio and AudioRate the next
-// call overwrites. Everything else belongs to the caller.
+// Decode decodes one message. It returns *FrameError or *ServerError. It does not keep data. An audio-only message, and
+// any Audio, is valid until the next call. Everything else belongs to the caller.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (
@@ -272,8 +271,8 @@ func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byt
 	return turn.end(), err
 }
 
-// decodePart extracts PCM or a function call from a part, and reports whether it did. If the part is of another kind, decodePart records
-// the model's text in it.
+// decodePart extracts PCM or a function call from a part, and reports whether it did. Otherwise it records the model's
+// text.
 func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
@@ -378,8 +377,8 @@ func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, e
 	return true, nil
 }
 
-// AppendBase64 decodes encoded and appends the result to raw. Like Google's JSON readers, it accepts both alphabets of RFC 4648,
-// with or without padding, and white space.
+// AppendBase64 decodes encoded and appends the result to raw. Like Google, it accepts both alphabets of RFC 4648, white
+// space and missing padding.
 func AppendBase64(raw, encoded []byte) ([]byte, error) {
 	before := len(raw)
 	raw, err := base64.StdEncoding.AppendDecode(raw, encoded)
@@ -403,8 +402,8 @@ func AppendBase64(raw, encoded []byte) ([]byte, error) {
 // maxRaw is the size of the largest buffer that is kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
-// rawBuffers hold audio while it is decoded, so that connections keep none. A channel is used and not a sync.Pool, because a pool
-// drops entries under the race detector. Then tests could not check for allocations.
+// rawBuffers hold audio while it is decoded, so that connections keep none. A sync.Pool would drop entries under the
+// race detector, where tests check for allocations.
 var rawBuffers = make(chan []byte, 16)
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
@@ -436,8 +435,8 @@ func appendTranscription(into *string, value []byte) error {
 	return nil
 }
 
-// parseTimeLeft parses the duration of a goAway: a string, a number of seconds, or an object with seconds. An invalid duration
-// counts as 0, because the connection will be closed in any case.
+// parseTimeLeft parses the duration of a goAway: a string, seconds, or an object with seconds. An invalid one counts as
+// 0.
 func parseTimeLeft(raw json.RawMessage) time.Duration {
 	var object struct{ Seconds json.RawMessage }
 	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
@@ -447,8 +446,8 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	return max(duration, 0)
 }
 
-// unmarshal decodes a value; its error names the field. Values that encoding/json rejects, and names in snake_case, are read as
-// Google's JSON.
+// unmarshal decodes a value; its error names the field. It also reads snake_case names and other forms of Google's
+// JSON.
 func unmarshal(name string, value []byte, into any) error {
 	if !hasSnakeName(value) && json.Unmarshal(value, into) == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"image/png"
 )
 
-// maxPictureSide is the maximum side of a picture in pixels: a photo of 48 megapixels has 8,064. The model uses 768
+// maxPictureSide is the maximum side of a picture in pixels. 48 megapixels have 8,064. The model uses 768
 // (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
@@ -18,9 +18,8 @@ func IsPicture(mediaType string) bool {
 	return mediaType == "image/jpeg" || mediaType == "image/png" || mediaType == "image/webp"
 }
 
-// CheckPicture validates a picture of a type that [IsPicture] accepts. Google does not document how it treats unreadable pictures, and
-// the conversation must not depend on that. CheckPicture reads only the header, in a few microseconds. The error is for the client and
-// continues the name of the field.
+// CheckPicture validates the header of a picture of a type that [IsPicture] accepts, in a few microseconds. Google does
+// not document what unreadable pictures do. The error is for the client and continues the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

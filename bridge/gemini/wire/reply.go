@@ -20,8 +20,8 @@ type UnfinishedError struct{ Reason string }
 
 func (e *UnfinishedError) Error() string { return "the answer is not finished: " + e.Reason }
 
-// Add adds the next GenerateContentResponse, and returns its parts unchanged, because they may be signed. An error is a
-// [*FrameError].
+// Add adds the next GenerateContentResponse and returns its parts. They are unchanged, because they may be signed. An
+// error is a [*FrameError].
 func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	var piece struct {
 		Candidates []struct {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// retryForms matches the retry delays in Google's error texts and close reasons: google.rpc.RetryInfo as JSON or text, and
-// sentences such as "Please retry in 1m37.5s."
+// retryForms matches the retry delays in Google's texts: google.rpc.RetryInfo, and sentences such as "Please retry in
+// 1m37.5s."
 var retryForms = regexp.MustCompile(`(?i)(?:"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?|(?:retry|try again) (?:in|after) )` +
 	`((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))*[0-9]+(?:\.[0-9]+)?)\s?(milli|ms|s|m|h)?`)
 
@@ -30,8 +30,8 @@ func retryDelay(text string) time.Duration {
 // maxDelay replaces longer delays, because a time.Duration overflows after 292 years.
 const maxDelay = 365 * 24 * time.Hour
 
-// parseDuration parses a duration as Google and people write it: "3.5s", "1m30s", or seconds without a unit. It returns maxDelay
-// for longer ones, and reports whether text is a non-negative duration.
+// parseDuration parses "3.5s", "1m30s", or seconds without a unit, up to maxDelay. It reports whether text is a
+// non-negative duration.
 func parseDuration(text string) (d time.Duration, ok bool) {
 	text = strings.TrimSpace(text)
 	if d, err := time.ParseDuration(text); err == nil {
@@ -47,8 +47,8 @@ func parseDuration(text string) (d time.Duration, ok bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// RetryAfter returns the delay that an HTTP response requests, in its header Retry-After (RFC 9110 section 10.2.3: seconds, or a
-// date) or its body, or 0.
+// RetryAfter returns the delay that an HTTP response requests in its body or in Retry-After (RFC 9110 section 10.2.3),
+// or 0.
 func RetryAfter(header http.Header, body string) time.Duration {
 	value := header.Get("Retry-After")
 	if delay, ok := parseDuration(value); ok && delay > 0 {

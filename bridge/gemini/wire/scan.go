@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// Most incoming data is base64 audio inside JSON. encoding/json reads every byte of it three times. The scanner below finds the
-// ends of values by brackets and quotes only, and leaves the validation of the small values that are kept to encoding/json.
+// Most incoming data is base64 audio inside JSON. encoding/json reads each byte three times. This scanner finds the
+// ends of values by brackets and quotes only. encoding/json validates the small values that are kept.
 
 var errSyntax = errors.New("not valid JSON")
 
@@ -82,8 +82,8 @@ func skipValue(data []byte, i int) (int, error) {
 	return 0, errSyntax
 }
 
-// EachField calls f for every field of a JSON object, with its value as a slice of data. The ends of values are found by brackets
-// and quotes only, so f must validate the values. null counts as an object without fields.
+// EachField calls f for every field of a JSON object, with a slice of data as its value. f must validate the value.
+// null counts as an empty object.
 func EachField(data []byte, f func(name, value []byte) error) error {
 	return eachItem(data, '{', '}', f)
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// OutputRate is the sampling rate of the model's voice in Hz unless its MIME type says otherwise. See
-// https://ai.google.dev/gemini-api/docs/live-guide.
+// OutputRate is the sample rate of the model's voice in Hz, unless its MIME type names another one
+// (https://ai.google.dev/gemini-api/docs/live-guide).
 const OutputRate = 24000
 
-// ServerMessage is one message of the server. Any number of its fields may be set, including none, so check each. See
-// Decoder.Decode for how long it is valid.
+// ServerMessage is one message of the server. Any number of its fields may be set, even none. See Decoder.Decode for
+// how long it is valid.
 type ServerMessage struct {
 	// SetupComplete is the response to the setup, once per connection.
 	SetupComplete bool
@@ -45,8 +45,8 @@ type ServerMessage struct {
 	// Failed is the reason why a text model gave no answer. The connection continues. The Live API never sets it.
 	Failed error
 
-	// Beside is an object with the fields outside serverContent that clients get: voiceActivity, usageMetadata if there is no
-	// Content, and all fields unknown to this package. It may be nil.
+	// Beside is an object with the other fields that clients get: voiceActivity, unknown fields, and usageMetadata
+	// without Content. It may be nil.
 	Beside json.RawMessage
 }
 
@@ -62,17 +62,17 @@ type ServerContent struct {
 	Audio     []int16
 	AudioRate int
 
-	// Fields is the part that a client gets at once: the server's object without audio, function calls and the transcript of the voice, plus
-	// the message's usageMetadata. It is compact, and nil if nothing is left.
+	// Fields is what a client gets at once: the server's object without audio, calls and transcript, plus
+	// usageMetadata. It is compact, and nil if nothing is left.
 	Fields json.RawMessage
 
-	// Transcript is the raw {"outputTranscription":…}, to be sent when the voice is played: text, or the end of the transcript.
+	// Transcript is the raw {"outputTranscription":…}, text or its end. It must be sent when the voice is played.
 	Transcript          json.RawMessage
 	OutputTranscription string // the next text, to be appended
 	InputTranscription  string
 
-	// Text and Thoughts are text written by the model. HasText and HasThought mean that Fields has a part of that kind, which may
-	// also be a picture or empty.
+	// Text and Thoughts are written by the model. HasText and HasThought mean that Fields has such a part. That part
+	// may be empty or a picture.
 	Text, Thoughts      string
 	HasText, HasThought bool
 
@@ -83,8 +83,8 @@ type ServerContent struct {
 	// EndReason is the turnCompleteReason, such as RESPONSE_REJECTED, or "".
 	EndReason string
 
-	// Interaction is IN_PROGRESS while a model continues thinking, even after its turn, and IDLE otherwise
-	// (gemini-3.8-live-extended-thinking). It is "" if the message does not say.
+	// Interaction is IN_PROGRESS while a model continues to think, even after its turn, else IDLE or "". Only
+	// gemini-3.8-live-extended-thinking sends it.
 	Interaction string
 
 	Grounding   json.RawMessage // groundingMetadata

@@ -60,7 +60,7 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
-	// A total may be missing or exclude the thoughts: gemini-3.8-live said 564 for 522 in, 42 out and 136 thought
+	// A total may be missing or exclude the thoughts. gemini-3.8-live said 564 for 522 in, 42 out and 136 thought
 	// (discuss.ai.google.dev/t/188765, September 2026).
 	u.Total = max(u.Total, u.Prompt+u.Response+u.ToolUse+u.Thoughts)
 	return u, nil
@@ -108,7 +108,7 @@ const (
 	In, Out, Unknown = "in", "out", "unknown"
 )
 
-// Split divides the tokens used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so on, or
+// Split divides the tokens used since an earlier count by direction ("in", "out") and modality ("AUDIO", …), or
 // "unknown". No number is negative.
 func (t Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
@@ -144,15 +144,15 @@ func add(a, b int) int {
 	return a + b
 }
 
-// TokenMeter adds up the tokens of a conversation. The zero value is ready for use; it must not be used concurrently.
+// TokenMeter adds up the tokens of a conversation. The zero value is ready for use. It is not safe for concurrent use.
 //
-// A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143, 181, 224
-// tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would have been 19, 43,
-// 67). The prompt grows because every turn reads the whole context again, and that is what Google bills. So turns are added up.
-// Within a turn, a report replaces the previous one, because the server may send a growing count several times
-// (sierra-research/tau2-bench #454). It is unknown whether the generations before and after a tool call are counted separately. If
-// they are, the second generation usually has a smaller response. So a count that falls is taken for a restart, and is added to the
-// count before. If a restarted count does not fall, the meter counts too little rather than too much.
+// A usageMetadata counts one turn, not the session. Three turns on two live models gave prompts of 143, 181, 224 tokens
+// and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026). Every turn reads the whole context again, and
+// Google bills that. So turns are added up.
+//
+// Within a turn, a report replaces the previous one: the server may send a growing count several times
+// (sierra-research/tau2-bench #454). The count may restart after a tool call; this is unknown. So a count that falls is
+// added to the one before. If a restarted count does not fall, the meter counts too little.
 type TokenMeter struct {
 	previousTurns Tokens // sum of the previous turns
 	finished      Tokens // sum of this turn's counts before the last restart
@@ -170,8 +170,8 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
-// EndTurn starts the next turn. A report that comes with turnComplete belongs to the completed turn, so it must be added before
-// EndTurn. EndTurn also ends a turn that continues on another connection: the old connection's count will not be continued.
+// EndTurn starts the next turn. A report with turnComplete must be added before. EndTurn also ends a turn that
+// continues on another connection: its count starts again.
 func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns the tokens of the conversation, including this turn.
