@@ -18,8 +18,8 @@ type Event struct {
 	Tools   []string // Opened, Updated: the declared functions
 	Code    int      // Refused, Closed: HTTP status or close code, 1006 without a frame
 
-	// Text is the arguments (Called), the result (Answered), the typed text (Typed), the system instruction (Opened, Updated), the
-	// model's text (Said) or the reason (Refused, Closed).
+	// Text depends on What: arguments (Called), result (Answered), typed text (Typed), system instruction (Opened,
+	// Updated), the model's text (Said) or the reason (Refused, Closed).
 	Text string
 }
 

@@ -22,8 +22,8 @@ func (e *Emulator) useFault(i int) bool {
 	return true
 }
 
-// applyHandshakeFaults applies faults to the upgrade. It returns an error response to send. If drop is set, the connection
-// must be dropped without a response.
+// applyHandshakeFaults applies faults to the upgrade. It returns an error response to send. drop means that the
+// connection must be dropped without one.
 func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(end <-chan time.Time) {
 		select {
@@ -70,8 +70,7 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer that are due: their After lies between from and to, which are durations of
-// voice sent.
+// reachVoice applies the faults of OnAnswer with an After between from and to. These are durations of voice sent.
 func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {

@@ -28,8 +28,8 @@ const (
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
-// largeRequests limits how many requests above 1 MB are read at the same time, because each takes five times its length in memory. Further
-// requests wait.
+// largeRequests limits the requests above 1 MB that are read at once: each takes five times its length in memory.
+// Others wait.
 var largeRequests = make(chan struct{}, 2)
 
 // request is the part of a request that the emulator uses.
@@ -137,8 +137,8 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 // embedding is the embedding of any text.
 var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
 
-// answer returns the model's answer: in general an echo of the last content. Commands are read from the last line of that content,
-// where the user's text is.
+// answer returns the model's answer: in general an echo of the last content. The last line of that content may be a
+// command.
 func (r *request) answer() (live.Object, *apiError) {
 	if len(r.Contents) == 0 {
 		return nil, invalid("* GenerateContentRequest.contents: contents is not specified\n")
@@ -190,8 +190,8 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// buildCall returns the part of an answer that calls a function. If the function is not declared, the part is a text that says so. Gemini
-// 3 signs its thoughts and requires the signature in the next request: https://ai.google.dev/gemini-api/docs/thought-signatures.
+// buildCall returns the part of an answer that calls a function, or a text if the function is unknown. Gemini 3
+// requires its signature in the next request: https://ai.google.dev/gemini-api/docs/thought-signatures.
 func (r *request) buildCall(name, args string) live.Object {
 	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {

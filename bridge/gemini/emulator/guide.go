@@ -12,8 +12,8 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The emulator plays the VOX assistant for developers without a key: it understands the sentences that the page proposes, in English and
-// German, and calls the tools that Gemini would call. The guide is active in sessions that declare its tools.
+// The emulator plays the VOX assistant for developers without a key, in sessions that declare its tools. It understands
+// the sentences that the page proposes, in English and German.
 
 // guideTool is the function that identifies a session of the VOX assistant.
 const guideTool = "change_app"
@@ -250,8 +250,8 @@ var (
 	renames = regexp.MustCompile(`(?i)^"(?:call|nenne?) (?:it|the app|es|sie|die app) ([^<>&"]{1,40}?)[.!]?"$`)
 )
 
-// writeApp answers a request of VOX: a request for an app with a demo, and a request for a change with the changed app. The last line of
-// the request has the user's words.
+// writeApp answers a request of VOX with a demo, or with a changed app. The last line of the request has the user's
+// words.
 func writeApp(text string) string {
 	text = strings.TrimSpace(text)
 	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")

@@ -107,8 +107,7 @@ func (s *session) answerText(text string) error {
 	return s.answerCommand(text)
 }
 
-// continueDelay is the delay before a model continues an answer that an empty turn has interrupted. In a recording it was 76 ms
-// after the end of the turn.
+// continueDelay is the delay before a model continues an answer after an empty turn. A recording has 76 ms.
 const continueDelay = 80 * time.Millisecond
 
 // handleRealtime handles input without turns.
@@ -158,9 +157,8 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is the time after a call in which audio is dropped without harm, for models that ignore audio until the result. Such
-// audio may have been in flight when the call was sent. Later audio closes the session. Google's own tolerance is unknown, but
-// sessions of clients that mute the microphone when the call arrives do survive.
+// hearingLag is the time after a call in which audio does no harm, for models that ignore audio until the result. It
+// was in flight. Later audio closes the session. Google's own tolerance is unknown.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.
@@ -265,8 +263,8 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends the transcript of the speech. words come from the scenario, and are sent one by one or in one message, as the model
-// does. Without words, fallback is sent instead, a text that tells the length of the speech.
+// transcribe sends the transcript of the speech, in one or more messages as the model does. fallback replaces missing
+// words.
 func (s *session) transcribe(words, fallback string) error {
 	if !s.setup.InputTranscript || words == "" && fallback == "" {
 		return nil

@@ -13,8 +13,8 @@ const (
 	maxInstance = 2000
 )
 
-// instance builds the smallest value that a schema allows, to try structured output without a key. It supports Google's Schema
-// ("OBJECT", "nullable") and JSON Schema as far as they are used for model output; strings do not match their "pattern".
+// instance builds the smallest value that a schema allows, to try structured output without a key. It supports Google's
+// Schema and JSON Schema. Strings do not match their "pattern".
 type instance struct {
 	root   map[string]any
 	values int // number of values built

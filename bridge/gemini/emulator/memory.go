@@ -22,13 +22,12 @@ const (
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace limits how long a resumed session waits for its previous connection to close. The client may have closed that connection
-	// just before dialling, so the close may still be in flight.
+	// closeGrace limits how long a resumed session waits for its previous connection to close. That close may still be
+	// in flight.
 	closeGrace = 200 * time.Millisecond
 )
 
-// conversation is a session in Google's sense: it outlives its connections as long as a handle exists. The type session stands
-// for one connection of a conversation.
+// conversation is a session in Google's sense: it lives as long as a handle exists. A session is one connection of it.
 type conversation struct {
 	// Guarded by the memory's mu.
 	conn     *session      // current connection, or nil
@@ -108,8 +107,8 @@ func (m *memory) find(handle string) (savedSession, bool) {
 	return s, true
 }
 
-// enter makes s the connection of c. If c already has a connection, enter changes nothing, and returns a channel that is closed when that
-// connection leaves.
+// enter makes s the connection of c. If c has one, enter changes nothing. It returns a channel that is closed when that
+// one leaves.
 func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,10 +206,10 @@ func (s *session) giveHandle() error {
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 
-// savedHistory returns the turns that a handle restores. Turns appended since the last completed turn are in no handle, and for
-// some models the handles of a resumed connection lack the earlier turns.
+// savedHistory returns the turns that a handle restores. It omits turns appended since the last completed turn.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
+	// Handles of a resumed connection lack the earlier turns.
 	if s.setup.ForgetfulHandles {
 		begin = min(s.inherited, end)
 	}
@@ -225,8 +224,7 @@ func (s *session) giveHandleAfterChange() error {
 	return s.giveHandle()
 }
 
-// withholdHandle announces that the session cannot be resumed at this point, for models that announce this. proto3 JSON omits
-// false and an empty handle.
+// withholdHandle announces that the session cannot be resumed now. proto3 JSON omits false and an empty handle.
 func (s *session) withholdHandle() error {
 	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {
 		return nil

@@ -78,13 +78,13 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 	return f, true
 }
 
-// applyTypedFault applies a fault that a user has typed. The command is answered first, because a client that repeats unanswered
-// input would send the command again on its next connection.
+// applyTypedFault applies a fault that a user has typed.
 func (s *session) applyTypedFault(command, rest string) error {
 	f, ok := faultOf(command, rest)
 	if !ok {
 		return s.speak("There is no such code.", "There is no such code.", false)
 	}
+	// The command is answered first: a client would send an unanswered one again on its next connection.
 	if err := s.sendContent(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func grounding(query string) live.Object {
 	}
 }
 
-// speak says a text with a given transcript. If polite, it waits until the user is quiet. The session waits for espeak-ng, about
+// speak says a text with a given transcript. If polite, it waits until the user is quiet. espeak-ng blocks it for about
 // 50 ms.
 func (s *session) speak(text, transcript string, polite bool) error {
 	var pcm []int16

@@ -10,8 +10,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches REST paths after any prefix: the list of models, a model, or a method of a model. The gateway checks its
-// credentials with the first two.
+// modelPath matches REST paths after any prefix: the list of models, a model, or a method of a model.
 var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )

@@ -43,9 +43,8 @@ type Scenario struct {
 	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
 	HandleTTL time.Duration `json:"handleTTL"`
 
-	// Handles is the policy for handles. "prompt" sends them soon after the setup and after each change. "withheld" sends them after
-	// a turn, but not while the model speaks or waits for a function. "" is the model's own policy: "withheld" for models of version
-	// 2.5, and "prompt" for all others.
+	// Handles is the policy for handles. "prompt" sends them soon after the setup and after each change. "withheld"
+	// sends them after a turn. "" means "withheld" for models of version 2.5, and "prompt" for others.
 	Handles string `json:"handles"`
 
 	// SlowPongs delays the answers to pings. For Google 8 to 30 s were measured.
@@ -62,8 +61,8 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After delays the fault after its moment. For OnAnswer the delay is measured in voice sent in the turn, and voice is sent
-	// faster than real time. For other moments it is measured in time.
+	// After delays the fault after its moment. For OnAnswer it counts the voice sent in the turn, which is faster than
+	// real time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
@@ -80,21 +79,23 @@ type Fault struct {
 	// HTTP refuses the handshake: 401, 403, 429 or 503, with Google's body.
 	HTTP int `json:"http"`
 
-	// Close closes with this code, and with Reason or the usual reason for the code: 1007 "Request contains an invalid argument.",
-	// 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 has the same effect as Drop, and 1005 sends a frame
-	// without a code. Other reasons seen from Google: 1008 "Operation is not implemented, or supported, or enabled.", "Requested
-	// entity was not found."; 1011 "Deadline expired before operation could complete.", "The service is currently unavailable.",
-	// "You exceeded your current quota, please check your plan and billing details.".
-	Close  int    `json:"close"`
+	// Close closes with this code. 1006 has the same effect as Drop, and 1005 sends a frame without a code.
+	Close int `json:"close"`
+	// Reason replaces the usual reason: 1007 "Request contains an invalid argument.", 1008 "The operation was aborted", 1011
+	// "Internal error encountered.". Other reasons seen from Google:
+	//
+	//   - 1008 "Operation is not implemented, or supported, or enabled.", "Requested entity was not found."
+	//   - 1011 "Deadline expired before operation could complete.", "The service is currently unavailable.", "You exceeded
+	//     your current quota, please check your plan and billing details."
 	Reason string `json:"reason"`
 
 	// Drop ends the TCP connection without a close frame.
 	Drop bool `json:"drop"`
 
-	// Stall stops sending and leaves the socket open. The client is still read and pings are answered, unless Deaf is set. A session
-	// on a deaf connection counts as closed, because the emulator could not detect its end.
+	// Stall stops sending and leaves the socket open. Pings are answered.
 	Stall bool `json:"stall"`
-	Deaf  bool `json:"deaf"`
+	// Deaf, with Stall, also stops reading. The session then counts as closed: the emulator could not detect its end.
+	Deaf bool `json:"deaf"`
 
 	// GoAway announces the end of the connection after this time, and ends it then.
 	GoAway time.Duration `json:"goAway"`

@@ -47,8 +47,8 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	return pcm
 }
 
-// readWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The lengths in the
-// header are invalid if espeak-ng has written the file to a pipe.
+// readWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The header's
+// lengths are invalid after a pipe.
 func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	const header = 44
 	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {

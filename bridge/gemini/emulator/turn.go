@@ -131,11 +131,10 @@ func transcriptBefore(words []string) []step {
 	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
-// maxQueue limits the queued turns, because half a minute of voice takes 2 MB. Beyond the limit, the oldest turn is dropped.
+// maxQueue limits the queued turns: half a minute of voice takes 2 MB. Beyond it, the oldest turn is dropped.
 const maxQueue = 32
 
-// say starts a turn, or queues it until it can start. Answers to typed text come before answers to speech and tool results, because
-// otherwise a typed turn would wait for everything that it interrupts.
+// say starts a turn, or queues it. Answers to typed text come first, because a typed turn interrupts the others.
 func (s *session) say(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]

@@ -53,8 +53,7 @@ func (c *typedCall) check(declared map[string]bool) error {
 // maxPlain bounds a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns the words with which the echo speaks a JSON value: the strings and numbers in it, in the order of their field names, cut
-// at maxPlain.
+// plain returns the words with which the echo speaks a JSON value: its strings and numbers, cut at maxPlain.
 func plain(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)

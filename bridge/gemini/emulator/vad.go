@@ -14,20 +14,17 @@ const (
 	// speechOnset is the amount of speech that starts a turn by default. It is short enough for "yes", and too long for a click.
 	speechOnset = 60 * time.Millisecond
 
-	// longSilence is the silence in ms after which models of version 3.8 end a turn: between 500 and 1,400 were recorded.
+	// longSilence is the silence in ms after which models of version 3.8 end a turn. Recordings have 500 to 1,400.
 	longSilence = 800
 
-	// preRoll is the length of the audio before the detected start that belongs to the speech, because the start of a word is below
-	// the threshold.
+	// preRoll is the length of the audio before the detected start that belongs to the speech. Words begin softly.
 	preRoll = 300 * time.Millisecond
 
-	// longestSpeech limits the length of a turn, so that background noise does not keep it open. It also limits the length of the
-	// echo.
+	// longestSpeech limits the length of a turn, against background noise, and so the length of the echo.
 	longestSpeech = 60 * time.Second
 )
 
-// speechDetector detects speech by its energy over the noise floor, per 20 ms. Its clock is the audio itself, like Google's:
-// without input nothing happens.
+// speechDetector detects speech by its energy over the noise floor, per 20 ms. Its clock is the audio, like Google's.
 type speechDetector struct {
 	rate     int
 	detector vad.Detector
@@ -61,7 +58,7 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 // samples returns the number of samples in d.
 func (s *speechDetector) samples(d time.Duration) int { return media.Samples(d, s.rate) }
 
-// process analyses a chunk of audio, and calls onStart and onEnd at the start and end of speech. onEnd gets the speech without the
+// process analyses audio, and calls onStart and onEnd at the start and end of speech. onEnd gets the speech without the
 // silence after it, and may keep it.
 func (s *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
 	s.rest = append(s.rest, pcm...)

@@ -12,8 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// readTools rewrites a client's tools to the form of the Live API where the intention is clear, and adds the gateway's tools. It
-// leaves values of the wrong type as they are, because fit reports them later.
+// readTools rewrites a client's tools to the form of the Live API, and adds the gateway's tools. Values of the wrong
+// type stay: fit reports them later.
 func (p *parser) readTools(fields map[string]any) error {
 	list, ok := oneOrMore(fields["tools"])
 	if !ok && fields["tools"] != nil {
@@ -68,8 +68,8 @@ func oneOrMore(value any) ([]any, bool) {
 	return list, ok
 }
 
-// declareGatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name, so
-// that a web page cannot replace a tool of the operator.
+// declareGatewayTools declares the tools of every conversation. A web page cannot replace them by functions of the same
+// name.
 func (p *parser) declareGatewayTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
@@ -330,8 +330,8 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	}
 }
 
-// readParameters replaces the schema called name in a declaration, or its JSON Schema variant, by the form of the Live API. It
-// returns the original for validation, and the places where the model writes JSON as text.
+// readParameters replaces the schema called name in a declaration by the form of the Live API. It returns the original
+// for validation, and the places where the model writes JSON as text.
 func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	value := f[name]
 	if value == nil {
@@ -379,8 +379,8 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 	return schema, places, nil
 }
 
-// declareSchema translates the schema of arguments, and checks the result against Google's rules. A property that violates them
-// becomes a string, described by its original schema.
+// declareSchema translates the schema of arguments by Google's rules. Any other property becomes a string, described by
+// its original schema.
 func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	translated := p.translateObjectSchema(mergeAlternatives(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {
@@ -419,8 +419,8 @@ func (p *parser) fitSchema(translated map[string]any, at string) (object map[str
 	return object, places, checkSchema(object, at)
 }
 
-// splitTools removes tools that the model does not support, and moves functions to a tool of their own: search and
-// functions in one tool end the session with 1011.
+// splitTools removes unsupported tools and gives functions their own tool. Search and functions in one tool end the
+// session with 1011.
 func (p *parser) splitTools(setup map[string]any) {
 	list, given := setup["tools"].([]any)
 	if !given {
@@ -448,8 +448,8 @@ func (p *parser) splitTools(setup map[string]any) {
 	}
 }
 
-// searchTool is the only tool besides functions that current Live models support. Maps, code execution, URL context and all
-// other tools are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+// searchTool is the only tool besides functions that current Live models support
+// (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
 const searchTool = "googleSearch"
 
 // filterTool removes the fields that the model does not support from a fitted tool, and reports whether anything is left.

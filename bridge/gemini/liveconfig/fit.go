@@ -15,9 +15,9 @@ import (
 	"voxgate/tools"
 )
 
-// fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds. Capitalized kinds
-// are types or enumerations, [] are lists, maps have arbitrary names. It replaces the SDK, which would make up a tenth of the
-// program; a test compares both.
+// fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds.
+// Capitalized kinds are types or enumerations, [] are lists, maps have arbitrary names. The SDK would make up a tenth
+// of the program.
 //
 //go:embed fields.txt
 var fieldsText string
@@ -46,11 +46,10 @@ var types = func() map[string]map[string]string {
 	return types
 }()
 
-// fit returns the part of a JSON tree that a kind has fields for, in camelCase. Unknown fields are dropped with a warning, and
-// nulls silently; a value of the wrong type is a *FieldError. path names the tree in the warnings and the error.
+// fit returns the part of a JSON tree that a kind has fields for, in camelCase. It drops nulls silently and unknown
+// fields with a warning. A value of the wrong type is a *FieldError. path names the tree in messages.
 //
-// The tree itself is sent. A Go value of the SDK would lose the zeros of some fields (candidateCount, but not temperature) and
-// round durations.
+// The tree itself is sent. A Go value of the SDK would lose the zeros of some fields, and round durations.
 func (w *warnings) fit(value any, kind, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
@@ -113,8 +112,8 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	return w.fitFields(fields, kind, path)
 }
 
-// fitWhole returns an integer in the form of its kind: a number for 32 bits, a string for 64 bits. proto3 JSON encodes
-// 64-bit integers as strings. It accepts both numbers and strings for integers of any size.
+// fitWhole returns an integer as proto3 JSON encodes it: a number for 32 bits, a string for 64 bits. It accepts both
+// forms.
 func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
 	number, ok := tools.WholeNumber(value)
@@ -157,8 +156,8 @@ var numberedEnums = []string{
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value that a number stands for in an enumeration: "" for 0 (unspecified), and "?" for an unknown number. The
-// function enum rejects "?".
+// wordOfNumber returns the value that a number stands for in an enumeration. It returns "" for 0 (unspecified), and "?"
+// for an unknown number, which enum rejects.
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):
@@ -182,8 +181,8 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// openTypes are the types that may have fields newer than this gateway, so that their unknown fields are forwarded unchanged. In
-// other types an unknown name more likely belongs to another API.
+// openTypes may have fields newer than this gateway, so their unknown fields are forwarded. In other types an unknown
+// name more likely belongs to another API.
 var openTypes = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
@@ -198,8 +197,8 @@ const (
 	unknownFieldWarning = " was dropped: the Live API does not have it."
 )
 
-// WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about these fields. dropped is
-// nil if there are no such fields. WithoutNewer is for a server that closes the session for such fields.
+// WithoutNewer returns the config without fields that are newer than this gateway. Some servers close the session for
+// them. dropped has the warnings about these fields, or is nil.
 func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // cannot fail: Effective returns valid JSON
 	pruned = c

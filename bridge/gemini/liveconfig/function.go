@@ -26,8 +26,8 @@ type Function struct {
 	places *textPlaces
 }
 
-// Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is decoded. Text
-// that is not JSON stays.
+// Arguments returns a call's arguments as the function declares them. It decodes JSON that the model had to write as
+// text.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
 // Check validates a call's arguments against the original declaration. The model may have received a looser one, because Google's

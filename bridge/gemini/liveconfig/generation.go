@@ -18,8 +18,8 @@ var unsupportedByLive = []string{
 // prefixPadding names the setting for how much audio before an activityStart belongs to the speech, if the client marks speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
-// ranges are the limits of the numbers in a setup, by dotted name. Google closes the session for a number outside of them. Only the
-// limits of the pauses are the gateway's own; they limit its memory.
+// ranges are the limits of the numbers in a setup, by dotted name. Google closes the session outside of them. The
+// limits of pauses are the gateway's own, to limit memory.
 var ranges = []struct {
 	name     string
 	min, max float64
@@ -73,9 +73,10 @@ var efforts = []struct {
 }
 
 const (
-	// maxBudget is the largest thinkingBudget of the 2.5 flash models; dynamicBudget lets the model choose:
+	// maxBudget is the largest thinkingBudget of the 2.5 flash models:
 	// https://ai.google.dev/gemini-api/docs/thinking#set-budget.
-	maxBudget     = 24576
+	maxBudget = 24576
+	// dynamicBudget lets the model choose.
 	dynamicBudget = -1
 
 	// defaultLevel is sent to models that require a level if the client names none. It is low, because callers wait for the

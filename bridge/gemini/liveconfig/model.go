@@ -12,8 +12,7 @@ import (
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
-// chooseModel reads the name of the model, and selects its row of the table. An invalid name, or a model that this backend does
-// not have, is a *FieldError.
+// chooseModel reads the name of the model, and selects its row of the table. An unsuitable name is a *FieldError.
 func (p *parser) chooseModel(fields map[string]any) error {
 	requested := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
@@ -31,8 +30,8 @@ func (p *parser) chooseModel(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name belongs to a tuned model. The model must be in the gateway's own project: the gateway's credentials may also open
-		// other projects, which the client must not choose.
+		// A full name belongs to a tuned model. The gateway's credentials may open other projects, which the client
+		// must not choose.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -79,8 +78,8 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// rowOf returns the row of a model on a backend, and the name to use on that backend. The name differs if the model was shut
-// down, or if the backend has another name for it. The name is "" if the backend does not have the model.
+// rowOf returns the row of a model on a backend, and its name there, or "" if the backend lacks it. A retired model
+// gets another name.
 func rowOf(model string, on backend) (row, string) {
 	var other *row
 	for i := range models {
@@ -106,8 +105,7 @@ func rowOf(model string, on backend) (row, string) {
 	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model belongs to the Live API, judging by its name. It returns true for the models of the
-// table, including retired ones, and for newer models whose names show it.
+// IsLive reports whether a model belongs to the Live API, judging by its name. It knows retired models, too.
 func IsLive(name string) bool {
 	name = shortName(name)
 	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })

@@ -10,8 +10,8 @@ import (
 // maxName bounds the name of a function as a client declares it, in bytes.
 const maxName = 1024
 
-// maxWireName and wireName describe the function names that every version of the API accepts: some versions accept 64 characters without
-// dots or colons, others 128 characters including them (https://ai.google.dev/api/caching#FunctionDeclaration).
+// maxWireName and wireName describe the names that every version of the API accepts. Some versions allow 128
+// characters, dots and colons (https://ai.google.dev/api/caching#FunctionDeclaration).
 const maxWireName = 64
 
 var (
@@ -19,8 +19,8 @@ var (
 	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 )
 
-// newWireName returns the name under which a function is declared to the model. The wire name is the function's own name if Google
-// accepts that name, otherwise a similar, unique name.
+// newWireName returns the name under which a function is declared: its own, or a similar, unique one that Google
+// accepts.
 func (l FunctionList) newWireName(name string) string {
 	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })

@@ -9,8 +9,8 @@ import (
 	"voxgate/tools"
 )
 
-// reader reads the objects of a config that this gateway defines. It keeps the first error, a *FieldError;
-// invalid values count as absent.
+// reader reads the gateway's own objects in a config. It keeps the first error, a *FieldError. Invalid values count as
+// absent.
 type reader struct {
 	*warnings
 	err error

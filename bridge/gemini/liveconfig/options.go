@@ -14,15 +14,15 @@ import (
 
 // Options are the session options in a config's `voxgate` object.
 type Options struct {
-	// Resumption is true unless enableResumption is false: then no handle is requested, and the conversation does not
-	// wait for a client that has lost its connection.
+	// Resumption is true unless enableResumption is false. Without it, a lost client ends the conversation, and no
+	// handle is requested.
 	Resumption bool
 
 	// MaxDuration limits the conversation; 0 means no limit.
 	MaxDuration time.Duration
 
-	// Manual is set if the model does not detect speech: the client marks it with activityStart and activityEnd, or the gateway
-	// does.
+	// Manual is set if the model does not detect speech. The client marks it with activityStart and activityEnd, or the
+	// gateway does.
 	Manual bool
 
 	// Turns says how the gateway decides about turns. It is zero if the gateway does not.
@@ -49,8 +49,7 @@ type Options struct {
 	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
 
-	// PreRoll is the length of the audio that belongs to a speech although it comes before the activityStart. It
-	// applies if Manual is set.
+	// PreRoll is how much audio before the activityStart belongs to a speech. It applies if Manual is set.
 	PreRoll time.Duration
 }
 

@@ -105,8 +105,7 @@ func (p *textPlaces) decodeValue(value any) any {
 	return value
 }
 
-// readText returns the object or list in a text, which models may put into a Markdown fence. A text that is
-// a number or a word is returned as it is, because the schema allows any value at this place.
+// readText returns the object or list in a text, perhaps in a Markdown fence. Any other text is returned as it is.
 func readText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {

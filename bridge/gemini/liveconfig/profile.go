@@ -29,16 +29,15 @@ type Profile struct {
 	// ForgetfulHandles means that a handle received on a resumed connection may restore the turns of that connection only.
 	ForgetfulHandles bool
 
-	// ForgetfulWithLongInstruction means that resuming a session with a long system instruction loses the conversation: see
-	// [Config.HasLongInstruction].
+	// ForgetfulWithLongInstruction means that a resume loses the conversation if [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence after the last word that lets the model detect the end of speech. The gateway sends this silence when
-	// the sound stops. It is 0 if audioStreamEnd is enough.
+	// EndSilence is the silence from which the model detects the end of speech. The gateway sends it when the sound
+	// stops. 0 means that audioStreamEnd is enough.
 	EndSilence time.Duration
 
-	// AnswersAfterTurn means that the server drops the answer to a non-blocking function call if it arrives before the end of the
-	// turn that contains the call.
+	// AnswersAfterTurn means that the result of a non-blocking call must wait for the end of its turn. The server drops
+	// an earlier one.
 	AnswersAfterTurn bool
 
 	// InterruptedAnswersContinue means that the model continues an answer that an empty client turn has interrupted.
@@ -57,8 +56,7 @@ type Profile struct {
 	IsTextModel bool
 }
 
-// longInstruction is the size in bytes from which a system instruction counts as long: 200 tokens of four bytes, as reported in
-// cookbook #1197.
+// longInstruction is the size in bytes of a long system instruction: 200 tokens of four bytes (cookbook #1197).
 const longInstruction = 800
 
 // HasLongInstruction reports whether the system instruction is longer than longInstruction: see
@@ -73,8 +71,8 @@ func (c Config) HasVoice() bool {
 	return !c.Profile.IsTextModel && len(modalities) > 0 && modalities[0] == "AUDIO"
 }
 
-// EndSilence returns the silence to send after speech when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
-// client's own silenceDurationMs by a second.
+// EndSilence returns the silence to send when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
+// client's silenceDurationMs by a second.
 func (c Config) EndSilence() time.Duration {
 	if c.Options.Manual || c.Profile.EndSilence == 0 {
 		return 0
@@ -127,8 +125,8 @@ func (f Findings) apply(p *Profile) {
 
 // TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// A model that accepts no clientContent in an open session gets images as video frames, and after them the text as realtime text.
-// It may answer an incomplete turn, because realtime text cannot be marked as incomplete. Other kinds of parts are dropped.
+// Some models accept no clientContent then. They get images as video frames, and then the text as realtime text. They
+// may answer an incomplete turn. Other kinds of parts are dropped.
 func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}
@@ -177,12 +175,8 @@ func imageBlob(data map[string]any) *wire.Blob {
 	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
-// InPlace returns the message that changes an open session with the config c to the config next. It returns false if the change requires
-// a new connection, and nil and true if no message is needed. In all three cases the caller must continue with next, because settings that
-// are not sent to Google, such as Options.MaxDuration, may differ.
-//
-// A system instruction can be replaced but not removed: a contextUpdate changes only the fields it has
-// (https://ai.google.dev/api/live, LiveClientContextUpdate).
+// InPlace returns the message that changes an open session from c to next, or nil if none is needed. It returns false
+// if the change needs a new connection. Continue with next in any case: settings of the gateway may differ.
 func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	if c.Options.Resumption != next.Options.Resumption {
 		return nil, false
@@ -203,6 +197,8 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 		return nil, false
 	}
 	if instruction {
+		// A contextUpdate changes only the fields it has, so it cannot remove an instruction
+		// (https://ai.google.dev/api/live, LiveClientContextUpdate).
 		if next.setup["systemInstruction"] == nil {
 			return nil, false
 		}

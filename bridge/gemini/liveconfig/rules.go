@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// kindsOfFields are the JSON types of a Schema's fields (https://ai.google.dev/api/caching#Schema): text, whole (int64, also as a
-// string), number, bool, texts (a list of them), or any.
+// kindsOfFields are the JSON types of a Schema's fields (https://ai.google.dev/api/caching#Schema). whole is an int64,
+// which may be a string. texts is a list of text.
 var kindsOfFields = map[string]string{
 	"type": "text", "format": "text", "title": "text", "description": "text", "pattern": "text", "nullable": "bool",
 	"enum": "texts", "required": "texts", "propertyOrdering": "texts", "minimum": "number", "maximum": "number",
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// checkSchema checks a schema to be sent against Google's rules, as documented and as observed in its errors. It does not rely on
-// the code that has built the schema.
+// checkSchema checks a schema to be sent against Google's documented and observed rules. It does not rely on the code
+// that has built it.
 func checkSchema(s map[string]any, at string) error {
 	bad := func(format string, args ...any) error {
 		return &FieldError{Field: at, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}

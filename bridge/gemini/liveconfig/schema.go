@@ -16,19 +16,19 @@ func emptyObject(v any) bool {
 }
 
 // translateSchema translates a JSON Schema without references to the OpenAPI subset of the API
-// (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
-// for oneOf. Keywords without an equivalent are dropped with a warning, by this function or by fit. The model then gets fewer
-// constraints, and its arguments are validated against the original schema. An object of unknown properties becomes a string with
-// JSON in it, because Google does not accept such an object in any form.
+// (https://ai.google.dev/api/caching#Schema). Keywords without an equivalent are dropped with a warning. The arguments
+// are validated against the original schema.
 func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
 	s := p.translateObjectSchema(in, at)
+	// Google rejects an object of unknown properties in any form.
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
 		return p.declareAsText(in, s, "A JSON object", at)
 	}
 	return s
 }
 
-// translateObjectSchema is like translateSchema, but allows an object of unknown properties, such as the arguments of a function.
+// translateObjectSchema is like translateSchema, but keeps an object of unknown properties, such as a function's
+// arguments.
 func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
@@ -134,9 +134,10 @@ const textMark = "\x00json"
 // maxSchemaText bounds a schema that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// declareAsText declares a value that Google's Schema cannot express as a string. For example, Google rejects an object without
-// properties with "should be non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the
-// original schema, and s is its translation.
+// declareAsText declares a value that Google's Schema cannot express as a string. in is the original schema, s its
+// translation.
+//
+// Google rejects an object without properties: "should be non-empty for OBJECT type" (langchain-google #463).
 func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string]any {
 	about := what + " as text."
 	if own, ok := s["description"].(string); ok && own != "" {
@@ -167,8 +168,8 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops the keywords that apply only to other types than that of s, and so do not constrain its values.
-// If s has alternatives (anyOf), it drops all keywords that belong to a type.
+// keepOwnKeywords drops the keywords of other types than that of s. They do not constrain its values. With anyOf, s has
+// no type.
 func keepOwnKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
@@ -298,8 +299,8 @@ func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	return s
 }
 
-// mergeAlternatives merges the alternatives of a function's arguments into one object with all their properties, because a declaration must
-// be one object. A property is required if all alternatives require it.
+// mergeAlternatives merges the alternatives of a function's arguments: a declaration must be one object. A property is
+// required if all of them require it.
 func mergeAlternatives(tree map[string]any) map[string]any {
 	for _, name := range []string{"anyOf", "oneOf"} {
 		list, ok := tree[name].([]any)
@@ -366,8 +367,7 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// fitEnum drops an enumeration whose values are not all strings, and lists the values in the description. In an enumeration of strings,
-// it drops the empty strings.
+// fitEnum drops an enumeration of other values than strings, and lists them in the description. It drops empty strings.
 func (p *parser) fitEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {

@@ -17,24 +17,24 @@ import (
 	"voxgate/tools"
 )
 
-// Config is a client's session config, validated and translated for its model. Parse creates it; it may be shared and must not be
+// Config is a client's session config, validated and translated for its model. Parse creates it. It must not be
 // changed.
 type Config struct {
 	// Model is the model's name without "models/".
 	Model string
 
-	// TextOnly is set if the client requested only text and the model can only speak. The model is dialled for speech with a
-	// transcript, and the client gets the transcript.
+	// TextOnly is set if the client requested only text and the model can only speak. The client gets the transcript
+	// instead.
 	TextOnly bool
 
-	// TextToo is set if the client requested voice and text. The model can only speak, so it is dialled for speech with a
-	// transcript, and the client gets the transcript as text in addition to the voice.
+	// TextToo is set if the client requested voice and text and the model can only speak. The client gets voice and
+	// transcript.
 	TextToo bool
 
 	// Warnings are sentences for the client about dropped or changed fields, with reasons.
 	Warnings []string
 
-	// Losses are the client's functions that are declared to the model only in part, or not at all. Warnings mention them, too.
+	// Losses are the client's functions that are declared only in part, or not at all. Warnings mention them, too.
 	Losses []Loss
 
 	// Functions are the declared functions: first the gateway's, then the client's in its order.
@@ -83,10 +83,10 @@ type Scope struct {
 	MaxPreRoll time.Duration
 }
 
-// Parse validates a client's config and translates it for its model. The connection must be dialled on the backend of the scope.
-// path names the config in errors, such as "initialConfig". The error is always a *FieldError. Names that the API does not have
-// are dropped with a warning, because the API would close the session for them. null means absent, and a missing config is an
-// empty one.
+// Parse validates a client's config and translates it for its model, on the backend of the scope. An empty config is
+// valid. The error is always a *FieldError. path names the config in errors, such as "initialConfig".
+//
+// Unknown names are dropped with a warning. The API would close the session for them.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
@@ -114,8 +114,8 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 // API.
 func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
-// Setup returns the setup of a connection for this config. handle resumes an earlier session; without a handle the model
-// gets the history, if its profile supports that.
+// Setup returns the setup of a connection. handle resumes an earlier session. Without it, a model that supports history
+// gets it.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{
 		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,

@@ -47,9 +47,8 @@ const (
 	moodsBuiltIn         // always proactive, and rejects the setting; affective dialog was removed
 )
 
-// row is a line of the table of models. It has the properties of all models whose names begin with a prefix, on one
-// backend. They are applied before dialling, because the server closes the socket without a warning if a model does not
-// support the setup.
+// row is a line of the table of models: the properties of all models with a prefix, on one backend. They are applied
+// before dialling. The server closes the socket without a warning if a model does not support the setup.
 type row struct {
 	Profile
 
@@ -70,11 +69,11 @@ type row struct {
 	calls    callMode
 	moods    moods
 
-	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage they treat
-	// turns as empty, so their setup includes all input.
+	// wide models hear and see everything between turns. With manual activity detection they need a setup that includes
+	// all input. Otherwise they treat turns as empty.
 	wide bool
 
-	// oneAnswer models accept a response with willContinue and then abandon the call: its last response is never spoken.
+	// oneAnswer models abandon a call after a response with willContinue: its last response is never spoken.
 	oneAnswer bool
 
 	// translates is set for the models for translation, the only ones that support translationConfig.
@@ -84,35 +83,36 @@ type row struct {
 	unsupported []string
 }
 
-// endSilence is longer than the silence that models of version 3.8 need: 0.5 s with an audioStreamEnd did not end a turn (12 of 12
-// recordings), 1.4 s did (6 of 6; openclaw #152646, September 2026). The same was reported for gemini-2.5-flash (python-genai #1328)
-// and is assumed for models without a measurement, because additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of
-// 3).
+// endSilence is the silence after which a model surely ends a turn. Models of version 3.8 did not end it after 0.5 s
+// with an audioStreamEnd (12 of 12 recordings), but after 1.4 s (6 of 6; openclaw #152646, September 2026).
+//
+// gemini-2.5-flash was reported to behave alike (python-genai #1328). Unmeasured models get the silence, too: it does
+// no harm. For 3.1 audioStreamEnd is enough (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
-// textModelRow is the row of all models that do not belong to the Live API. Such a model calls functions within an answer, and waits for
-// their results before it goes on.
+// textModelRow is the row of all models outside the Live API. They call functions within an answer and wait for the
+// results.
 var textModelRow = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: textOutput, calls: callsSync,
 }
 
-// models is searched from the top for the first row with the model's prefix on the client's backend.
+// models is searched from the top for the first row with the model's prefix on the client's backend. This table has not
+// been tested against Google's servers.
 //
 // Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. Supported fields:
 // ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
 // …/models/gemini-3.8-live-extended-thinking, docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api
-// (start-manage-session, best-practices), and third-party measurements where a row says so. This table has not been tested against
-// Google's servers.
+// (start-manage-session, best-practices). A row names other sources.
 //
-// ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). It is
-// assumed for the other models, for which no measurement exists, because the assumption does no harm to a model with better handles.
+// ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in
+// production). It is assumed for the other models, which were not measured. The assumption does no harm.
 //
-// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
-// nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
-// turn before it calls (recorded).
+// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a silent turn with a
+// call ends within the same millisecond (recorded), so waiting costs nothing. Extended thinking ends its turn before it
+// calls (recorded).
 var models = []row{
-	// Vertex AI rejects the field behavior for this model (livekit/agents #3801) and supports the moods in its single version
-	// (livekit/agents #4362). The second row is its preview. Both must precede the retired model whose name begins alike.
+	// Vertex AI rejects the field behavior (livekit/agents #3801) and supports the moods in its single version
+	// (livekit/agents #4362). The second row is the preview. Both precede the retired model whose name begins alike.
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -145,14 +145,14 @@ var models = []row{
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: voiceOutput | textOutput, thinking: thinkingByBudget, calls: callsSync,
 	},
-	// This model accepts clientContent only as history; later it closes the session with 1007. It does not support scheduling.
+	// It accepts clientContent only as history, and later closes with 1007. It does not support scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: voiceOutput, thinking: thinkingByLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes the session with 1007 `Thinking level must be specified for this model`. Scheduling closes it with 1007, too.
-	// After a response with willContinue, the final response, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling with 1007, too.
+	// After a response with willContinue, the final one was never spoken (openclaw #152413, September 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,

@@ -31,8 +31,8 @@ func (w *warnings) warnf(format string, args ...any) {
 	}
 }
 
-// camelKeys returns the object with snake_case names in camelCase, because proto3 JSON accepts both. Without snake_case names
-// it returns the same object.
+// camelKeys returns the object with snake_case names in camelCase: proto3 JSON accepts both. It may return the same
+// object.
 func camelKeys(fields map[string]any) map[string]any {
 	snake := false
 	for name := range fields {

@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// grammar lists every field that a client may send: one type per line, its fields with their types. Capitalized types are further
-// types, [] are lists, maps have arbitrary names, any is not validated, = starts an enumeration. A line that begins with a tab
-// continues the previous one.
+// grammar lists every field that a client may send: one type per line, its fields with their types. Capitalized types are
+// further types, [] are lists, maps have arbitrary names. any is not validated, = starts an enumeration. A line that begins
+// with a tab continues the previous one.
 //
-// Google rejects a message with one unknown name. ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of
-// Schema; js-genai #696 and gptel #806 (of a schema) have the wording. Fields of GenerationConfig that the Live API does not
-// support according to the page, such as responseSchema, are omitted. It is assumed, without a report, that unknown values of an
-// enumeration are rejected. Lower-case values are accepted: MCP clients send "type":"object", as do Google's own REST examples, and
-// Google's errors about such requests mention other fields only (gitlab-mcp #166, azure-devops-mcp #145).
+// Google rejects a message with one unknown name. Sources: ai.google.dev/api/live, for Schema
+// ai.google.dev/api/caching#Schema, for the wording js-genai #696 and gptel #806. Fields that the Live API does not support,
+// such as responseSchema, are omitted.
+//
+// Unknown values of an enumeration are assumed to be rejected. Lower-case values are accepted: MCP clients and Google's own
+// examples send "type":"object". Errors about such requests mention other fields (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig
@@ -128,9 +129,9 @@ func firstWord(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
 
-// fitValue checks a value against a type of the grammar, and normalizes it for the rest of the emulator: enumerations in capitals,
-// bytes in standard base64. proto3 JSON accepts base64 in either alphabet, with or without padding, enumerations as numbers, and
-// numbers as strings (protobuf.dev/programming-guides/json). Google's servers also accept a single value for a list.
+// fitValue checks a value against a type of the grammar. It normalizes enumerations to capitals and bytes to standard
+// base64. It accepts the other forms of proto3 JSON (protobuf.dev/programming-guides/json). Google also accepts one
+// value for a list.
 func fitValue(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
@@ -272,8 +273,8 @@ func toCamelCase(name string) string {
 	return b.String()
 }
 
-// ToCamelCase converts the names in a JSON tree to camelCase, because proto3 JSON accepts snake_case, too. It does not change
-// names in args and response, which belong to functions.
+// ToCamelCase converts the names in a JSON tree to camelCase: proto3 JSON accepts snake_case, too. Names in args and
+// response belong to functions and stay.
 func ToCamelCase(tree any) any {
 	switch v := tree.(type) {
 	case []any:

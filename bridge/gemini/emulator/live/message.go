@@ -93,8 +93,8 @@ type Blob struct {
 // IsImage reports whether the blob is a picture.
 func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
 
-// PCM returns the samples of an audio blob and their rate, by default 16 kHz. Google accepts only raw PCM, at any declared rate
-// (ai.google.dev/gemini-api/docs/live-guide); the limits of the rate are those of the emulator's resampler.
+// PCM returns the samples of an audio blob and their rate, by default 16 kHz. Google accepts raw PCM at any rate
+// (ai.google.dev/gemini-api/docs/live-guide). The emulator's resampler limits the rate.
 func (b *Blob) PCM() ([]int16, int, error) {
 	base, params, err := mime.ParseMediaType(b.MIMEType)
 	if err != nil || !strings.HasPrefix(base, "audio/") {
@@ -118,10 +118,10 @@ func (b *Blob) PCM() ([]int16, int, error) {
 
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
-// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if it is written as Google's SDKs write
-// it. If the message belongs to another protocol, such as OpenAI's session.update that Mastra sends, Parse returns the names of its
-// fields instead of an error.
+// Parse parses a message after the setup. For a message of another protocol, such as OpenAI's session.update, it
+// returns the names of its fields instead of an error.
 func Parse(data []byte) (m *Message, foreign []string, err error) {
+	// a fast path for audio in the form of Google's SDKs
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
 			RealtimeInput struct {
@@ -198,8 +198,7 @@ func Encode(message any) []byte {
 	return append(data, '\n')
 }
 
-// maxIndented is the greatest depth of a message that is indented. With many levels it would be mostly spaces: 200 MB for 20 KB of
-// brackets.
+// maxIndented is the greatest depth of an indented message. 20 KB of brackets would become 200 MB of spaces.
 const maxIndented = 100
 
 // nestingDepth returns the nesting depth of a JSON text.
@@ -217,8 +216,8 @@ func nestingDepth(data []byte) (most int) {
 	return most
 }
 
-// CountValues returns an upper bound of the number of values in a JSON text. It allocates nothing, unlike [Decode], which needs
-// about 50 bytes per value.
+// CountValues returns an upper bound of the number of values in a JSON text. It allocates nothing. [Decode] needs 50
+// bytes per value.
 func CountValues(data []byte) int {
 	values := 1
 	eachPunctuation(data, func(c byte) {

@@ -46,9 +46,8 @@ type Wire struct {
 	// OneTranscript means that an utterance is transcribed in one message, before its end is reported.
 	OneTranscript bool
 
-	// NoActivity means that recordings have no voiceActivity. ActivityInContent means that voiceActivity comes with an empty
-	// serverContent, and that its offsets have 9 decimals.
-	NoActivity, ActivityInContent bool
+	NoActivity        bool // recordings have no voiceActivity
+	ActivityInContent bool // voiceActivity comes with an empty serverContent, and its offsets have 9 decimals
 
 	RoleOfTurns bool // each turn has the role "model"
 
@@ -204,8 +203,8 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 	return nil
 }
 
-// endpointPath matches the Live API after any prefix: Google's own with its version and optionally the method for ephemeral tokens,
-// or Vertex's, which has a slash instead of a dot.
+// endpointPath matches the Live API after any prefix. Google's own has a version, and a method for ephemeral tokens.
+// Vertex's has a slash instead of a dot.
 var endpointPath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
 	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
 

@@ -117,9 +117,9 @@ func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkExtras rejects proactivity and affective dialog, which only v1alpha supports. Other versions reject them as unknown names
-// (js-genai #696), and v1alpha rejects them if the model does not support them. gemini-3.1-flash-live was reported not to answer
-// such a setup at all (PatterAI/Patter #210). models/gemini-3.8-live documents that proactive audio cannot be turned off.
+// checkExtras rejects proactivity and affective dialog where they are not supported. Only v1alpha has them; other
+// versions report unknown names (js-genai #696). For gemini-3.1-flash-live no answer at all was reported
+// (PatterAI/Patter #210).
 func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
 	isSupported := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
@@ -129,6 +129,7 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 		return invalid(unknown, "proactivity", "setup")
 	case dialog != nil && !isSupported:
 		return invalid(unknown, "enableAffectiveDialog", "setup.generation_config")
+	// documented in models/gemini-3.8-live
 	case proactivity != nil && p.proactive && proactivity.ProactiveAudio != nil && !*proactivity.ProactiveAudio:
 		return invalid("Proactive audio cannot be disabled for this model.")
 	case proactivity != nil && !p.alphaExtras && !p.proactive:
@@ -139,11 +140,10 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkBackend rejects fields that the backend of the connection does not support, although the other one does.
-// Google's SDK refuses to send them, too (genai v1.77, live_converters.go). It also rejects turnCoverage values that
-// fail according to measurements by MemberJunction.
+// checkBackend rejects fields that only the other backend supports (genai v1.77, live_converters.go).
 func (w *wireSetup) checkBackend(at Endpoint) error {
 	if at.Vertex {
+		// measured by MemberJunction
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
 			return NewClosing(CloseInvalid, "")
 		}
@@ -185,12 +185,11 @@ func (s *Setup) Update(u *ContextUpdate) error {
 // FunctionNames returns the declared functions in order.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions and whether each blocks. The wording of the errors is that of generateContent. Search
-// and functions in one tool were seen to end with 1011; models/gemini-3.8-live-extended-thinking documents that no function can
-// block.
+// readTools returns the declared functions and whether each blocks. Its errors have the wording of generateContent.
 func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
+		// Search and functions in one tool were seen to end with 1011.
 		if tool.GoogleSearch != nil && tool.FunctionDeclarations != nil {
 			return nil, NewClosing(CloseInternal, "")
 		}
@@ -201,6 +200,7 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 			if _, twice := functions[f.Name]; twice {
 				return nil, invalid("Duplicate function declaration found: %s", f.Name)
 			}
+			// documented in models/gemini-3.8-live-extended-thinking
 			if f.Behavior == "BLOCKING" && p.asyncOnly {
 				return nil, invalid("Blocking function calls are not supported for this model.")
 			}
@@ -215,8 +215,8 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 	return functions, nil
 }
 
-// checkParameters rejects schemas that the generateContent API, which has the same type, was seen to reject: an object without
-// properties (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
+// checkParameters rejects schemas that generateContent was seen to reject: an object without properties
+// (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
 func checkParameters(s map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
 	items, _ := s["items"].(map[string]any)
@@ -250,9 +250,8 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check rejects a message that does not fit the model, the settings or the backend of the setup. seeding means that the
-// message's turns are the model's initial history. CheckResponse checks the results of calls. The comments below name the source
-// of each error.
+// Check rejects a message that does not fit the setup. seeding means that its turns are the initial history.
+// CheckResponse checks the results of calls.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
@@ -283,7 +282,7 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime rejects audioStreamEnd if the client marks activities, and activityStart and activityEnd if the server detects them:
+// checkRealtime rejects audioStreamEnd if the client marks activities, and such marks if the server detects them:
 // ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
@@ -295,9 +294,8 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	return nil
 }
 
-// CheckResponse rejects a result with fields that this model or Vertex does not support. Sources:
-// models/gemini-3.8-live-extended-thinking for scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77,
-// live_converters.go).
+// CheckResponse rejects a result with fields that this model or Vertex does not support
+// (models/gemini-3.8-live-extended-thinking; genai v1.77, live_converters.go).
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {
 	case r.Scheduling != "" && s.profile.noScheduling:
