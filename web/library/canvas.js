@@ -44,6 +44,9 @@ export class Canvas {
   /** @type {Map<string, Blob>} */ #kept = new Map();
   /** @type {string[]} */ #urls = []; // of the sheet, to be let go with it
   /** @type {Set<ReturnType<typeof setTimeout>>} */ #pauses = new Set();
+  /** @type {string[]} the calls whose content is on the sheet */ #calls = [];
+  /** @type {Map<string, 'replaced'|'late'>} by the ids of calls that got no answer, though the person declined nothing */ #unanswered = new Map();
+  /** `showsCall` may have changed. */ onShown = () => {};
   /** `waiting` may have changed. */ onWaiting = () => {};
   /** What was shown is offered again; false if it stays in sight elsewhere, as in the page's conversation. */ offersAgain = true;
 
@@ -122,6 +125,16 @@ export class Canvas {
     return !this.#section.hidden;
   }
 
+  /** Whether the person sees here what a call has shown. @param {string} id */
+  showsCall(id) {
+    return this.open && !this.#sheet.hidden && this.#calls.includes(id);
+  }
+
+  /** Why a call got no answer: another one took its place, or the person took too long. Undefined if they answered or declined. @param {string} id */
+  whyUnanswered(id) {
+    return this.#unanswered.get(id);
+  }
+
   /** Somebody waits for what the person does here. */
   get waiting() {
     return this.#waiting.size > 0;
@@ -159,11 +172,15 @@ export class Canvas {
       root.append(call.view ?? '');
       this.#questions.append(root);
     } else if (!append) {
-      this.#answer(root, { dismissed: true });
+      this.#drop(root, 'replaced');
       root.replaceChildren();
+      this.#calls = [];
       for (const url of this.#urls.splice(0, urls)) URL.revokeObjectURL(url);
     }
-    if (!question) this.#send = call.send;
+    if (!question) {
+      this.#send = call.send;
+      this.#calls.push(call.id);
+    }
     if (!question && !append) this.#stays = false;
     for (const node of nodes) {
       const { id } = node.dataset;
@@ -206,6 +223,7 @@ export class Canvas {
     this.#pauses.clear();
     for (const url of this.#urls.splice(0)) URL.revokeObjectURL(url);
     this.#kept.clear();
+    this.#unanswered.clear();
   }
 
   /**
@@ -329,6 +347,13 @@ export class Canvas {
     return true;
   }
 
+  /** The call ends without an answer of the person. @param {HTMLElement} root @param {'replaced'|'late'} why */
+  #drop(root, why) {
+    const waiting = this.#waiting.get(root);
+    if (waiting) this.#unanswered.set(waiting.id, why);
+    this.#answer(root, { dismissed: true });
+  }
+
   /** Gemini waits for another minute. What the sheet asks can stay open for longer: an answer then goes as a message. @param {HTMLElement} root */
   #warn(root) {
     const waiting = this.#waiting.get(root);
@@ -340,7 +365,10 @@ export class Canvas {
     this.#late.replaceChildren(make('p', '', sentence), ...(sheet ? [this.#keep] : []));
     this.#late.hidden = false;
     this.#live.replaceChildren(make('span', '', sentence));
-    waiting.timer = setTimeout(() => this.#leave(root), NOTICE);
+    waiting.timer = setTimeout(() => {
+      this.#drop(root, 'late');
+      this.#leave(root);
+    }, NOTICE);
   }
 
   /** The call is over, and the person may take all the time they need. */
@@ -380,6 +408,7 @@ export class Canvas {
     this.#show.hidden = !(this.#away && asks) && (!this.#sheet.hidden || !shown);
     if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();
     this.#rest();
+    this.onShown();
   }
 
   #playing() {

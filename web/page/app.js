@@ -45,6 +45,7 @@ const canvas = {
     drawn = new Canvas($('canvas'));
     new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = render;
+    drawn.onShown = unfold;
     drawn.offersAgain = false; // it stands in the conversation
     return drawn;
   })),
@@ -80,6 +81,8 @@ transcript.onShown = () => {
   if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
 addEventListener('message', (message) => transcript.fitFrame(message));
+transcript.isInPanel = (id) => drawn?.showsCall(id) ?? false;
+transcript.isBeside = () => wide.matches;
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 const tools = nativeTools({ canvas });
@@ -452,7 +455,7 @@ function showTool(call) {
   if (status !== 'running') running.delete(id);
   else if (title && !name.endsWith('_canvas_tool')) running.set(id, title);
   render();
-  transcript.tool(call, session?.state === 'closed');
+  transcript.tool(call, session?.state === 'closed' ? 'ended' : drawn?.whyUnanswered(id));
 }
 
 /** Offers notifications to a person who missed a question. The browser asks only in a user gesture. */
@@ -566,6 +569,12 @@ const follow = new ResizeObserver(() => {
   height = thread.offsetHeight;
   scrolled = main.scrollTop; // of itself, if what is below became smaller
 });
+/** The cards of what the panel shows no longer get their whole height, and the end stays where it is. */
+function unfold() {
+  transcript.unfold(atEnd);
+  if (atEnd) main.scrollTop = main.scrollHeight;
+}
+
 /** Smooth scrolling would lag behind an answer that grows. */
 const growing = () => $('growing').childElementCount > 0;
 for (const e of [main, thread]) follow.observe(e, { box: 'border-box' });
@@ -574,7 +583,9 @@ main.addEventListener('scroll', () => {
   if (rest < AWAY) atEnd = true;
   else if (main.scrollTop < scrolled) atEnd = false; // the person went up; what grows only adds to the rest
   scrolled = main.scrollTop;
-  if (atEnd) $('newest').hidden = true;
+  if (!atEnd) return;
+  $('newest').hidden = true;
+  unfold();
 }, { passive: true });
 $('newest').addEventListener('click', () => {
   atEnd = true;

@@ -26,6 +26,9 @@ export class Transcript {
   /** @type {Map<string, HTMLElement>} of the present conversation */ #shown = new Map();
   /** @type {Map<Element, Line>} */ #lines = new Map();
   /** Something is shown, for the first time or again. */ onShown = () => {};
+  /** @type {Map<string, (whole: boolean) => void>} fills the cards of what the panel shows, by calls */ #folded = new Map();
+  /** Whether the panel shows what a call has shown: then its card is one line. @type {(id: string) => boolean} */ isInPanel = () => false;
+  /** The panel stands beside the conversation, and not over its end. */ isBeside = () => true;
   /** What a canvas has shown or asked, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCanvas;
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
@@ -110,7 +113,20 @@ export class Transcript {
     if (last) this.#lines.set(last, line);
   }
 
+  /**
+   * What the panel shows no longer gets its whole card.
+   * @param {boolean} pinned the end of the conversation is in sight: there a card that grows moves nothing that is read
+   */
+  unfold(pinned) {
+    for (const [id, show] of this.#folded) {
+      if (this.isInPanel(id)) continue;
+      show(pinned);
+      if (pinned) this.#folded.delete(id);
+    }
+  }
+
   clear() {
+    this.#folded.clear();
     this.#log.replaceChildren();
     this.#growing.replaceChildren();
     this.#shown = new Map();
@@ -174,23 +190,33 @@ export class Transcript {
   /**
    * What was done, in words for people; what a tool was asked and has answered is in the statistics.
    * @param {ToolCall} call
-   * @param {boolean} [ended] the conversation has ended: nobody took back what was asked
+   * @param {'ended'|'replaced'|'late'} [unanswered] why the person has not answered, if they did not decline: the conversation has ended, another question
+   *   took the place of this one, or it waited for too long
    */
-  tool(call, ended = false) {
+  tool(call, unanswered) {
     const { id, name, status, response, where } = call;
     const title = (status === 'done' && !call.declined && call.doneTitle) || call.title;
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
+    const dropped = unanswered !== 'ended' && unanswered;
     const declined = response?.dismissed === true || call.declined === true;
     const described = shows ? this.describeCanvas?.(call) : undefined;
     const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
-    const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : ended && shows && status === 'cancelled' ? 'unanswered' : status]);
+    const outcome = dropped && declined ? dropped : declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered')
+      : unanswered && shows && status === 'cancelled' ? 'unanswered' : status;
     const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
-    const text = `${what}: ${outcome}`;
+    const text = `${what}: ${fill(words[outcome])}`;
     const card = { title: what, status: declined ? 'cancelled' : status, quiet };
     fillCard(e, { text, card });
-    if (status === 'done') e.append(...(described?.content ?? []));
+    const content = status === 'done' ? described?.content ?? [] : [];
+    if (response?.shown && content.length && this.isInPanel(id)) {
+      fillCard(e, { text: `${what}: ${fill(words[this.isBeside() ? 'beside' : 'below'])}`, card });
+      this.#folded.set(id, (whole) => {
+        fillCard(e, { text, card });
+        if (whole) e.append(...content);
+      });
+    } else e.append(...content);
     const details = described?.text ? ` (${described.text})` : '';
     if (status !== 'running') this.#keep(e, { role: 'tool', text: text + details, card });
   }

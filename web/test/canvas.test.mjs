@@ -195,6 +195,7 @@ describe('a canvas', () => {
     await page.clock.fastForward('01:00');
     assert.equal(await isOpen(page), false);
     assert.deepEqual(await answers(page), [['a', { dismissed: true }]]);
+    assert.match(await page.locator('.card').last().innerText(), /: not answered in time$/);
 
     await create(page, 'b', ask);
     await page.clock.fastForward('04:30');
@@ -629,8 +630,9 @@ describe('the page', () => {
       await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ') === what, what);
     };
     await create(page, 'a', [text('<h3>Vienna</h3><p>Warm</p>'), { type: 'image', src: pixel, alt: 'A view' }]);
-    await card('Vienna: shown Warm');
+    await card('Vienna: shown beside'); // once, and not here as well
     await create(page, 'b', [text('A table'), { type: 'input', id: 'name', label: 'Name' }, button('submit', 'Book it')]);
+    await card('Vienna: shown Warm');
     await page.fill('.canvas input', 'Ada');
     await press(page, 'Book it');
     await card('A table: answered Name Ada Book it');
@@ -639,7 +641,9 @@ describe('the page', () => {
     await card('On the screen: not now');
     await create(page, 'd', [{ type: 'script' }]);
     await card('On the screen: did not work');
+    await create(page, 'e1', ask);
     await create(page, 'e', ask);
+    await card('Who are you?: replaced by the next question'); // the person has not said no
     await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['e'] } });
     await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not needed any more'));
     await page.getByRole('button', { name: 'Enlarge: A view' }).click();

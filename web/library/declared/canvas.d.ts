@@ -10,6 +10,12 @@ export class Canvas implements CanvasHandler {
   readonly title: string | undefined;
   /** `waiting` may have changed. */
   onWaiting: () => void;
+  /** `showsCall` may have changed. */
+  onShown: () => void;
+  /** Whether the person sees here what a call has shown. */
+  showsCall(id: string): boolean;
+  /** Why a call got no answer, though the person declined nothing: another one took its place, or they took too long. */
+  whyUnanswered(id: string): 'replaced' | 'late' | undefined;
   /** Whether what was shown and hidden is offered again; true if not set. */
   offersAgain: boolean;
   show(call: CanvasCall): Promise<CanvasAnswer>;
