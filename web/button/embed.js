@@ -187,7 +187,7 @@ export class VoxgateTalk extends HTMLElement {
     const mute = this.#iconButton('mute', () => session.mute());
     const end = this.#iconButton('end', () => (this.#view?.stop(), this.#open()));
     end.ariaLabel = end.title = this.#word('end');
-    this.#name.textContent = this.getAttribute('who') ?? this.#word('assistant');
+    this.#name.textContent = this.getAttribute('who') ?? this.#words?.fill('{who}') ?? '';
     this.#small.replaceChildren(back, make('p', { className: 'now', onclick: () => this.#open() }, this.#name, this.#state), mute, end);
     orb.session = session;
     this.#small.hidden = false;

@@ -13,7 +13,7 @@ import { looks } from './looks.js';
 import { nodes } from './markdown.js';
 import './orb.js';
 import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { callIt, fill, speak } from './strings.js';
+import { callAgent, callIt, fill, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
@@ -29,6 +29,7 @@ const style = `
 :host { --small: min(max(60px, 4rem), 24cqi); display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
   border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
+.head img[hidden] + b::before { content: ''; display: inline-block; width: 1em; height: 1em; margin-inline-end: .5em; vertical-align: -.125em; border-radius: 50%; background: var(--sphere); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
 .head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
 .head .icon { flex: none; }
@@ -74,6 +75,7 @@ const ICONS = {
 const MOST = 200; // lines that are kept
 const HISTORY = 100; // turns that a conversation goes on with
 const SECOND = 1_000; // ms
+const AWAY = 48; // pixels from the end: a person who scrolled further up reads there
 
 /**
  * @param {string} tag
@@ -116,6 +118,7 @@ export class VoxgateConversation extends Base {
   /** @type {(() => void)[]} */ #off = [];
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #counting;
   #ready = Promise.resolve(); // the words are loaded
+  #atEnd = true; // of the transcript, which is then kept in sight
   #picture = make('img', { alt: '', hidden: true });
   #name = make('b');
   #minimise = iconButton('minimise', () => this.dispatchEvent(new CustomEvent('minimise')));
@@ -126,6 +129,8 @@ export class VoxgateConversation extends Base {
   #since = make('span');
   #retry = make('button', { type: 'button', onclick: () => this.#session?.retry() });
   #absence = make('p', { className: 'absence', hidden: true }, this.#since, ' ', this.#retry);
+  #retryMic = make('button', { type: 'button', onclick: () => this.#session?.mute(false) });
+  #denied = make('p', { className: 'absence', hidden: true }, this.#retryMic);
   #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
   #submit = iconButton('send', undefined, 'submit');
   #form = make('form', { className: 'type', onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
@@ -143,17 +148,20 @@ export class VoxgateConversation extends Base {
     sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
-    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence,
+    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence, this.#denied,
       make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#form);
     this.#log.append(this.#empty);
     new ResizeObserver(() => this.#fit()).observe(this.#log);
+    this.#log.addEventListener('scroll', () => (this.#atEnd = this.#log.scrollHeight - this.#log.clientHeight - this.#log.scrollTop < AWAY), { passive: true });
     root.addEventListener('keydown', (e) => this.#escape(/** @type {KeyboardEvent} */ (e)));
     this.#text.addEventListener('input', () => this.#mark(''));
   }
 
   connectedCallback() {
     const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
-    if (this.getAttribute('who')) callIt(this.getAttribute('who') ?? '');
+    const [who, agent] = [this.getAttribute('who'), this.getAttribute('agent')];
+    if (who) callIt(who);
+    else if (agent) callAgent(agent);
     this.#ready = speak({ talk: words, states, errors }, read).then(() => this.#render());
     this.#render();
   }
@@ -263,7 +271,7 @@ export class VoxgateConversation extends Base {
     const live = Boolean(session);
     const useless = !live && current.press === '';
     const name = (/** @type {HTMLElement} */ e, /** @type {string} */ text) => (e.ariaLabel = e.title = text);
-    this.#name.textContent = this.getAttribute('who') ?? this.#word('assistant');
+    this.#name.textContent = this.getAttribute('who') ?? fill('{who}');
     this.#picture.hidden = !this.getAttribute('picture');
     if (this.getAttribute('picture')) this.#picture.src = this.getAttribute('picture');
     this.#greeting.textContent = this.getAttribute('greeting') ?? this.#word('with');
@@ -291,10 +299,12 @@ export class VoxgateConversation extends Base {
     this.#again.hidden = !over || useless;
     this.#goOn.hidden = !over || useless || !this.#before.length;
     this.#close.hidden = live || !this.hasAttribute('closable');
-    this.#again.textContent = this.#word('again');
+    this.#again.textContent = this.#word(current.next === 'start' ? 'new' : 'try again');
     this.#goOn.textContent = this.#word('go on');
     this.#close.textContent = this.#word('close');
     this.#retry.textContent = this.#word('try now');
+    this.#retryMic.textContent = this.#word('try again');
+    this.#denied.hidden = !current.canRetryMic;
     this.#goOn.className = 'primary';
     this.#again.className = this.#goOn.hidden ? 'primary' : '';
     this.toggleAttribute('data-live', live);
@@ -314,6 +324,7 @@ export class VoxgateConversation extends Base {
   /** Without room for the large orb it stays in the dock; with more, the group is in the middle of what is free. */
   #fit() {
     if (!this.isConnected) return;
+    if (this.#atEnd) this.#log.scrollTop = this.#log.scrollHeight; // what is below it may have grown
     const em = parseFloat(getComputedStyle(this).fontSize);
     const small = this.#press.offsetWidth;
     const height = this.#log.clientHeight;
@@ -321,8 +332,8 @@ export class VoxgateConversation extends Base {
     const free = height - 2 * small - 3 * em - this.#greeting.offsetHeight;
     const dock = /** @type {HTMLElement} */ (this.#press.parentElement); // it is empty until then
     const lift = small ? `${(Math.max(0, free) - dock.offsetHeight) / 2}px` : '';
-    for (const part of [this.#log, this.#status, this.#absence, dock]) part.style.setProperty('--lift', lift);
-    dock.style.setProperty('--status-height', `${this.#status.offsetHeight + this.#absence.offsetHeight}px`); // the orb stands above all of it
+    for (const part of [this.#log, this.#status, this.#absence, this.#denied, dock]) part.style.setProperty('--lift', lift);
+    dock.style.setProperty('--status-height', `${this.#status.offsetHeight + this.#absence.offsetHeight + this.#denied.offsetHeight}px`); // the orb stands above all of it
   }
 
   #renderAway() {
@@ -352,7 +363,7 @@ export class VoxgateConversation extends Base {
       line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));
       this.#unsent.set(line, turn.text);
     }
-    this.#log.scrollTop = this.#log.scrollHeight;
+    if (this.#atEnd || turn.role === 'user') this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
   }
 

@@ -12,14 +12,15 @@ import { isOpen } from './look.js';
 import { parse } from './markdown.js';
 import './conversation.js';
 import './orb.js';
-import { cutOf, muteOf, OFFERS, situationOf, statusOf } from './status.js';
+import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { speak } from './strings.js';
 import { open } from './voxgate.js';
 
 /**
  * @import { Piece } from './markdown.js'
  * @import { Seen } from './declared/react.d.ts'
- * @import { Devices, Options, Session, Turn } from './types.d.ts'
+ * @import { Offer } from './status.js'
+ * @import { Devices, Options, Session, Turn, VoxgateError } from './types.d.ts'
  */
 
 /** @type {Seen} */
@@ -32,6 +33,7 @@ class Talk {
   /** @type {Devices} */ devices = {};
   /** @type {Set<() => void>} */ #watchers = new Set();
   /** @type {Session|undefined} */ #session;
+  /** @type {VoxgateError|undefined} why the last one ended */ ended;
   seen = NOBODY;
 
   subscribe = (/** @type {() => void} */ f) => {
@@ -52,7 +54,11 @@ class Talk {
     session.on('state', look);
     session.on('turn', look);
     session.on('error', (error) => this.see({ error }));
-    session.on('closed', (why) => this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why }));
+    session.on('closed', (why) => {
+      this.ended = why;
+      this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why });
+    });
+    this.ended = undefined;
     this.seen = NOBODY;
     this.see({ session });
     return session;
@@ -158,6 +164,27 @@ export function Conversation(props) {
   return h('voxgate-conversation', { ...props, ref: element });
 }
 
+const SECOND = 1_000; // ms
+
+/** @param {{offers?: Offer[]} & Record<string, any>} props */
+export function Status({ offers = OFFERS.react, ...props }) {
+  const talk = useTalk();
+  const { session } = useVoxgate();
+  const [, count] = useState(0);
+  const away = session?.away;
+  const isAway = Boolean(away);
+  useEffect(() => {
+    const timer = isAway ? setInterval(() => count((n) => n + 1), SECOND) : undefined;
+    return () => clearInterval(timer);
+  }, [isAway]);
+  const { text, canRetryMic } = statusOf(situationOf(session, { offers }, talk.ended));
+  const [first, rest] = splitStatus(text);
+  const absence = absenceOf(away);
+  return h('div', props, h('p', { className: 'status', role: 'status' }, h('b', null, first), rest),
+    absence || canRetryMic ? h('p', { className: 'absence' }, absence, ' ',
+      h('button', { type: 'button', onClick: () => (canRetryMic ? session?.mute(false) : session?.retry()) }, states[canRetryMic ? 'try again' : 'try now'])) : null);
+}
+
 /** @param {Record<string, any>} props */
 export function MicButton({ children, onClick, ...props }) {
   const { state, mic, start, mute } = useVoxgate();
@@ -168,8 +195,11 @@ export function MicButton({ children, onClick, ...props }) {
     if (off) start();
     else mute(isOpen(mic));
   };
-  return h('button', { type: 'button', disabled: mic === 'asking', 'aria-pressed': off ? undefined : !isOpen(mic), ...props, onClick: press },
-    children ?? (off ? states['start'] : muteOf(mic)));
+  const name = off ? states['start'] : muteOf(mic);
+  const label = children ? { 'aria-label': name, title: name } : {};
+  const closed = !off && !isOpen(mic) && mic !== 'asking'; // looks.css strikes it through
+  return h('button', { type: 'button', disabled: mic === 'asking', 'aria-pressed': off ? undefined : !isOpen(mic), 'data-on': closed || undefined, ...label, ...props, onClick: press },
+    children ?? name);
 }
 
 const KINDS = /** @type {const} */ ({ microphone: 'audioinput', speaker: 'audiooutput', camera: 'videoinput' });

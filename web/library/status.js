@@ -40,6 +40,7 @@ import { fill, speak } from './strings.js';
  * @property {''|'start'|'interrupt'|'mute'|'unmute'|'use'|'unblock'} press what pressing the orb does
  * @property {''|'start'|'retry'|'later'|'elsewhere'} next what helps after the end: `start` another conversation; `retry` now, or `later`,
  *   in a minute; `elsewhere`: at another page or with another sign-in; '': nothing
+ * @property {boolean} canRetryMic the microphone cannot be used, and the person may have mended that: "Try again" belongs to the sentence
  */
 
 const NAME = 32; // characters of a microphone's name: the sentence has to fit above a phone's buttons
@@ -95,6 +96,8 @@ function micKeys(mic, offers) {
   return keys;
 }
 
+const MENDABLE = ['refused', 'missing', 'failed', 'lost'].map((mic) => `states mic ${mic}`);
+
 /** Where this browser lets the person allow what they have refused. @param {string} [agent] */
 function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '') {
   if (agent.includes('Firefox/')) return 'in Firefox';
@@ -117,7 +120,8 @@ export function statusOf(situation) {
   const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
   const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
-  return { keys, text, look: lookFor(state, mic), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next };
+  const canRetryMic = keys.some((key) => MENDABLE.includes(key));
+  return { keys, text, look: lookFor(state, mic), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next, canRetryMic };
 }
 
 /** @param {string} key a section and a name in it */

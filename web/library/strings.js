@@ -46,6 +46,9 @@ export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate'
 /** The page's own name for who answers. @param {string} name */
 export const callIt = (name) => void (chosen = name);
 
+/** An agent of the gateway's is called by its name there: `front-desk` is Front desk. @param {string} [agent] */
+export const callAgent = (agent = '') => callIt((agent.charAt(0).toUpperCase() + agent.slice(1)).replace(/[-_]+/g, ' '));
+
 /**
  * A duration in words: seconds below a minute, minutes above.
  * @param {number} ms

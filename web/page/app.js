@@ -6,7 +6,7 @@ import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
 import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { callIt, fill, formatDuration, language, named, speak as read } from './strings.js';
+import { callAgent, fill, formatDuration, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { forget as forgetLeft, open, resumable } from './voxgate.js';
 
@@ -68,7 +68,7 @@ const preferences = load(given);
 const lang = new URLSearchParams(location.search).get('lang') ?? preferences.lang;
 named(document.documentElement.dataset['backend']);
 const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
-if (agent) callIt(agent.charAt(0).toUpperCase() + agent.slice(1));
+if (agent) callAgent(agent);
 body.classList.toggle('agent', Boolean(agent));
 await Promise.all([read({ states, errors, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
 document.documentElement.lang = language();
@@ -127,7 +127,6 @@ let before = [];
 let wished = true; // of the last press of the microphone button
 /** @type {{at: number, timer: ReturnType<typeof setInterval>}|undefined} when a busy gateway is asked again */
 let again;
-const UNUSABLE = ['states mic refused', 'states mic missing', 'states mic failed', 'states mic lost']; // a person may have mended it
 const HISTORY = 100; // turns that a conversation goes on with, as many as the gateway takes
 const PATIENCE = 120; // s for which a press of the button still counts
 
@@ -317,7 +316,7 @@ function render() {
   say('lasted', time && !left ? fill(words['lasted'], { time }) : time);
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
-  $('denied').hidden = !current.keys.some((key) => UNUSABLE.includes(key));
+  $('denied').hidden = !current.canRetryMic;
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();

@@ -10,7 +10,6 @@ export const page = {
   'things to try': 'Zum Ausprobieren',
   history: 'Frühere Gespräche',
   'history short': 'Frühere',
-  'try again': 'Noch einmal versuchen',
   settings: 'Einstellungen',
   statistics: 'Statistik',
   camera: 'Kamera',

@@ -10,7 +10,6 @@ export const page = {
   'things to try': 'Things to try',
   history: 'Earlier conversations',
   'history short': 'Earlier',
-  'try again': 'Try again',
   settings: 'Settings',
   statistics: 'Statistics',
   camera: 'Camera',

@@ -57,6 +57,7 @@ const setUp = (page, prompt) => page.waitForFunction((p) => told.some((m) => m.t
 inShop('one line of HTML has an agent answer', async (page) => {
   await button(page, 'Talk').click();
   await setUp(page, 'You are an interpreter');
+  assert.deepEqual(await page.locator('.head b, .empty span').allInnerTexts(), ['Interpreter', 'Talk with Interpreter'], 'one name');
 }, { path: '/agent' });
 
 inShop("the gateway's page has one answer, too", async (page) => {
@@ -71,7 +72,7 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await button(page, 'Talk').click();
   await says(page, 'Listening');
   await judge(() => page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE'))); // the sentence of the microphone was answered
-  await page.getByLabel('Type instead').fill('Do you deliver?');
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
   await page.keyboard.press('Enter');
   await page.locator('.log .user', { hasText: 'Do you deliver?' }).waitFor();
   await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor(); // the emulator repeats it
@@ -115,7 +116,8 @@ inShop('it is where the page wants it, with the voice that it names', async (pag
 inShop('it says that the microphone is refused, and can be typed to', async (page) => {
   await button(page, 'Talk').click();
   await says(page, 'The microphone is not allowed.');
-  await page.getByLabel('Type instead').fill('Hello?');
+  assert.ok(await button(page, 'Try again').isVisible());
+  await page.getByLabel('Or type a message').fill('Hello?');
   await page.keyboard.press('Enter');
   await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
 }, { mic: 'denied' });
@@ -124,8 +126,8 @@ inShop('a page that may not talk says so to its visitors, and why in the console
   await button(page, 'Talk').click();
   await says(page, 'is not available here.');
   assert.ok(page.complaints.some((c) => c.includes('does not let pages of http://127.0.0.2')), String(page.complaints));
-  for (const useless of ['Talk again', 'Interrupt']) assert.equal(await button(page, useless).count(), 0, useless);
-  assert.ok(await page.getByLabel('Type instead').isHidden());
+  for (const useless of ['New conversation', 'Interrupt']) assert.equal(await button(page, useless).count(), 0, useless);
+  assert.ok(await page.getByLabel('Or type a message').isHidden());
   await button(page, 'Close').click();
   await button(page, 'Talk').waitFor();
   page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/voxgate:|403|blocked by CORS|ERR_FAILED|Cross-Origin Request Blocked|can’t establish/.test(c)));
@@ -136,12 +138,12 @@ inShop('what is typed after the end begins another conversation, and who is mute
   await says(page, 'Listening');
   await button(page, 'Mute').click();
   await says(page, 'You are muted');
-  await page.getByLabel('Type instead').fill('one two three four five');
+  await page.getByLabel('Or type a message').fill('one two three four five');
   await page.keyboard.press('Enter');
   await says(page, 'Speaking. You are muted.');
   await page.evaluate(() => sockets[0].onmessage({ data: JSON.stringify({ type: 'GEMINI_DISCONNECTED', payload: { reason: 'Time is up.' } }) }));
   await says(page, 'Time is up.');
-  await page.getByLabel('Type instead').fill('Do you deliver?');
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
   await page.keyboard.press('Enter');
   await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
 });
@@ -182,7 +184,7 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   await page.locator('.orb').click();
   await says(page, 'You are muted. Nora does not hear you.');
   await page.locator('.orb').click();
-  await page.getByLabel('Type instead').fill('one\n\n| a | b |\n| --- | --- |\n| 1 | 2 |');
+  await page.getByLabel('Or type a message').fill('one\n\n| a | b |\n| --- | --- |\n| 1 | 2 |');
   await page.keyboard.press('Enter');
   await page.locator('.log .model').waitFor();
   assert.equal(await height(), before, 'nothing jumps');
@@ -240,7 +242,7 @@ for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
     await button(page, 'Talk').click();
     await says(page, 'Ich höre zu');
     assert.deepEqual(await cut(page), [], 'before the first words');
-    await page.getByLabel('Oder tippen').fill('Hallo');
+    await page.getByLabel('Oder eine Nachricht tippen').fill('Hallo');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
     await page.getByRole('button', { name: 'Stummschalten' }).first().click();
@@ -266,7 +268,7 @@ for (const colorScheme of variants(['light', 'dark'])) {
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await says(page, 'Listening');
-    await page.getByLabel('Type instead').fill('Hi');
+    await page.getByLabel('Or type a message').fill('Hi');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
     assert.deepEqual(await barriers(), []);

@@ -153,7 +153,16 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       assert.ok(Math.abs(Number(/[\d.]+/.exec(ground)) - lightness) < 0.01 && button.startsWith('oklch('), `looks.css through the bundler, ${colorScheme}: ${button} ${ground}`);
     }
     assert.ok(await page.locator('voxgate-orb .microphone').first().isVisible(), 'what is to be pressed');
+    await page.evaluate(() => {
+      const { mediaDevices } = navigator;
+      const open = mediaDevices.getUserMedia.bind(mediaDevices);
+      window.refusals = 1;
+      mediaDevices.getUserMedia = (o) => (refusals-- > 0 ? Promise.reject(new DOMException('', 'NotAllowedError')) : open(o));
+    });
     await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByText('The microphone is not allowed.').waitFor();
+    assert.ok(await page.locator('.dock .slash').first().isVisible(), 'it is closed');
+    await page.getByRole('button', { name: 'Try again' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said
     await gets(page, 'TURN_COMPLETE');
@@ -167,7 +176,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByRole('button', { name: 'Mute', exact: true }).click();
     await page.getByRole('button', { name: 'Unmute', pressed: true }).waitFor();
     await page.getByRole('button', { name: 'End', exact: true }).click();
-    await page.getByText('Press the microphone and speak.').waitFor();
+    await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
     assert.ok((await page.locator('[data-role=user]').count()) > 1, 'what was said stays');
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone
@@ -192,7 +201,7 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
     assert.equal(await page.locator('.head').textContent(), head, 'it keeps its name');
-    await page.getByLabel('Type instead').fill('| a | b |');
+    await page.getByLabel('Or type a message').fill('| a | b |');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
     await page.evaluate(axe);
@@ -200,7 +209,7 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByRole('button', { name: 'Go on' }).waitFor();
     await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
-    await page.getByRole('button', { name: 'Talk again' }).click();
+    await page.getByRole('button', { name: 'New conversation' }).click();
     await page.getByText(/no sockets here|went wrong/).waitFor();
   });
 });

@@ -1,5 +1,5 @@
 import { useState, type FormEvent } from 'react';
-import { DeviceSelect, MicButton, Orb, Transcript, useVoxgate } from 'voxgate/react';
+import { DeviceSelect, MicButton, Orb, Status, Transcript, useVoxgate } from 'voxgate/react';
 
 const MICROPHONE = ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6 6 0 0 0 12 0M12 17v4', 'M4 4l16 16'];
 const CROSS = ['M6 6l12 12M18 6 6 18'];
@@ -11,13 +11,9 @@ const Icon = ({ paths }: { paths: string[] }) => (
 );
 
 export function App() {
-  const { state, mic, turns, sentence, error, start, end, send, interrupt } = useVoxgate();
+  const { state, turns, start, end, send, interrupt } = useVoxgate();
   const [text, setText] = useState('');
   const on = state !== 'closed';
-  const muted = mic === 'muted';
-  const muteName = muted ? 'Unmute' : 'Mute';
-  const status = error ? error.message : sentence || 'Ready. Press the microphone and speak.';
-  const [first] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(status) ?? ['']; // in bold
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (text.trim()) send(text.trim());
@@ -34,13 +30,13 @@ export function App() {
       </main>
       <footer>
         <div className="dock">
-          {on && <MicButton className="icon" aria-label={muteName} title={muteName} data-on={muted || undefined}><Icon paths={MICROPHONE} /></MicButton>}
+          {on && <MicButton className="icon"><Icon paths={MICROPHONE} /></MicButton>}
           <button className="orb" onClick={state === 'speaking' ? interrupt : start} aria-label={on ? 'Interrupt' : 'Start'}>
             <Orb />
           </button>
           {on && <button className="icon end" onClick={end} aria-label="End" title="End"><Icon paths={CROSS} /></button>}
         </div>
-        <p className="status" role="status"><b>{first}</b>{status.slice(first.length)}</p>
+        <Status className="where" offers={['orb', 'type', 'microphone', 'devices']} />
         <form className="type" onSubmit={submit}>
           <input value={text} onChange={(event) => setText(event.target.value)} aria-label="Message" placeholder="Or type a message" />
           <button className="icon" aria-label="Send" title="Send"><Icon paths={ARROW} /></button>

@@ -44,7 +44,13 @@ export function Orb(props: HTMLAttributes<HTMLElement>): ReactElement;
 /** The whole conversation with a style of its own: who answers (`who`, `picture`, `greeting`), transcript, field, orb, Mute and End. It fills its box. */
 export function Conversation(props: HTMLAttributes<HTMLElement> & { who?: string; picture?: string; greeting?: string }): ReactElement;
 
-/** Starts, mutes and unmutes, and asks again for a microphone that was refused. Its words are the library's if it has no children. */
+/**
+ * Where the conversation stands, in a sentence or two, with "Try again" for a microphone that cannot be used and "Try now" for a gateway that is away. `offers` are the
+ * controls of the app: no sentence mentions others. None if absent.
+ */
+export function Status(props: HTMLAttributes<HTMLElement> & { offers?: ('orb' | 'type' | 'microphone' | 'devices' | 'goOn')[] }): ReactElement;
+
+/** Starts, mutes and unmutes, and asks again for a microphone that was refused. Its words are the library's, and its label if it has children. */
 export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): ReactElement;
 
 /** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice. */
