@@ -23,8 +23,8 @@ type DataChannel struct {
 	isClosed bool // guarded by mu; a channel that opens after Close is not used
 }
 
-// NewDataChannel sets the options o so that the peer serves a data channel with this label. It calls onMessage with
-// each message, one after the other. Close the channel before the peer.
+// NewDataChannel sets the options o so that the peer serves a data channel with this label. onMessage gets one message
+// after the other. Close the channel before the peer.
 func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *DataChannel {
 	c := &DataChannel{RateLimiter: NewRateLimiter(), log: o.Logger, out: NewSendQueue[[]byte](), failures: make(chan error, 1)}
 	o.Channel, o.Opened, o.Closed = label, c.onOpen, func(*rtc.Channel) {}

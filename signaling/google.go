@@ -32,8 +32,7 @@ var googleStatuses = map[int]string{
 	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
-// GoogleError returns the body of an error of Google's HTTP APIs. retry, if known, is sent as RetryInfo, which the
-// Gemini CLI respects.
+// GoogleError returns the body of an error of Google's HTTP APIs. The Gemini CLI respects retry, which may be 0.
 func GoogleError(status int, message string, retry time.Duration) map[string]any {
 	details := []any{}
 	if retry > 0 {
@@ -68,8 +67,8 @@ func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 	WriteGoogleError(w, status, message, retry)
 }
 
-// HTTPError returns the HTTP status, the message and the retry delay for an error of the gateway. A client sees the
-// message of a [bridge.Error]; other errors get a message without details.
+// HTTPError returns the HTTP status, message and retry delay for an error. Only a [bridge.Error] shows its message to
+// the client.
 func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
 	status = access.HTTPStatus(e)
@@ -87,9 +86,8 @@ func HTTPError(err error) (status int, message string, retry time.Duration) {
 	return status, e.Message, e.Retry
 }
 
-// NormalizeGoogleJSON rewrites a message in the form that Google's JavaScript and Go SDKs write: names in camelCase,
-// bytes in standard base64. Google's SDK for Python and its curl examples use snake_case names, and the SDK for Python
-// also uses the URL-safe alphabet of base64. proto3 JSON allows all of these.
+// NormalizeGoogleJSON rewrites a message with camelCase names and standard base64. Google's SDK for Python uses other
+// forms of proto3 JSON.
 func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw

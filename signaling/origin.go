@@ -15,16 +15,15 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares
-// origins. A page's origin may leave out the default port of its scheme; here that port is filled in. port is "" only
-// if the scheme has no default port.
+// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, for ==. The scheme's
+// default port is filled in.
 type Origin struct{ scheme, host, port string }
 
 // opaqueOrigins lists the origins that browsers send for pages without a host: files (Electron), and sandboxed frames.
 var opaqueOrigins = []string{"null", "file://"}
 
-// ParseOrigin reads an origin such as "https://app.example.com", as a browser sends it or an operator writes it: the letter case, a slash
-// at the end and the default port make no difference.
+// ParseOrigin reads an origin such as "https://app.example.com". Letter case, a final slash and the default port make
+// no difference.
 func ParseOrigin(text string) (Origin, error) {
 	if slices.Contains(opaqueOrigins, text) {
 		return Origin{scheme: text}, nil
@@ -77,8 +76,8 @@ func checkPort(port string) error {
 	return nil
 }
 
-// normalizeHost lower-cases a host name, drops a trailing dot, which stands for the DNS root and changes nothing (RFC
-// 1034 section 3.1), and writes an address in its shortest form.
+// normalizeHost lower-cases a host name, drops a trailing dot (RFC 1034 section 3.1), and writes an address in its
+// shortest form.
 func normalizeHost(host string) string {
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	if address, err := netip.ParseAddr(host); err == nil {
@@ -90,8 +89,8 @@ func normalizeHost(host string) string {
 	return host
 }
 
-// ParseHost reads a host name that the gateway is reached by, and returns its normal form. It rejects what could never match the Host
-// of a request: a scheme, a port, a path or a wildcard.
+// ParseHost reads a host name of the gateway, and returns its normal form. It rejects a scheme, a port, a path or a
+// wildcard, which cannot match.
 func ParseHost(text string) (string, error) {
 	switch {
 	case strings.Contains(text, "*"):
@@ -120,9 +119,8 @@ func splitAddress(text string) requestAddress {
 	return requestAddress{normalizeHost(host), port}
 }
 
-// requestedAddress returns the host and port that the client of a request used. A reverse proxy may use another name or
-// omit the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. If such a header has several
-// values, the first is used: the client sent it to the outermost proxy.
+// requestedAddress returns the host and port that the client of a request used. A trusted proxy's X-Forwarded-Host and
+// X-Forwarded-Port win over Host. The first value is the client's.
 func requestedAddress(r *http.Request) requestAddress {
 	requested := splitAddress(r.Host)
 	if !access.From(r.Context()).Proxied() {
@@ -150,15 +148,14 @@ func usesTLS(r *http.Request) bool {
 	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matchesOrigin reports whether a page of origin o was loaded from the requested host. If the request used TLS, the
-// page must have, too: anyone on the network path can forge a page that is loaded over http.
+// matchesOrigin reports whether a page of origin o was loaded from the requested host. TLS requires a page with TLS:
+// anyone on the path can forge others.
 func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request with 421 unless its host is localhost, an IP address, or one of hosts, which must
-// have the form returned by [ParseHost]. It reports whether it has answered. It guards against DNS rebinding, in which
-// a foreign name resolves to the gateway's address. An IP address cannot be rebound, so every IP address is accepted.
+// RejectUnknownHost answers a request with 421 and returns true, unless its host is localhost, an IP address, or one of
+// hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
@@ -171,7 +168,7 @@ func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) b
 }
 
 // allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A request without
-// Origin is allowed: its client is not a browser, so a foreign page cannot misuse it.
+// Origin does not come from a page.
 func allowedOrigin(r *http.Request, origins []Origin) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {

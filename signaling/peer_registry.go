@@ -23,9 +23,8 @@ type PeerSession struct{ *bridge.Session }
 // Mic implements [rtc.Session].
 func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.NewMicrophone(rate) }
 
-// HTTPCall is a WebRTC call that begins with one HTTP request. The call type of an endpoint embeds it, and adds the
-// methods Serve and Notify of a [bridge.Caller]: Serve calls AnswerOffer, then StartMedia, and returns when the peer is
-// lost.
+// HTTPCall is a WebRTC call that begins with one HTTP request. An endpoint embeds it, and adds Serve and Notify of a
+// [bridge.Caller]. Serve calls AnswerOffer, then StartMedia, and returns when the peer is lost.
 type HTTPCall struct {
 	Offer rtc.Offer
 
@@ -38,9 +37,8 @@ type HTTPCall struct {
 // AsHTTPCall returns the call itself, for [PeerRegistry].
 func (h *HTTPCall) AsHTTPCall() *HTTPCall { return h }
 
-// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request of the call. It blocks
-// until the function has returned, and returns the function's error. If the call has ended, RunInCall returns goneErr;
-// if ctx is done first, it returns the error of ctx.
+// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request. It blocks until it has
+// returned its error. An ended call returns goneErr, a done ctx its error.
 func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, do func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -88,9 +86,8 @@ type Peer struct {
 // HasLeft reports whether the peer is lost because the client has closed it.
 func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 
-// AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Cameras, Connected and
-// Lost, and Session if that is nil. A [rtc.RefusedError] says what is wrong with the offer. The caller must close the
-// peer.
+// AnswerOffer creates the peer of a conversation and answers the offer. It sets some options, such as Cameras. A
+// [rtc.RefusedError] describes a bad offer. The caller must close the peer.
 func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	h.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
@@ -162,8 +159,8 @@ type PeerRegistry[C interface {
 	recentlyEnded access.TTLCache[string, struct{}] // IDs
 }
 
-// endedCallTime is the minimum time for which the ID of an ended call is remembered. A page closes its peer first, and
-// requests the end of its call right after that.
+// endedCallTime is how long the ID of an ended call is remembered, at least. A page closes its peer first, then
+// requests the end.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.
@@ -183,8 +180,8 @@ func (p *PeerRegistry[C]) removeCall(id string) {
 	p.recentlyEnded.Put(time.Now(), id, struct{}{})
 }
 
-// StartCall starts a call for the offer of a request; the call outlives the request. It blocks until the answer is
-// available. If the conversation ends before that, StartCall returns the reason for the end.
+// StartCall starts a call for the offer of a request, and the call outlives that. It blocks until the answer is
+// available. It returns the reason if the conversation ends before.
 func (p *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
 	err error,
 ) {

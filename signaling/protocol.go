@@ -13,17 +13,16 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol describes an endpoint to the program that serves it. The folder of each endpoint has one in protocol.go,
-// with the settings that only this endpoint reads. gateway/protocols.go lists them all.
+// Protocol describes an endpoint to the program. protocol.go in the endpoint's folder has it, with the settings that
+// nothing else reads.
 type Protocol struct {
 	Name string
 
 	// AddFlags adds the protocol's settings to the program's flags. It may be nil.
 	AddFlags func(f *flag.FlagSet)
 
-	// Check checks the files of the settings without starting the endpoint or connecting to anything. For each setting that
-	// names a file or a folder, it calls check with the flag, its value, and a function that reads the file as Open would.
-	// Check may be nil.
+	// Check checks the files of the settings without starting anything. It calls check with a flag, its value, and a
+	// function that reads the file. It may be nil.
 	Check func(folder *agents.Folder, check func(flag, value string, read func() error))
 
 	// Open returns the protocol's endpoints. end, unless it is nil, closes them.
@@ -53,8 +52,8 @@ type Environment struct {
 
 // TextModels serves requests to text models.
 type TextModels interface {
-	// GenerateContent lets a model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks until
-	// the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such requests.
+	// GenerateContent lets a model answer a request, and passes each GenerateContentResponse to piece. It blocks until
+	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if it cannot.
 	GenerateContent(
 		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 	) (bridge.Cost, error)

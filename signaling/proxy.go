@@ -22,11 +22,10 @@ var NodeTransport http.RoundTripper = &http.Transport{
 	DisableKeepAlives: true, ResponseHeaderTimeout: NodeTimeout, MaxResponseHeaderBytes: 64 << 10,
 }
 
-// ProxyTo proxies a request to another gateway. It returns false if the address is unknown, or the request was proxied
-// already. It blocks until the answer, or a WebSocket, has ended. If the other gateway does not answer, ProxyTo calls
-// failed, which must answer the request. Credentials are not forwarded: the other gateway gets only the client's
-// identity. token is the access token that the endpoint got in exchange for the client's credentials; if token is
-// empty, the access token in the request is used.
+// ProxyTo proxies a request to another gateway. It blocks until the answer, or a WebSocket, has ended. It returns false
+// if the address is unknown, or the request was proxied already. failed must answer if the other gateway does not.
+//
+// Credentials are replaced by the client's identity. token replaces the access token of the request unless it is empty.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
@@ -57,8 +56,8 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 // chunkTimeout limits how long a client may take to read a chunk of another gateway's answer.
 const chunkTimeout = 30 * time.Second
 
-// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline, because the
-// server's own deadline is meant for a whole answer.
+// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline. The server's
+// own is for whole answers.
 type ChunkedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -94,8 +93,8 @@ func OwnedID(host *bridge.Host, id string) string {
 	return id
 }
 
-// ProxyToOwner proxies a request like [ProxyTo], to the gateway that is named by an ID of [OwnedID]. It also reports
-// false if the ID names this gateway, or a gateway that is gone.
+// ProxyToOwner is [ProxyTo] for the gateway in an ID of [OwnedID]. It also returns false for this gateway, or one that
+// is gone.
 func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of one connection, WebSocket or data channel. A client that sends audio in chunks of 20 ms sends 50 messages a
-// second. A client that sends each block of its browser's audio worklet (128 samples at 48 kHz) sends 375.
+// Limits of one connection, WebSocket or data channel. Audio in chunks of 20 ms is 50 messages a second. Blocks of an
+// audio worklet (128 samples at 48 kHz) are 375.
 const (
 	messageRate = 500 // per second
 	// messageBurst is 10 s of audio in chunks of 5 ms, as after a lost connection.
 	messageBurst = 2000
-	// heavyCost is the weight of a message that is neither audio nor a PIECE, or that is rejected. Such a message is
-	// forwarded or answered, which costs at least ten times as much. No client needs 50 of them a second.
+	// heavyCost is the weight of a rejected message, or one without audio that is not a PIECE. It costs at least ten
+	// times as much. No client needs 50 a second.
 	heavyCost = 10
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
@@ -27,11 +27,10 @@ const (
 	// byteBurst, in bytes, admits the longest message of our client protocol at once.
 	byteBurst = 12 << 20
 
-	// workShare is the share of a processor's time that processing the messages of one connection may take. workBurst
-	// is how much of that time it may take at once: the longest message takes 0.2 s. Audio and pictures are limited by
-	// bytes and do not count. A user sends other messages only a few times a minute, so wall-clock time, which grows on
-	// a busy machine, is good enough.
+	// workShare is the share of a processor's time for the messages of one connection, except audio and pictures. People
+	// send few others, so wall-clock time is good enough.
 	workShare = 0.1
+	// workBurst is how much of that time may be used at once. The longest message takes 0.2 s.
 	workBurst = 500 * time.Millisecond
 )
 
@@ -45,9 +44,8 @@ var RateLimitMessage = fmt.Sprintf(
 	byteRate,
 )
 
-// RateLimiter throttles a client that sends more than its limit on one connection: reading pauses, so that TCP or SCTP
-// slows the client down, and nothing queues up in the gateway. A [WSConn] has one. A RateLimiter is safe for concurrent
-// use.
+// RateLimiter throttles a client that exceeds its limit on one connection: reading pauses, so TCP or SCTP slow the
+// client down. It is safe for concurrent use.
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // in microseconds
@@ -75,8 +73,8 @@ func (r *RateLimiter) AdmitMessage(bytes int) {
 	r.waitMessage()
 }
 
-// ChargeTime reports how long it took to process something that is neither audio nor a picture. The next message waits
-// if the client has used up its share of the processor.
+// ChargeTime reports how long it took to process something other than audio or a picture. The next message may have to
+// wait.
 func (r *RateLimiter) ChargeTime(took time.Duration) {
 	r.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
 }

@@ -37,8 +37,8 @@ type item[T any] struct {
 // NewSendQueue returns an empty queue.
 func NewSendQueue[T any]() *SendQueue[T] { return &SendQueue[T]{wake: make(chan struct{}, 1)} }
 
-// Put queues a value of so many bytes. If more than 4 MiB are queued, it drops the value and makes Run return
-// [ErrSlow]. After Close it drops the value.
+// Put queues a value of size bytes. Beyond 4 MiB it drops the value, and Run returns [ErrSlow]. After Close it drops
+// the value.
 func (s *SendQueue[T]) Put(value T, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

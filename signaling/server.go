@@ -43,13 +43,13 @@ type Endpoint struct {
 	Handler http.Handler // for requests other than WebSockets; nil means only Socket is served
 	Socket  http.Handler // for WebSockets at the same path; nil means none are accepted
 
-	// Public allows requests from pages of any origin. It is set for the web page and its files, for example. Pages of
-	// other origins may send such requests, but cannot read the answers. WebSockets are never public.
+	// Public allows requests from pages of any origin, such as for the web page. Those pages cannot read the answers.
+	// WebSockets are never public.
 	Public bool
 }
 
-// NewHandler returns a handler that calls serve. If serve fails, the error is logged, and refuse answers the request in
-// the protocol's format.
+// NewHandler returns a handler that calls serve. It logs an error of serve, and refuse answers in the protocol's
+// format.
 func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
 	error),
 ) http.Handler {
@@ -88,13 +88,12 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 	return s
 }
 
-// bodyTimeout limits the time for reading the body of a request: a client that never sends it costs a connection and a
-// goroutine. An offer or a token request of 64 KiB arrives in time at 105 kbit/s. Package geminirest, whose bodies are
-// longer, sets its own deadline.
+// bodyTimeout limits the time for reading a request's body: a missing one costs a connection. 64 KiB arrive in time at
+// 105 kbit/s. Package geminirest has longer bodies and its own deadline.
 const bodyTimeout = 5 * time.Second
 
-// setBodyDeadline sets a read deadline for the body of a request. The deadline is cleared at the end of the body, because the answer may
-// take longer: http.Server cancels a request when reading from its connection fails.
+// setBodyDeadline sets a read deadline for the body of a request, until its end. The answer may take longer, and a
+// failed read would cancel the request.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -150,9 +149,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// normalizePath normalizes a request's path: it removes doubled slashes, which Google's SDKs write, and a slash at the
-// end if only the path without it is served. A redirect would not help, because WebSocket clients, and most clients
-// that post an offer, do not follow it.
+// normalizePath removes doubled slashes, which Google's SDKs write, and a final slash if only the path without it is
+// served. Many clients follow no redirect.
 func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
 	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {
@@ -242,9 +240,8 @@ func loggerOf(ctx context.Context) *slog.Logger {
 	return e.server.options.Logger
 }
 
-// OutliveRequest returns a context for work that continues after the request of ctx, such as a call. The context ends
-// when the server is closed, and Close waits until leave is called. leave is nil if the gateway is shutting down, or if
-// ctx is not the context of a request to a [Server].
+// OutliveRequest returns a context for work that continues after the request of ctx, such as a call. It ends when the
+// server is closed. Close waits until leave is called. leave is nil at a shutdown, or outside of a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
@@ -265,8 +262,7 @@ func IsStopping(ctx context.Context) bool {
 	return e.server.closed
 }
 
-// trackConn registers a connection, for which Close waits until leave is called. The returned context ends when the
-// server is closed. After Close, leave is nil.
+// trackConn registers a connection. Close ends its context, and waits until leave is called. After Close, leave is nil.
 func (e requestEntry) trackConn(parent context.Context) (ctx context.Context, leave func()) {
 	s := e.server
 	s.mu.Lock()
@@ -289,7 +285,8 @@ func (e requestEntry) trackConn(parent context.Context) (ctx context.Context, le
 	}
 }
 
-// Close ends the open connections, and waits for them until ctx is done: the error names those that have not ended.
+// Close ends the open connections, and blocks until they have ended or ctx is done. The error names those that have not
+// ended.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

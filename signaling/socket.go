@@ -25,8 +25,7 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// CurrentGeneration and Generation are set for voice: the message is dropped if CurrentGeneration has passed
-	// Generation before it is sent. With a nil CurrentGeneration the message is always sent.
+	// CurrentGeneration, if not nil, drops the message when it has passed Generation. Voice has both.
 	CurrentGeneration *atomic.Uint32
 	Generation        uint32
 
@@ -35,10 +34,10 @@ type Outgoing struct {
 
 // SocketOptions configure a WebSocket of an endpoint. All fields are optional, but one of Limit and Read is required.
 type SocketOptions struct {
-	// Limit is the maximum size of a message for [Socket.StartReading], [Socket.Receive] and [Socket.Messages], in
-	// bytes. Read replaces it if the limit depends on the message: its results become the message's Data and Err.
+	// Limit is the maximum size of a message in bytes, except for [Socket.ReadFirst].
 	Limit int
-	Read  func(message io.Reader, text bool) ([]byte, error)
+	// Read replaces Limit if that depends on the message. Its results become the message's Data and Err.
+	Read func(message io.Reader, text bool) ([]byte, error)
 
 	// Write replaces writing to the socket. It is called by one goroutine, with one message after the other. An error
 	// ends the call.
@@ -51,13 +50,13 @@ type SocketOptions struct {
 	// OnRoundTrip is called with the client's round-trip time every 5 s. It must not block.
 	OnRoundTrip func(time.Duration)
 
-	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5), which is confirmed to a
-	// client that offers it.
+	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5). It is confirmed to
+	// clients that offer it.
 	Subprotocol string
 }
 
-// Socket is a client's WebSocket, from its opening to its end. [ServeSocket] reads it, writes to it, pings it and
-// closes it. Its methods are safe for concurrent use, except for those that read.
+// Socket is a client's WebSocket. [ServeSocket] reads, writes, pings and closes it. Its methods are safe for concurrent
+// use, except those that read.
 type Socket struct {
 	conn       *WSConn
 	options    SocketOptions
@@ -69,10 +68,10 @@ type Socket struct {
 	log        *slog.Logger // for panics; may be nil
 }
 
-// ServeSocket accepts a WebSocket and calls serve with it, which usually calls [voxgate/bridge.Host.Serve]. When serve returns,
-// queued messages are sent, and then the close frame for the error of serve. The ctx of serve ends when the gateway
-// stops, or the client is too slow ([ErrSlow]), or cannot be written to. ServeSocket returns when all its goroutines
-// have ended.
+// ServeSocket accepts a WebSocket and calls serve, which usually calls [voxgate/bridge.Host.Serve]. Then it sends
+// queued messages and the close frame for serve's error. It blocks until all its goroutines have ended.
+//
+// The ctx of serve ends when the gateway stops, or the client is too slow ([ErrSlow]) or cannot be written to.
 func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
 	conn, err := acceptWebSocket(o, w, r)
 	if err != nil {
@@ -126,8 +125,8 @@ func (s *Socket) Put(m Outgoing) { s.out.Put(m, len(m.Data)) }
 // PutText queues a text message for the client, as Put does.
 func (s *Socket) PutText(text []byte) { s.Put(Outgoing{Data: text, Text: true}) }
 
-// DrainWrites waits until all queued messages are written, or cannot be written. Messages that are queued later are
-// dropped. ServeSocket calls it when serve has returned.
+// DrainWrites blocks until all queued messages are written, or cannot be written. Later messages are dropped.
+// ServeSocket calls it after serve.
 func (s *Socket) DrainWrites() {
 	s.out.Close()
 	<-s.writerDone
@@ -140,12 +139,12 @@ func (s *Socket) Full() bool { return s.out.Full() }
 // was too slow.
 func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
-// ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
-// client that takes more than a tenth of a processor in the long run is throttled.
+// ChargeTime reports how long it took to process something other than audio or a picture. More than a tenth of a
+// processor throttles the client.
 func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Until then a WebSocket lives for 10 s, afterwards as
-// long as the client answers pings.
+// MarkOpened reports that the required first message has arrived. Until then a WebSocket lives for 10 s. Afterwards
+// pings keep it alive.
 func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 
 // Remote returns the client's address, also behind a trusted proxy.
@@ -154,9 +153,8 @@ func (s *Socket) Remote() string { return s.conn.Remote() }
 // WSConn returns the WebSocket that carries the messages.
 func (s *Socket) WSConn() *WSConn { return s.conn }
 
-// ReadFirst blocks until a message has arrived. It is for the first messages of a client: do not call it after
-// StartReading, Messages or Receive. A message may have at most limit bytes. If ctx is done, ReadFirst sends the close
-// frame at once, and returns the cause of ctx. All other errors are errors of the socket.
+// ReadFirst blocks until a message has arrived, of at most limit bytes. It must not follow StartReading, Messages or
+// Receive. If ctx is done, it sends the close frame and returns the cause. Other errors are the socket's.
 func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // makes Next return
 	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })
@@ -166,9 +164,8 @@ func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	return m, err
 }
 
-// StartReading calls f with each further message, in one goroutine, which reads nothing while f runs. gone is closed
-// after the last call of f, when the client is gone. When the endpoint's serve function has returned, f must return soon.
-// StartReading may be called once.
+// StartReading calls f with each further message, one after the other. gone is closed after the last call, when the
+// client is gone. f must return soon when serve has returned. It may be called once.
 func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	s.startReader(f, func() {})
 	return s.clientGone

@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// turnCredentialLifetime is how long a client can use its TURN credentials to allocate a relay; a relay in use lives
-// on. The lifetime is short because a stolen credential can be used for as long. If a client's network changes later,
-// the client continues on the WebSocket, and gets new credentials when it reconnects.
+// turnCredentialLifetime is how long TURN credentials can allocate a relay, and how long stolen ones work. A relay in
+// use lives on. A reconnecting client gets new credentials.
 const turnCredentialLifetime = time.Hour
 
 // ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).
@@ -28,9 +27,8 @@ type ICEServer struct {
 	Credential string   `json:"credential,omitempty"`
 }
 
-// ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer, whose "urls"
-// may be a string. It rejects every entry that browsers reject, because a browser then rejects the whole list and has
-// no WebRTC at all.
+// ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer. It rejects
+// every entry that browsers reject: they then reject the whole list.
 func ParseICEServers(text string) (servers []ICEServer, err error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -132,9 +130,8 @@ func (i ICEServer) hasTURN() bool {
 // NeedsSecret reports whether the settings of the server lack credentials that clients need.
 func (i ICEServer) NeedsSecret() bool { return i.Credential == "" && i.hasTURN() }
 
-// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets credentials that are
-// derived from the shared secret, in the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section
-// 2.2). Each client has its own user name, by which the server counts its traffic.
+// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets some, with a user name
+// for this client, as in coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
 func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))

@@ -20,9 +20,9 @@ import (
 const (
 	// firstMessageTimeout limits the time until [WSConn.MarkOpened]; an idle socket costs a goroutine.
 	firstMessageTimeout = 10 * time.Second
-	// pingInterval and silenceTimeout detect a client that went away without a close frame, whose session costs money.
-	// Three pings may be lost, and a network may be gone for the time of a lift ride.
-	pingInterval   = 5 * time.Second
+	pingInterval        = 5 * time.Second
+	// silenceTimeout detects a client that is gone without a close frame, whose session costs money. Three pings may be
+	// lost, and the network may be gone for a lift ride.
 	silenceTimeout = 20 * time.Second
 	// writeTimeout limits one write to the client.
 	writeTimeout = 5 * time.Second
@@ -118,21 +118,20 @@ func (w *WSConn) Remote() string { return w.remote }
 // Limiter returns the rate limiter for the client's messages.
 func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 
-// ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
-// client that takes more than a tenth of a processor in the long run is throttled.
+// ChargeTime reports how long it took to process something other than audio or a picture. More than a tenth of a
+// processor throttles the client.
 func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Until then a connection lives for 10 s, afterwards as
-// long as the client answers pings.
+// MarkOpened reports that the required first message has arrived. Until then a connection lives for 10 s. Afterwards
+// pings keep it alive.
 func (w *WSConn) MarkOpened() {
 	w.isOpened.Store(true)
 	w.extendDeadline(silenceTimeout, false)
 	w.releaseWait()
 }
 
-// Next blocks until the next message begins. text reports whether it is a text message, not a binary one. Unread data
-// is skipped by the next call. A client that sends more than 500 messages or 4 MiB a second, or messages that take too
-// long to process (see [WSConn.ChargeTime]), is throttled.
+// Next blocks until the next message begins, and skips unread data. text means that it is not binary. More than 500
+// messages or 4 MiB a second are throttled, and costly ones (see [WSConn.ChargeTime]).
 func (w *WSConn) Next() (message io.Reader, text bool, err error) {
 	if w.isOpened.Load() {
 		w.extendDeadline(silenceTimeout, false)

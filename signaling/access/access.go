@@ -43,10 +43,9 @@ type Options struct {
 	Limits         Limits
 	// OnRefused is called with the rule of each rejection. It must not block and may be nil.
 	OnRefused func(rule string)
-	// Store holds the counts that several gateways share; nil means a store of this process alone. Node is the name of
-	// this gateway in the store, which no other gateway has or had.
+	// Store holds the counts that several gateways share; nil means a store of this process alone.
 	Store      store.Store
-	Node       string
+	Node       string // name of this gateway in the store, which no other gateway has or had
 	ClusterKey ClusterKey
 	Logger     *slog.Logger
 	Now        func() time.Time // nil: time.Now
@@ -151,9 +150,8 @@ func (cl *Client) Address() netip.Addr { return cl.address }
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
 func (cl *Client) Proxied() bool { return cl.proxied }
 
-// Subprotocol is a WebSocket subprotocol that a client offers in addition to the subprotocol that carries its token.
-// The gateway confirms Subprotocol, because a client that offers subprotocols gives up if none is chosen (RFC 6455
-// section 4.1).
+// Subprotocol is a WebSocket subprotocol that a client offers beside the one with its token. The gateway confirms it:
+// clients give up if none is chosen (RFC 6455 section 4.1).
 const Subprotocol = "voxgate"
 
 // tokenPrefix precedes the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
@@ -186,8 +184,8 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress returns the address of a request's client: the last address in X-Forwarded-For that is not a trusted
-// proxy's. Clients can forge the addresses before it. trusted reports whether a trusted proxy sent the request.
+// clientAddress returns the address of a request's client. Addresses in X-Forwarded-For count from the end: clients can
+// forge the first. trusted means that a trusted proxy sent the request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
@@ -226,8 +224,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize does what [Client.Admit] does, and then sets the agent: the one that the grant requires, else the one that the
-// client names in Origin.Agent.
+// Authorize is [Client.Admit], and then sets the agent: the one that the grant requires, else the client's choice in
+// Origin.Agent.
 func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := cl.Admit(open, token); err != nil {
 		return err
@@ -238,10 +236,10 @@ func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return cl.gate.options.Agents.Select(open, nil)
 }
 
-// Admit allows the client to open a conversation, for an endpoint that chooses the agent itself, later. It fills in the
-// identity, the grant and the account, or rejects the client. token is the token of the first message; if it is empty,
-// the token of the request is used. The client is counted when the conversation begins; it may be rejected then, too.
-// An expired token allows a resume, but not a new conversation.
+// Admit allows the client to open a conversation, and fills in identity, grant and account. An empty token means the
+// request's. It is for endpoints that choose the agent later.
+//
+// The client is counted when the conversation begins, and may be rejected then. An expired token allows a resume only.
 func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := cl.gate
 	if g == nil {
@@ -286,10 +284,12 @@ var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This co
 // caller.
 func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
-// AuthorizeControl rejects a client that may not control a running conversation, for example join an OpenAI call or end
-// it. Allowed are: the caller that began it, with a token of the same key for the same person, even if that token has
-// expired; the server key in whose name it was begun, if that key may mint tokens; and a key that may watch it. token
-// is the token in the protocol's own message; if it is empty, the token of the request is used.
+// AuthorizeControl rejects a client that may not control a running conversation, for example end it. An empty token means
+// the request's. It allows:
+//
+//   - the caller that began it, with a token of the same key and person, even an expired one
+//   - the server key in whose name it was begun, if that may mint tokens
+//   - a key that may watch it
 func (cl *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := cl.gate
 	if g == nil || !g.keys.isConfigured() {
@@ -309,8 +309,7 @@ func (cl *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	return nil
 }
 
-// AuthorizeShortCall does what Authorize does, for protocols with short calls, such as REST, which have a higher rate
-// limit.
+// AuthorizeShortCall is Authorize for protocols with short calls, such as REST. They have a higher rate limit.
 func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
 	err := cl.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
@@ -319,8 +318,8 @@ func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) 
 	return err
 }
 
-// TrunkAccount returns an account for the conversations of a telephone trunk, whose protocol checks the access itself.
-// They are counted under name, and sessions limits how many there are at once.
+// TrunkAccount returns an account for a telephone trunk, whose protocol checks the access itself. The conversations
+// count under name. sessions limits them.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited

@@ -36,8 +36,8 @@ type budgetLimit struct {
 	limit int
 }
 
-// quotaChecks returns the limits in the order in which they are checked: a caller over its own limit must not consume
-// shared quota.
+// quotaChecks returns the limits in the order of their checks. A caller over its own limit must not consume shared
+// quota.
 func (a *account) quotaChecks() (claims []quotaCheck) {
 	l := a.client.gate.options.Limits
 	if name, limited := limitBlock(a.client.address); limited {
@@ -106,8 +106,8 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a new conversation, or rejects it. It reserves the cost of the first turn: all of its money, and
-// as many of its tokens as are left. Without enough money it rejects the conversation.
+// BeginSession counts a new conversation, or rejects it, also for lack of money. It reserves the cost of the first
+// turn, with as many of its tokens as are left.
 func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.beginLocal()
 	if err != nil {
@@ -204,8 +204,8 @@ func (g *Gate) untilMidnight() time.Duration {
 	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
-// turnBudgetError returns the rejection of a conversation whose first turn costs more than the budget has left. The
-// client may retry soon if other conversations may return reserved budget; otherwise it may retry after midnight.
+// turnBudgetError rejects a conversation whose first turn exceeds the rest of the budget. A retry makes sense when
+// others return reserved budget, or after midnight.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
@@ -257,8 +257,7 @@ func (a *account) beginInCluster() error {
 	return nil
 }
 
-// consumeOnce consumes a single-use token, and reports whether it was unused until now, both at this gateway and at all
-// others of the cluster.
+// consumeOnce consumes a single-use token, and reports whether it was unused at all gateways of the cluster.
 func (a *account) consumeOnce() bool {
 	g := a.client.gate
 	newGeneration := rand.Uint64N(1<<53-1) + 1 // a random generation, which tells this call's entry from others
@@ -272,9 +271,8 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves maxCost, the maximum cost of one operation; got is less if the budget has less left. settle must
-// be called once with the actual cost, and returns the rest of the reservation to the budget. The reservation for the
-// conversation's next turn is not affected. ReserveCost blocks as long as the store does.
+// ReserveCost reserves the maximum cost of one operation. got is less if the budget has less left. settle must be
+// called once with the actual cost. It blocks as long as the store does.
 func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(maxCost)
@@ -289,9 +287,7 @@ func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func
 	}, nil
 }
 
-// reserveBudget reserves one number of tokens in all token budgets, and one amount of money in all money budgets. Each
-// is what was requested, or what the tightest of these budgets has left if that is less. It reserves in this gateway
-// first, so that other calls at this gateway see the reservation at once, and then in the store for the other gateways.
+// reserveBudget reserves tokens and money in all budgets, at most what the tightest has left.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })
@@ -299,6 +295,7 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 		return most, nil
 	}
 	want := most
+	// First in this gateway, so that its other calls see the reservation at once. Then in the store.
 	g.mu.Lock()
 	for _, b := range budgets {
 		left, wanted := g.usageOf(b.budgetOwner).remaining(b), b.unit.costField(&want)
@@ -334,8 +331,8 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	return got, nil
 }
 
-// addCost adds a cost to the usage of each budget. The function resourceOf selects the resource of a unit. times is 1
-// to add the cost and -1 to subtract it. The changes are later reported to the other gateways. Needs mu.
+// addCost adds a cost to the usage of each budget; times is 1 or -1. resourceOf selects the resource of a unit. Other
+// gateways get a report later. Needs mu.
 func (a *account) addCost(resourceOf func(unit) resource, cost bridge.Cost, times int) {
 	for _, b := range a.budgetLimits() {
 		if n := times * *b.unit.costField(&cost); n != 0 {
@@ -352,8 +349,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as this gateway knows the budget. For each unit, left is
-// what remains of the budget with the least left, and most is the limit of that budget. Needs mu.
+// reserveTurn reserves the next turn, as far as this gateway knows the budget. left and most are the rest and the limit
+// of the tightest budget, for each unit. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -376,8 +373,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// RecordCost counts what was spent with the key and the token, and reserves the next turn. For each unit, left is what
-// this conversation may still spend, and most is the limit of that budget.
+// RecordCost counts a cost for the key and the token, and reserves the next turn. left and most are the rest and the
+// limit of the tightest budget, for each unit.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()

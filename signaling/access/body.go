@@ -11,16 +11,16 @@ import (
 const (
 	// smallBody is the size that every request may send without being counted, in bytes.
 	smallBody = 64 << 10
-	// bodyWait limits how long a request waits for others to release their bodies. Then the client is asked to retry
-	// after bodyRetry.
-	bodyWait  = 5 * time.Second
+	// bodyWait limits how long a request waits for others to release their bodies.
+	bodyWait = 5 * time.Second
+	// bodyRetry is the time after which the client is then asked to retry.
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is the rate, in bytes a second since its reservation, at which a body must arrive while others wait.
-	// Otherwise a client could block them by announcing a length and sending nothing. The body may be slower for
-	// bodyGrace, which tolerates a lost packet.
+	// minBodyRate is the rate, in bytes a second since its reservation, at which a body must arrive while others wait. A
+	// client must not block them by sending nothing.
 	minBodyRate = 64 << 10
-	bodyGrace   = 2 * time.Second
+	// bodyGrace is the time in which the body may be slower, as after a lost packet.
+	bodyGrace = 2 * time.Second
 
 	// slowBodyCheck is the interval at which a waiting request checks for slow bodies.
 	slowBodyCheck = 250 * time.Millisecond
@@ -69,9 +69,8 @@ type bodyQuota struct {
 	limit int
 }
 
-// CountedBody counts the bytes of a request's body as they are read, in three quotas: of the gateway, of the client's
-// address, and of the client's key. Close the body when its bytes are no longer kept. A read without room waits for 5 s
-// and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
+// CountedBody counts the bytes of a request's body in the quotas of gateway, address and key. Close the body when its
+// bytes are no longer kept. A read without room blocks for 5 s, and fails with a [*bridge.Error] ([HTTPStatus] 503).
 func (cl *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -147,8 +146,8 @@ func (b *requestBody) reserveBytes(moreBytes int64) error {
 	}
 }
 
-// countWaiting counts a request that begins to wait (n is 1) or has stopped waiting (-1). It returns false, and counts
-// nothing, if too many requests of its address or key wait already. Needs the gate's mu.
+// countWaiting counts a request that begins (1) or stops (-1) to wait. It returns false if too many of its address or
+// key wait. Needs the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
 	clientShares := b.shares[1:] // the first is the whole gateway's
 	for _, s := range clientShares {
@@ -162,15 +161,15 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes further bytes of b. It reports
-// whether it has found any. The bytes that the slow bodies have delivered stay counted, because they stay in memory
-// until the requests of those bodies have failed. Needs the gate's mu.
+// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes of b, and reports whether there
+// were any. Needs the gate's mu.
 func (b *requestBody) evictSlow(moreBytes int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {
 		if other == b || !other.isSlow(now) || !b.competesWith(other, moreBytes) {
 			continue
 		}
+		// The delivered bytes stay counted: they stay in memory until the request has failed.
 		unused := other.reserved + smallBody - other.read
 		for _, s := range other.shares {
 			s.bodies -= unused
@@ -223,8 +222,8 @@ func (b *requestBody) takeBytes(moreBytes int64) bool {
 	return true
 }
 
-// Close releases the reservation. It does not close the original body, because that would wait for the rest of it:
-// http.Server closes it while the answer is sent.
+// Close releases the reservation. It leaves the original body open: closing it would wait for its rest, which
+// http.Server does.
 func (b *requestBody) Close() error {
 	g := b.client.gate
 	g.mu.Lock()

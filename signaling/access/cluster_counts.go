@@ -22,7 +22,7 @@ const (
 	maxReports = 16
 )
 
-// counter is something that gateways count together: the conversations of one owner, or what it has reserved and spent in one unit.
+// counter is something that gateways count together: an owner's conversations, or its usage in one unit.
 type counter struct {
 	budgetOwner
 	unit unit // or inSessions
@@ -31,9 +31,8 @@ type counter struct {
 // inSessions is the unit of a [counter] of conversations, which have no budget.
 const inSessions = units
 
-// clusterCounts holds the counts that a gate shares with the gates of other gateways: concurrent conversations,
-// reservations and spending, and single-use tokens. Each gateway reports its own part. While the store is unavailable,
-// each counts alone.
+// clusterCounts holds the counts that the gateways of a cluster share. Each reports its own part. While the store is
+// unavailable, each counts alone.
 type clusterCounts struct {
 	store   store.Store
 	node    string
@@ -94,8 +93,8 @@ func (g *Gate) runPublisher() {
 	}
 }
 
-// dueCounters returns the counters to report: those that have changed. If all is set, it adds the counters whose last
-// report would expire, and the budgets in use at this gateway, to learn what others have spent.
+// dueCounters returns the counters to report. With all, it adds those whose last report would expire, and the budgets
+// in use here.
 func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,8 +130,8 @@ func (g *Gate) publishCounters(list []counter) {
 	work.Wait()
 }
 
-// countSessions reports an owner's conversations to the store. If all gateways together would exceed the limit, it changes nothing and
-// returns false. A limit below 0 means none. While the store is unreachable, it returns true.
+// countSessions reports an owner's conversations to the store. It returns false if all gateways together would exceed
+// the limit, unless that is negative. Without the store, it returns true.
 func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	g.mu.Lock()
 	g.cluster.order++
@@ -143,9 +142,8 @@ func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	return ok || err != nil
 }
 
-// reserveInCluster reports to the store what this gateway has spent and reserved of a budget, including want, a new reservation. It
-// returns how much of want the other gateways leave; only that part is reported. While the store is unreachable, the last known usage of
-// the other gateways counts.
+// reserveInCluster reports this gateway's usage of a budget to the store, with want as a new reservation. It returns
+// how much of want the others leave. Without the store, their last known usage counts.
 func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 	g.mu.Lock()
 	g.cluster.order++

@@ -35,8 +35,8 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 	return ClusterKey{key}, err
 }
 
-// SignNode returns the name of a gateway in the store: its name, its URL for the other gateways, and a signature.
-// Without the signature, anyone who can write to the store could redirect requests.
+// SignNode returns the name of a gateway in the store: name, URL and signature. Without this, a writer to the store
+// could redirect requests.
 func (c ClusterKey) SignNode(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(c.sign(name+" "+at))
 }
@@ -86,9 +86,8 @@ type forwardedClaims struct {
 
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// SignForward replaces the credentials of a request to another gateway by a signed identity. token is the access token
-// that the endpoint got in exchange for the client's credentials; if token is empty, the access token of the request is
-// used.
+// SignForward replaces the credentials of a request to another gateway by a signed identity. token replaces the access
+// token of the request unless it is empty.
 func (cl *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)

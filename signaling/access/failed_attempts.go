@@ -47,16 +47,15 @@ func (t *TTLCache[K, V]) rotate(now time.Time) {
 	t.current, t.rotatedAt = map[K]V{}, now
 }
 
-// Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute. At that rate it takes
-// almost a year to try five million passwords.
+// Limits of wrong passwords per address: ten at once, for typing errors, then ten a minute. Five million passwords take
+// almost a year.
 const (
 	maxFailures     = 10
 	failureInterval = 6 * time.Second
 )
 
-// FailedAttempts slows down password guessing. Tokens and keys need no such limit: they have 128 random bits or a
-// signature. FailedAttempts counts by IPv4 address, or by the /64 block of an IPv6 address (RFC 6177). It is safe for
-// concurrent use.
+// FailedAttempts slows down password guessing, by IPv4 address or IPv6 /64 block (RFC 6177). It is safe for concurrent
+// use. Tokens and keys have 128 random bits or a signature.
 type FailedAttempts struct {
 	mu     sync.Mutex
 	recent TTLCache[netip.Prefix, *rate.Limiter]

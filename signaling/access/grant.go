@@ -24,10 +24,8 @@ type Grant struct {
 	Tokens     int      `json:"tokens,omitempty"`     // tokens of Gemini that may be used in all; 0 means no limit
 	Dollars    float64  `json:"dollars,omitempty"`    // US dollars that may be spent in all; 0 means no limit
 
-	// Agent is the agent that answers; nil means the client chooses. Agents are those of the operator that the client may
-	// choose; empty means all.
-	Agent  *agents.Choice `json:"agent,omitempty"`
-	Agents []string       `json:"agents,omitempty"`
+	Agent  *agents.Choice `json:"agent,omitempty"`  // the agent that answers; nil means the client chooses
+	Agents []string       `json:"agents,omitempty"` // agents of the operator that the client may choose; empty means all
 }
 
 // maxGrantSeconds limits the length of a conversation: 31 years. Longer times overflow nanoseconds.
@@ -40,8 +38,8 @@ func isProtocol(pattern string) bool {
 	})
 }
 
-// checkNames rejects unknown protocols and agents, because a token that names them would be rejected only when it is
-// used. folder has the operator's agents; a pattern must match one of them.
+// checkNames rejects unknown protocols and agents. Otherwise a token with them would fail only in use. A pattern must
+// match an agent of folder.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Protocols {
 		if !isProtocol(pattern) {
@@ -148,8 +146,8 @@ func restrictNumber[N int | float64](at string, own *N, most N) error {
 	return nil
 }
 
-// isCovered reports whether one of these patterns matches a name. If the name is itself a pattern, it must equal
-// one of them, or extend a pattern that ends in a star.
+// isCovered reports whether one of these patterns matches a name. A name that is a pattern must equal one, or extend
+// one that ends in a star.
 func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {

@@ -18,10 +18,8 @@ import (
 // maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
 const maxKeySet = 1 << 20
 
-// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens: other members
-// of a key, such as certificates (x5c, x5t), and unreadable keys. A single key that the library cannot read would
-// prevent the use of all keys, although section 5 of the RFC requires implementations to ignore what they do not
-// understand.
+// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens. The library
+// rejects a whole set for one unreadable key. Section 5 of the RFC requires ignoring it.
 type keySetTransport struct{ http.RoundTripper }
 
 // maxRedirects limits the redirects of an issuer's address, which some issuers need because they have moved.
@@ -65,8 +63,8 @@ func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // section 2.
 var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
 
-// cleanKeySet returns a key set with only the readable keys, and only the members of [keyMembers]. An answer without a usable key is an
-// error, so that the previous keys stay valid: some issuers send an error with status 200. An empty list removes all keys.
+// cleanKeySet returns a key set with only the readable keys and [keyMembers]. Without a usable key it fails, so the
+// previous keys stay. An empty list removes all keys.
 func cleanKeySet(text []byte) ([]byte, error) {
 	var set struct {
 		Keys []map[string]any `json:"keys"`

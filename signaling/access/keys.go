@@ -144,8 +144,8 @@ func (k *keyring) isConfigured() bool { return k.path != "" }
 
 func (k *keyring) watchedFiles() []string { return []string{k.path} }
 
-// reloadIfChanged reads the file again if it has changed, and blocks until the issuers' keys are fetched. Meanwhile the
-// old file applies to all other requests, and a removed key still works.
+// reloadIfChanged reads the file again if it has changed. It blocks until the issuers' keys are fetched. Meanwhile the
+// old file applies.
 func (k *keyring) reloadIfChanged() {
 	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
 		return
@@ -163,8 +163,8 @@ func (k *keyring) reloadIfChanged() {
 	}
 }
 
-// dropKeys drops all keys and issuers because the file was replaced outside of its mount, where this process cannot
-// read it. Some keys may have been removed, and must not keep working. Only a restart mounts the new file.
+// dropKeys drops all keys and issuers, because the file was replaced outside of its mount. Removed keys must not keep
+// working. Only a restart mounts the new file.
 func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -217,8 +217,7 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 	return f, secret, issuers, nil
 }
 
-// warnOfUnknownProtocols logs nonexistent protocols that grants name, for example in the file of an earlier version.
-// Such a name allows nothing, but the file and its keys stay valid.
+// warnOfUnknownProtocols logs unknown protocols in grants, as in the file of an earlier version. They allow nothing.
 func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 	warn := func(at string, g Grant) {
 		for i, pattern := range g.Protocols {
@@ -309,8 +308,8 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName adds a name to names. It returns an error if the name is empty, a duplicate, or has a space: the calls of a
-// telephone trunk are counted under a name with a space ("sip lab").
+// checkName adds a name to names. It fails if the name is empty, a duplicate, or has a space, as the accounts of trunks
+// have ("sip lab").
 func checkName(at, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:
@@ -357,8 +356,7 @@ func (k *keyring) proxyAuthorization(identity string) authorization {
 	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
-// NewKey creates a server key and returns it. It writes only the key's hash into the keys file, and creates the file if
-// it is missing. The key itself is not stored anywhere.
+// NewKey creates a server key and returns it. Only the key's hash is written into the keys file, which may be missing.
 func NewKey(path, name string, may []string) (string, error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {
@@ -397,9 +395,10 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replaceFile(path, append(text, '\n'))
 }
 
-// replaceFile writes a file. The text is first written to a temporary file, so that a full disk does no harm, and then
-// into the file itself: a renamed file would not be seen by a container that has mounted the file alone. A gateway that
-// reads between the two steps finds no JSON, keeps the old keys, and reads again a second later.
+// replaceFile writes a file in two steps. A full disk fails the first, at a temporary file. The second writes into the
+// file itself: a container may have mounted it.
+//
+// A gateway that reads in between finds no JSON. It keeps the old keys and reads again a second later.
 func replaceFile(path string, text []byte) error {
 	beside, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {

@@ -29,8 +29,7 @@ type Limits struct {
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
-// defaultLimits permit an address far more than a household needs. The capacity of a machine depends on its CPU: about
-// 400 calls a core (docs/figures.md).
+// defaultLimits permit an address far more than a household needs. A core can handle about 400 calls (docs/figures.md).
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
 	CallsPerMinute: 600, Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
@@ -125,8 +124,7 @@ type ownerUsage struct {
 	expires                     time.Time // expiry of a token; zero for other owners
 }
 
-// remaining returns how much of a budget is left after all spending and this gateway's reservations. Reservations of
-// other gateways are known only to the store.
+// remaining returns how much of a budget is left. Only the store knows the reservations of other gateways.
 func (u *ownerUsage) remaining(b budgetLimit) int {
 	paid := u.counts[b.unit.spentResource()]
 	return b.limit - paid.local - paid.remote - u.counts[b.unit.reservedResource()].local

@@ -14,14 +14,12 @@ import (
 const (
 	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares is the number of equal shares of both limits. Each key gets one share, so that a key whose secrets
-	// live for 20 hours leaves room for other keys.
+	// secretShares is the number of shares of both limits. Each key gets one, because secrets may live for 20 hours.
 	secretShares = 4
 )
 
-// Secrets stores the data of client secrets: short names that pages get in place of a token of the gateway, as in the
-// APIs of other vendors. The data may be longer than a token can hold. The data is in the store, so that a page may use
-// any gateway that shares the store.
+// Secrets stores the data of client secrets: short names that pages get in place of a token, as in other vendors' APIs.
+// A page may use any gateway that shares the store.
 type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
@@ -73,8 +71,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret; ok is false if the secret has already reached the maximum number of uses. by
-// identifies this use, and free removes it from the count. CountUse blocks as long as the store does.
+// CountUse counts one use of a secret; ok is false if it has reached the maximum. by identifies this use, and free
+// takes it back. It blocks as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {

@@ -29,16 +29,13 @@ import (
 const (
 	// tokenIssuer is the issuer and the audience of the tokens that we mint.
 	tokenIssuer = "voxgate"
-	// tokenLife is the default time in which a token may begin conversations; maxLife limits the requested time.
-	tokenLife = 5 * time.Minute
-	maxLife   = 24 * time.Hour
+	tokenLife   = 5 * time.Minute // default time in which a token may begin conversations
+	maxLife     = 24 * time.Hour  // maximum of that
 	// maxToken limits a token, in bytes: servers usually accept headers of 8 KiB.
-	maxToken = 8 << 10
-	// jwksTimeout limits a request for keys. jwksInterval is the time between requests, and unknownKID the minimum time between
-	// further requests for unknown keys, as after a rotation.
-	jwksTimeout  = 5 * time.Second
-	jwksInterval = time.Hour
-	unknownKID   = 10 * time.Second
+	maxToken     = 8 << 10
+	jwksTimeout  = 5 * time.Second  // for a request for keys
+	jwksInterval = time.Hour        // between such requests
+	unknownKID   = 10 * time.Second // minimum between further requests for unknown keys, as after a rotation
 )
 
 // tokenClaims are the claims of a token (RFC 7519 section 4).
@@ -174,8 +171,7 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	return authorization{}, invalidTokenError(err)
 }
 
-// tokenDigest identifies a token without "jti". It is the hash of what the issuer has signed, without the signature,
-// because one signature may have several encodings.
+// tokenDigest identifies a token without "jti": the hash of what is signed. The signature may have several encodings.
 func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')]))
 	return hex.EncodeToString(sum[:])
@@ -292,8 +288,8 @@ type Minter struct {
 	share budgetOwner // the owner whose secrets are counted: the key, or without keys the address
 }
 
-// RequireMinter returns a Minter if the client's server key has the permission to mint tokens, else an error. If key is empty,
-// the key of the request is used. Without a keys file any client may mint tokens.
+// RequireMinter returns a Minter if the client's server key may mint tokens. An empty key means the request's. Without
+// a keys file any client may.
 func (cl *Client) RequireMinter(key string) (Minter, error) {
 	if !cl.gate.HasKeys() {
 		name, _ := limitBlock(cl.address)

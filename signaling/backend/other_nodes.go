@@ -41,8 +41,8 @@ func (srv *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent i
 	return list, silent
 }
 
-// AskOtherNodes sends a GET request for a path to all other gateways, in the name of the client of r. It returns the JSON bodies of their
-// answers by the name of the gateway, and the number of gateways that did not answer. It blocks for [signaling.NodeTimeout] at most.
+// AskOtherNodes sends a GET request to all other gateways, in the name of the client of r. It returns the JSON answers
+// by name, and the number of silent gateways. It blocks for [signaling.NodeTimeout] at most.
 func AskOtherNodes[T any](host *bridge.Host, r *http.Request, path string) (answers map[string]T, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0

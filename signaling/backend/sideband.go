@@ -56,8 +56,8 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 	})
 }
 
-// withSession returns a handler that calls serve with the conversation of a request, if this gateway has it and the key may watch it. It
-// proxies the request if another gateway has the conversation.
+// withSession returns a handler that calls serve with the conversation of a request. The key must be allowed to watch
+// it. Another gateway may have it.
 func (srv *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session, access.Watcher),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {

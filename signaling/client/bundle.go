@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Bundles defines which scripts are delivered in one file. It maps a script's path to the scripts that are bundled with
-// it, each after the scripts that it imports. Every script keeps its address and remains a single instance: its own
-// file only re-exports from the bundle.
+// Bundles maps a script's path to the scripts that are delivered in its file, each after its imports. Every script
+// keeps its address: its own file re-exports from the bundle.
 type Bundles map[string][]string
 
 var (
@@ -30,8 +29,8 @@ type bundler struct {
 	bundleOf map[string]string // the bundle of each bundled script
 }
 
-// bundleScripts joins scripts, and makes all other scripts import from the bundles. It returns an error if it cannot parse a script, or
-// if a script imports one that comes after it.
+// bundleScripts joins scripts, and makes all others import from the bundles. It fails if it cannot parse a script, or a
+// script imports a later one.
 func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	r := &bundler{sources, map[string]string{}}
 	for into, members := range b {

@@ -5,16 +5,15 @@ import (
 	"sync"
 )
 
-// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts little more than one
-// candidate for each address of the gateway, and the socket posts a round-trip time every 5 s. So a running loop never
-// gets so far behind.
+// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts about one per address of
+// the gateway, the socket one every 5 s.
 const maxQueued = 1024
 
 // errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.
 var errOverrun = errors.New("the client's loop is stuck")
 
-// loopQueue holds the functions that a client's loop (webClient.Serve) is to run. Pion and timers add functions without
-// blocking, because they may call back from inside the loop. If the queue is full, it calls overrun once.
+// loopQueue holds the functions for a client's loop (webClient.Serve). Adding never blocks: Pion may call back from
+// inside the loop. A full queue calls onOverrun once.
 type loopQueue struct {
 	wake      chan struct{} // signals new functions
 	onOverrun func()

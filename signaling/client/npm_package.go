@@ -10,8 +10,8 @@ import (
 	"io/fs"
 )
 
-// BuildPackage builds the npm package of files like "npm pack". version replaces the version in package.json unless it is
-// "". Apps install the library of their gateway with npm install https://HOST/voxgate.tgz.
+// BuildPackage builds the npm package of files like "npm pack", for npm install https://HOST/voxgate.tgz. version
+// replaces that in package.json unless "".
 func BuildPackage(files fs.FS, version string) ([]byte, error) {
 	var packed bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid

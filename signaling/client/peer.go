@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// connectTimeout is the time from a peer's offer until it must be connected. DTLS itself has no limit: of 14
-	// connections made while a link died, one hung for 36 s.
+	// connectTimeout is the time from an offer until the peer must be connected. DTLS has no limit: one of 14
+	// connections made over a dying link hung for 36 s.
 	connectTimeout = 10 * time.Second
 )
 
@@ -234,8 +234,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client one of our candidates. It arrives after the answer, because the client's loop (Serve)
-// was making the answer when the candidate was found.
+// sendCandidate sends the client one of our candidates. It arrives after the answer: the loop was making that when the
+// candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

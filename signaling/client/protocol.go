@@ -36,7 +36,7 @@ func Protocol() signaling.Protocol {
 	}}
 }
 
-// PackageVersion returns the version of the npm package that this program serves: the module's version, or "" if the build has none.
+// PackageVersion returns the version of the served npm package: the module's, or "" if the build has none.
 func PackageVersion() string {
 	built, ok := debug.ReadBuildInfo()
 	if !ok {

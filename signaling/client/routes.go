@@ -36,8 +36,8 @@ func (s *socketTransport) Limit() int { return 0 }
 
 func (s *socketTransport) Ready(context.Context) error { return nil }
 
-// router holds the two transports to the client, and queues its messages. One goroutine writes to both, so that the
-// last event on the old transport is sent before the first on the new one.
+// router holds the two transports to the client, and queues its messages. One goroutine writes to both, so the events
+// stay in order.
 type router struct {
 	enqueue func(signaling.Outgoing) // queues a message
 	onLost  func(transport)          // called for a failed transport, by the goroutine that writes

@@ -50,9 +50,11 @@ type Status struct {
 	Models  []string `json:"models"`  // models that the backend has, the default first
 }
 
-// Handler serves the pages of the site, the status at /status, and the npm package at /voxgate.tgz: library is the package that
-// [BuildPackage] has built, or nil. Pages load their scripts and styles from /v/VERSION/, where browsers may cache them permanently; all
-// other files are revalidated (RFC 9110, section 13). Pages of other origins may import the scripts.
+// Handler serves the pages, the status at /status, and library, built by [BuildPackage], at /voxgate.tgz unless nil.
+// Pages of other origins may import the scripts.
+//
+// Browsers may cache scripts and styles under /v/VERSION/ permanently. They revalidate other files (RFC 9110, section
+// 13).
 func (s *Site) Handler(status Status, library []byte) http.Handler {
 	site := s.withBackend(status.Backend)
 	if library != nil {
@@ -99,8 +101,8 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 	})
 }
 
-// ReadSite reads the files of folders, each from the root of the site, bundles them, removes comments, and compresses them.
-// It returns an error if a file cannot be read, bundled or minified.
+// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses them. It
+// fails if one of these does.
 func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {
@@ -166,8 +168,8 @@ func (s *Site) withBackend(backend string) *Site {
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
-// withVersion changes a page's references to scripts and styles into their addresses under /v/VERSION/, which browsers
-// cache permanently. folder is the folder of the page.
+// withVersion changes a page's references to scripts and styles to /v/VERSION/, where browsers cache them permanently.
+// folder is the page's.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {

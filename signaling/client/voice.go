@@ -40,12 +40,12 @@ func (c *webClient) routeVoice() {
 	c.session.HoldVoice(to == voiceHeld)
 }
 
-// chunkLead limits how far AUDIO_CHUNK may be ahead of real time: enough for network jitter, but short enough that an
-// interruption is audible at once even if a client does not clear its queue.
+// chunkLead limits how far AUDIO_CHUNK may be ahead of real time. It covers network jitter. An interruption is audible
+// soon even without clearing.
 const chunkLead = 200 * time.Millisecond
 
-// chunkOutput is the [media.Output] of clients without an audio track. It need not be safe for concurrent use, because
-// the playout clock calls it from one goroutine at a time.
+// chunkOutput is the [media.Output] of clients without an audio track. The playout clock calls it from one goroutine at
+// a time.
 type chunkOutput struct {
 	out *router
 	buf []byte

@@ -21,8 +21,7 @@ import (
 )
 
 // webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Only its
-// loop (Serve) changes its state. Goroutines that read messages hand them to the loop and wait; all others queue
-// functions for it.
+// loop (Serve) changes its state. Others queue functions for the loop.
 type webClient struct {
 	// Immutable.
 	server       *Server
@@ -42,7 +41,7 @@ type webClient struct {
 	mu        sync.Mutex
 	setupSent bool // the first SETUP_COMPLETE was sent
 
-	// Used only by run and by what it calls in the same goroutine: awaitConnect, the loop (Serve) and sendGoodbye.
+	// Used only by run and in its goroutine: awaitConnect, the loop (Serve) and sendGoodbye.
 	log             *slog.Logger
 	session         *bridge.Session
 	socket          *socketTransport // nil once lost
@@ -63,8 +62,8 @@ type webClient struct {
 	closers         sync.WaitGroup // peers being closed
 }
 
-// postToLoop queues f for the client's loop (Serve); after the loop has ended, f is dropped. It never blocks, because
-// Pion also calls back in the loop's goroutine while it answers an offer.
+// postToLoop queues f for the client's loop (Serve), or drops it after the loop. It never blocks: Pion also calls back
+// in the loop's goroutine.
 func (c *webClient) postToLoop(f func()) { c.queue.enqueue(f) }
 
 // runInLoop makes the client's loop (Serve) run f, and blocks until it has. The caller reads no further message
@@ -128,8 +127,8 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	})
 }
 
-// channelGrace is the time that a client without a socket is kept while its data channel is about to open. The client
-// sees the channel open a round trip before us, so it may already use the channel and close the socket.
+// channelGrace is the time that a client without a socket is kept while its data channel opens. The client sees it open
+// a round trip before us.
 const channelGrace = 2 * time.Second
 
 // currentPeers returns the current peers, at most two.
@@ -279,8 +278,8 @@ func (c *webClient) runQueued() {
 	}
 }
 
-// stopCapture stops the microphones and cameras that Serve started. It takes as long as [rtc.Cameras.Stop]; a client
-// that takes over the conversation waits for stopCapture, but for nothing else.
+// stopCapture stops the microphones and cameras of Serve. It blocks as long as [rtc.Cameras.Stop]. Only a client that
+// takes over waits for it.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
 		p.StopMicrophone()

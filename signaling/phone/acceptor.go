@@ -14,19 +14,18 @@ const MaxUnverifiedConns = 64
 // acceptPause is the pause before the next connection is accepted after a failure.
 const acceptPause = 50 * time.Millisecond
 
-// Acceptor accepts connections of telephone systems and limits those of unverified peers. Accept errors, such as too many open files,
-// do not end it.
+// Acceptor accepts connections of telephone systems and limits those of unverified peers. Accept errors do not end it.
 type Acceptor struct {
 	net.Listener
 	IsKnown    func(from netip.Addr) bool // reports whether an address is exempt from the limit; if nil, no address is
-	Unverified chan struct{}              // holds one value per unverified connection; its capacity is the limit of these connections
-	OnRefused  func(from net.Addr)        // gets the address of a connection that was closed because the limit was reached
+	Unverified chan struct{}              // holds one value per unverified connection; its capacity is the limit
+	OnRefused  func(from net.Addr)        // gets the address of a connection that was closed because of the limit
 	OnError    func(why error)            // gets accept errors
 }
 
-// Next blocks until a connection arrives, and returns it. Call verified once the peer is verified or the connection is
-// closed: until then the connection counts as unverified. verified is nil for a known address, which is not limited.
-// Next fails once the listener is closed.
+// Next blocks until a connection arrives. The connection counts as unverified until verified is called: once the peer
+// is verified, or the connection is closed. verified is nil for a known address. Next fails once the listener is
+// closed.
 func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
 	for {
 		conn, err := a.Accept()

@@ -7,8 +7,8 @@ import (
 	"voxgate/tools"
 )
 
-// Attributes are the data of a call in addition to its numbers: SIP headers or provider parameters, with lower-case names. Callers can
-// forge most of them.
+// Attributes are further data of a call: SIP headers or provider parameters, with lower-case names. Callers can forge
+// most of them.
 type Attributes map[string]string
 
 const (

@@ -123,8 +123,8 @@ func (cs Collections) Close() {
 	}
 }
 
-// BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current caller. Collections of
-// the agent that were removed from the configuration are left out.
+// BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current
+// caller. Removed collections are left out.
 func (cs Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return cs.findCollection(name) == nil })
 	if len(available) == 0 {
@@ -163,8 +163,8 @@ var (
 	errHungUp     = errors.New("the caller is gone")
 )
 
-// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has entered the number, has
-// hung up or was too slow, or ctx is done. After too many failed attempts it returns at once.
+// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has
+// finished or hung up, or ctx is done. After too many failed attempts it returns at once.
 func (k *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
 	case k.busy <- struct{}{}:
@@ -226,8 +226,8 @@ func gaveUpResult(c *Collection) string {
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// postDigits sends the digits to the webhook. Only the field "valid" of its response is used; if it is missing, the number counts as valid.
-// Other fields are ignored, because they could contain the number.
+// postDigits sends the digits to the webhook. Only the field "valid" of its response is used, by default true. Other
+// fields could contain the number.
 func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()

@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	// keyGap is the time without a key after which a number is complete. It is longer than most people take between two keys, and short
-	// enough that the reply to a single key feels prompt.
+	// keyGap is the time without a key after which a number is complete. It exceeds most pauses between keys. A single
+	// key still gets a prompt reply.
 	keyGap = 1200 * time.Millisecond
-	// secretTail is the time without a key for which keys stay secret after a valid number was entered. After an invalid number they stay
-	// secret for the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
+	// secretTail is the time for which keys stay secret after a valid number. After an invalid one it is the key timeout, so that
+	// a slow caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 
 // MaxKeys bounds the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad routes the keys that a caller presses: to the model, or to the open collection, whose number the model must not learn.
+// Keypad routes the keys that a caller presses: to the model, or to the open collection. The model must not learn that
+// number.
 type Keypad struct {
 	log     *slog.Logger // set by Run
 	queue   chan byte
 	entries chan *pendingEntry
 	busy    chan struct{} // holds one value while a collection is open
 	stopped chan struct{} // closed when Run returns
-	// secret is the collection that receives the keys instead of the model, and during which their tones are filtered
-	// out; nil if the model receives the keys.
+	// secret is the collection that gets the keys instead of the model; nil means none. Its tones are filtered out of
+	// the audio.
 	secret atomic.Pointer[Collection]
 
 	failures map[*Collection]int // failed attempts per collection; used by the goroutine that holds busy
@@ -65,8 +66,8 @@ func (k *Keypad) PushKey(key byte) {
 // Keys returns the queue of keys, for callers that do not use Run because no model listens.
 func (k *Keypad) Keys() <-chan byte { return k.queue }
 
-// Run sends keys to the model as one message: up to "#", up to maxKeys (0: [MaxKeys]), or until no key follows for 1.2 s. Keys pressed
-// during a collection, or right before and after it, are not sent. It blocks until ctx is done.
+// Run sends keys to the model as one message: up to "#", up to maxKeys (0: [MaxKeys]), or until a pause of 1.2 s. Keys
+// of a collection are not sent. It blocks until ctx is done.
 func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
 	defer close(k.stopped)
 	k.log = log

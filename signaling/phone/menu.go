@@ -14,8 +14,8 @@ import (
 const maxMenuRounds = 3
 
 // minSimilarity is the share of common word pairs above which two announcements count as the same, relative to the
-// shorter one. Different menus of one company share "press one" and "one for"; a repeated announcement may begin with
-// "I did not get that", or be cut off.
+// shorter one. Different menus of a company share "press one". A repeated announcement may begin otherwise, or be cut
+// off.
 const minSimilarity = 0.6
 
 var (
@@ -25,8 +25,8 @@ var (
 		"Press no more, and end the call or speak")
 )
 
-// Menu keeps a model that has called an automatic system from pressing keys in circles. The model must listen first, must not press a key
-// twice at the same announcement, and gives up after three rounds. A nil *Menu allows everything.
+// Menu keeps a model that has called an automatic system from pressing keys in circles. It must listen first, must not
+// repeat a key, and gives up after three rounds. A nil *Menu allows everything.
 type Menu struct {
 	mu            sync.Mutex
 	hasSpeech     bool     // the other side has spoken since the latest keys

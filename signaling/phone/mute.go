@@ -12,11 +12,11 @@ var toneGroups = [2][4]float64{{697, 770, 852, 941}, {1209, 1336, 1477, 1633}}
 
 const (
 	keyBlock = 20 * time.Millisecond // half of the shortest tone that must be recognized (ITU-T Q.24)
-	// minToneShare is the minimum share of a DTMF tone in the energy of a block. It is a half, because speech or noise may
-	// be as loud as the tone.
+	// minToneShare is the minimum share of a DTMF tone in the energy of a block. Speech or noise may be as loud as the
+	// tone.
 	minToneShare = 0.5
-	// minGroupShare is the minimum share of each of the tone's two frequencies in that energy: one may be 8 dB louder than
-	// the other (ITU-T Q.24).
+	// minGroupShare is the minimum share of each of the tone's two frequencies. One may be 8 dB louder than the other
+	// (ITU-T Q.24).
 	minGroupShare = 0.06
 )
 

@@ -11,8 +11,8 @@ import (
 	"voxgate/bridge"
 )
 
-// Number is a telephone number without parameters and visual separators. It may also be a name or an extension, and is empty if the number
-// is unknown. Create it with [ParseNumber], [ParseCaller] or [ParseFullNumber], so that equal numbers are spelled alike.
+// Number is a telephone number without parameters and separators, a name or an extension; empty means unknown.
+// [ParseNumber], [ParseCaller] and [ParseFullNumber] spell equal numbers alike.
 type Number string
 
 const (
@@ -26,9 +26,9 @@ const (
 	minLocalDigits = 7
 )
 
-// ParseNumber parses a number as networks, operators and models write it: "+1 (555) 123-4567", "tel:5551234567;phone-context=+1",
-// "%2B15551234567;npdi;rn=+15559990000", "sip:+15551234567;cpc=ordinary@host;user=phone" (RFC 3966; RFC 3261, section 19.1.6). Names and
-// extensions are returned unchanged.
+// ParseNumber parses a number as networks, operators and models write it (RFC 3966; RFC 3261, section 19.1.6): "+1
+// (555) 123-4567", "tel:5551234567;phone-context=+1", "%2B15551234567;npdi;rn=+15559990000",
+// "sip:+15551234567;cpc=ordinary@host;user=phone". Names and extensions stay unchanged.
 func ParseNumber(text string) Number {
 	n, _ := parseSubscriber(text)
 	return n
@@ -103,8 +103,8 @@ func percentDecode(text string) string {
 	return text
 }
 
-// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). It does so only if the context is a number, too, and
-// the result is long enough to be international: 911 stays 911 in the context of +1.
+// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). Short numbers stay: 911 is 911 in
+// the context of +1.
 func inContext(number, context string) string {
 	prefix, ok := withoutSeparators(percentDecode(strings.Trim(context, `"`)), true)
 	if !ok || !strings.HasPrefix(prefix, "+") || !isDigits(number) {
@@ -116,8 +116,8 @@ func inContext(number, context string) string {
 	return number
 }
 
-// withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. If text is not a number, it returns text unchanged,
-// and ok is false. Short digits with separators count as a number only if isNumber is set.
+// withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. ok is false if text is not a
+// number. A few digits with separators are one only with isNumber.
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
@@ -176,8 +176,8 @@ var unavailablePhrases = []string{
 	"interactionwithotherservice",
 }
 
-// keypadPlaceholders are placeholders spelled on a telephone keypad, which Twilio sends as numbers: ANONYMOUS, RESTRICTED, BLOCKED,
-// UNKNOWN and UNAVAILABLE (https://help.twilio.com/articles/223179988).
+// keypadPlaceholders are placeholders spelled on a telephone keypad: ANONYMOUS, RESTRICTED, BLOCKED, UNKNOWN and
+// UNAVAILABLE. Twilio sends them as numbers (https://help.twilio.com/articles/223179988).
 var keypadPlaceholders = []string{"266696687", "7378742833", "2562533", "8656696", "86282452253"}
 
 // IsPlaceholder reports whether text stands for a hidden number or name. It returns true for an empty text.
@@ -239,8 +239,8 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// alternateSpelling returns an international number with its "+" added or removed, or "" if the number is not international. A number
-// with "+" may be shorter than one without, but must be longer than the number of a service such as 112.
+// alternateSpelling returns an international number with its "+" added or removed, or "". It must be longer than the
+// number of a service such as 112.
 func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {
@@ -256,10 +256,10 @@ func (n Number) alternateSpelling() Number {
 }
 
 // FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over a pattern with a
-// wildcard, and a longer pattern over a shorter one; among equals, the first agent by name wins. Not all networks send
-// "+", so an international number is also tried in its other spelling, with or without "+". In that spelling, an exact
-// match counts as much as in the received one, but a match with a wildcard counts only if the number as received
-// matches nothing.
+// wildcard, then a longer pattern over a shorter one, then the first name.
+//
+// Not all networks send "+", so an international number is also tried in its other spelling. There, an exact match
+// counts in full. A wildcard counts only if the received spelling matches nothing.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

@@ -64,7 +64,7 @@ func ClipField[Text ~string](field Text) string {
 	return tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(string(field), "")), " "), maxFieldBytes)
 }
 
-// PromptData describes the party for the prompt, without attributes. It is marked as data, because callers choose their names.
+// PromptData describes the party for the prompt, without attributes. It is marked as data: callers choose their names.
 func (p Party) PromptData() string { return p.promptData(nil) }
 
 func (p Party) promptData(attributes Attributes) string {

@@ -55,8 +55,8 @@ type TransferMode struct {
 	Listen bool // the agent keeps listening after the transfer
 }
 
-// TransferTool returns the tool that transfers a call to a number or SIP URI that matches one of targets. refused, which may be nil, is
-// called for other targets. A timeout of 0 selects the default, [tools.Timeout].
+// TransferTool returns the tool that transfers a call to a number or SIP URI in targets. refused is called for others,
+// and may be nil. A timeout of 0 means [tools.Timeout].
 func TransferTool(
 	targets []string, timeout time.Duration, manner TransferMode, refused func(target string),
 	transfer func(ctx context.Context, target, about string) error,

@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// wireAnswer turns Pion's answer into the client's answer. The client's answer has a section for each section of the
-// offer, in the same order; rejected sections have port 0. The accepted sections form the BUNDLE group; only its first
-// section, the tag, has the candidates (RFC 8839 section 4.2.4). Directions are limited to what both sides want, and
-// attributes to what the offer allows. voice is the mid of the section with the model's voice. role is our DTLS role,
-// which Pion gets wrong for a passive client with ICE lite. version counts the answers that Pion did not make.
+// wireAnswer turns Pion's answer into the client's answer, with a section for each section of the offer. Rejected
+// sections have port 0. Accepted ones form the BUNDLE group. Its first section, the tag, has the candidates (RFC 8839
+// section 4.2.4).
+//
+// voice is the mid of the section with the model's voice. role is our DTLS role, which Pion gets wrong for a passive
+// client with ICE lite. version counts the answers that Pion did not make.
 func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
 	d, err := readDescription(local)
 	if err != nil {
@@ -86,8 +87,8 @@ func isFirstComponent(candidate string) bool {
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// buildRejection returns the rejection of a section. The rejected section repeats the attributes of the transport: RFC 8829 section 5.3.1
-// allows that, and aiortc requires it.
+// buildRejection returns the rejection of a section, with the attributes of the transport. RFC 8829 section 5.3.1
+// allows these, and aiortc requires them.
 func (s *section) buildRejection(ours attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {
@@ -131,9 +132,8 @@ func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role 
 	m.attributes = as
 }
 
-// streamIDs returns the header extension that names simulcast streams (RFC 8852). It is accepted although simulcast is
-// declined and Pion does not read it. Chromium offers simulcast in each further offer, but offers the extension again
-// only if it was accepted. Without it, Chromium rejects its own offer.
+// streamIDs returns the header extension that names simulcast streams (RFC 8852). Without it in the first answer,
+// Chromium rejects its own further offers. Simulcast itself is declined.
 func (s *section) streamIDs() (list attributes) {
 	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)
@@ -154,8 +154,8 @@ func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	case "msid":
 		return d.sends
 	case "ssrc":
-		// Keep the source's name on hold. If a source vanishes from an answer, Chromium ends its sound, and a page that
-		// uses Web Audio gets none when the source returns. RFC 5576 allows a source that sends nothing.
+		// Keep the source's name on hold (RFC 5576 allows it). Otherwise Chromium ends the source's sound, and Web
+		// Audio gets none when it returns.
 		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
 		return s.attributes.hasKey(a.key)

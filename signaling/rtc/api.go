@@ -29,34 +29,31 @@ const (
 	redPayloadType  = 63
 	vp8PayloadType  = 96
 
-	// dtlsRetransmit is the time after which a DTLS handshake packet is sent again, the same as LiveKit's. With the 1 s
-	// of RFC 6347 a lost packet costs a second. Measured at 10 % loss, connecting took 2.6 s at the 90th percentile,
-	// and 0.8 s with 100 ms.
+	// dtlsRetransmit is the time after which a DTLS handshake packet is sent again, as at LiveKit. At 10 % loss,
+	// connecting takes 0.8 s at the 90th percentile. With the 1 s of RFC 6347 it took 2.6 s.
 	dtlsRetransmit = 100 * time.Millisecond
 
-	// channelRTO limits how long a lost packet of the data channel, and all events behind it, wait for the
-	// retransmission. At 10 % loss and a round trip of 60 ms, RFC 9260's 1 s delayed INTERRUPTED by 0.7 s; 250 ms
-	// reduce that to 0.46 s.
+	// channelRTO limits the wait for a lost packet of the data channel. At 10 % loss and a round trip of 60 ms,
+	// INTERRUPTED is 0.46 s late. With RFC 9260's 1 s it was 0.7 s.
 	channelRTO = 250 * time.Millisecond
 
 	iceDisconnected = 5 * time.Second
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is the timeout for the first check of an ICE-TCP client; clients send that check at once. tcpFirst also
-	// limits the life of a connection without a peer.
+	// tcpFirst is the timeout for the first check of an ICE-TCP client, which comes at once. It also limits a
+	// connection without a peer.
 	tcpFirst = 5 * time.Second
 
-	// tcpWriteBuffer, in bytes, keeps a slow ICE-TCP client from blocking the playout clock: packets that do not fit
-	// are dropped.
+	// tcpWriteBuffer, in bytes, keeps a slow ICE-TCP client from blocking the playout clock. Further packets are
+	// dropped.
 	tcpWriteBuffer = 256 << 10
 )
 
-// Options configure the network of WebRTC. Clients on this machine are accepted if UDPAddr is a loopback address or
-// Loopback is set. Otherwise candidates with loopback addresses are ignored.
+// Options configure the network of WebRTC.
 type Options struct {
-	UDPAddr   string // one UDP port for all peers, "host:port"; empty disables UDP
-	Loopback  bool
+	UDPAddr   string   // one UDP port for all peers, "host:port"; empty disables UDP
+	Loopback  bool     // accept clients on this machine, as with a loopback UDPAddr
 	PublicIPs []string // announced to clients instead of the local addresses (NAT 1:1)
 
 	TCP    net.Listener // for ICE-TCP, or nil; closed by Close
@@ -144,9 +141,8 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 	return loopback, nil
 }
 
-// listenUDP opens a UDP port at an address. For an unspecified address, it opens one socket for each address of this
-// machine. With a single socket, answers would leave from the address that the kernel prefers, and a client drops an
-// answer that does not come from the address that it has asked (RFC 8445 section 7.2.5.2.1).
+// listenUDP opens a UDP port at an address, or a socket for each address of this machine. A client drops answers from
+// another address than the one it has asked (RFC 8445 section 7.2.5.2.1).
 func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 	addresses := []net.IP{at.IP}
 	if at.IP == nil || at.IP.IsUnspecified() {
@@ -189,8 +185,8 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
-// localAddresses returns the addresses of this machine that clients may reach. If only4 is set, it returns only IPv4
-// addresses. Link-local addresses are left out, because they need the name of an interface.
+// localAddresses returns the addresses of this machine that clients may reach, with only4 only IPv4. Link-local
+// addresses would need an interface.
 func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -242,8 +238,8 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry)), nil
 }
 
-// newInterceptors returns the interceptors for the RTCP that voice and Receiver do not handle: answers to NACK,
-// reports, and transport-cc, with which browsers estimate their bandwidth. The first is the nearest to the network.
+// newInterceptors returns the interceptors for RTCP: answers to NACK, reports, and transport-cc for the browsers'
+// bandwidth. The first is the nearest to the network.
 func newInterceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
 	registry.Add(resenders{})

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// MaxCandidates limits the client's candidates that are tried, those in its offer included; a restart of ICE resets the
-// count. Each gets up to seven STUN checks, whatever its address. A browser has one to four for each network and TURN
-// server.
+// MaxCandidates limits the client's candidates that are tried, until ICE restarts. Each gets up to seven STUN checks. A
+// browser has one to four for each network and TURN server.
 const MaxCandidates = 32
 
 // ErrTooManyCandidates reports that a candidate was ignored because of MaxCandidates.
@@ -19,9 +18,8 @@ var ErrTooManyCandidates = errors.New("too many candidates")
 // Alibaba, and Azure.
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
-// addressFilter returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to any address.
-// It excludes internal addresses of this machine, its link and its cloud, in any form (net.IP recognizes ::ffff:127.0.0.1). loopback
-// means that the gateway listens on the loopback interface, so clients on this machine are allowed.
+// addressFilter returns a filter for the addresses that get STUN checks. Pion would check any. It excludes internal
+// addresses of this machine, its link and its cloud. loopback allows clients on this machine.
 func addressFilter(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
 		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&
@@ -29,8 +27,8 @@ func addressFilter(loopback bool) func(net.IP) bool {
 	}
 }
 
-// isAnnounced reports whether one of our candidates is sent to clients. If public addresses are configured, no others are
-// sent: Pion replaces local addresses only in the families that have a public one.
+// isAnnounced reports whether one of our candidates is sent to clients. Pion would add local addresses in families
+// without a public one.
 func (a *API) isAnnounced(candidate string) bool {
 	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
 	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {

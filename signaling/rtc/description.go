@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// description is a session description (RFC 8866), as far as offers and answers need it: the attributes of the session
-// and of each media section. readDescription is the only parser of a client's SDP: Pion receives only text that this
-// package wrote.
+// description is a session description (RFC 8866), as far as offers and answers need it. Only readDescription parses a
+// client's SDP. Pion receives text of this package.
 type description struct {
 	head       []string // lines before the first media section, without attributes
 	attributes attributes
@@ -99,8 +98,8 @@ func isDirection(key string) bool {
 	return key == "sendrecv" || key == "sendonly" || key == "recvonly" || key == "inactive"
 }
 
-// readDescription parses SDP leniently: any line ends, empty lines, spaces around a line, and the lines of a part in
-// any order. Lines without "x=" are ignored, like unknown lines (RFC 8866 section 5).
+// readDescription parses SDP leniently: any line ends, empty lines, spaces, and any order in a part. Lines without "x="
+// are ignored (RFC 8866 section 5).
 func readDescription(text string) (d description, err error) {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 	first := true

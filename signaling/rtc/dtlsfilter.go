@@ -5,9 +5,8 @@ import (
 	"net"
 )
 
-// filteredUDPConn is a UDP socket that drops forged datagrams; otherwise they would end a DTLS connection. Anyone who knows
-// the addresses of both sides can send them. pion/dtls ends a connection on a plaintext record with application data, of
-// unknown type, or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
+// filteredUDPConn is a UDP socket that drops forged datagrams, as RFC 6347 section 4.1.2.7 requires. Anyone who knows
+// both addresses can send them. pion/dtls ends a connection on certain plaintext records.
 type filteredUDPConn struct{ *net.UDPConn }
 
 func (f filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
@@ -19,8 +18,7 @@ func (f filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 	}
 }
 
-// Types of DTLS records (RFC 5246 section 6.2.1) that are sent in plaintext, and the length of the header (RFC 6347
-// section 4.1).
+// Types of DTLS records in plaintext (RFC 5246 section 6.2.1), and the length of the header (RFC 6347 section 4.1).
 const (
 	recordChangeCipherSpec = 20
 	recordAlert            = 21

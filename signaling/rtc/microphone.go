@@ -13,12 +13,11 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// uplinkRate is the highest rate to which a microphone is decoded, in Hz: the Live API's own rate. G.711 is decoded to
-// 8 kHz, which the Live API accepts as well, so nothing is resampled.
+// uplinkRate is the highest rate of a decoded microphone, in Hz: the Live API's own rate. G.711 stays at 8 kHz, which
+// it accepts as well.
 const uplinkRate = 16000
 
-// quietMicrophone is the time without packets after which an older track is used again. It is more than twice the
-// longest gap of a track that pauses during silence (Opus DTX: 400 ms).
+// quietMicrophone is the time without packets after which an older track is used again. Opus DTX pauses for 400 ms.
 const quietMicrophone = time.Second
 
 // microphone is a track being received.
@@ -30,9 +29,8 @@ type microphone struct {
 	receiver   *rtpaudio.Receiver
 }
 
-// receiveTrack feeds a track to the session until it ends. A newer track replaces an older one, which is used again while the newer one
-// is quiet: a telephone exchange returns to the first SSRC after its music on hold, and a late packet of an old SSRC may look like a new
-// track.
+// receiveTrack feeds a track to the session until it ends. A newer track replaces it, until that is quiet. Telephone
+// exchanges return to the first SSRC after music on hold.
 func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	if p.codec == nil { // Pion has assigned the track to a section that was not negotiated, so nothing can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)

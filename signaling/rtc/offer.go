@@ -20,10 +20,10 @@ import (
 // maxSDP limits an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
 const maxSDP = 32 << 10
 
-// OfferRate (per second) and OfferBurst limit the offers of one client, including restarts of ICE. An offer costs 3 ms;
-// a candidate or an audio packet costs 10 µs.
+// OfferRate and OfferBurst limit the offers of one client, including restarts of ICE. An offer costs 3 ms, a candidate or an
+// audio packet 10 µs.
 const (
-	OfferRate  = rate.Limit(1)
+	OfferRate  = rate.Limit(1) // per second
 	OfferBurst = 10
 )
 
@@ -33,8 +33,8 @@ func NewOfferLimiter() *rate.Limiter { return rate.NewLimiter(OfferRate, OfferBu
 // defaultChannelMessage is the message limit of a peer that announces none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10
 
-// RefusedError reports why an offer or a candidate is rejected. Problem continues a sentence that begins with the name
-// of the rejected thing: "has no media section".
+// RefusedError reports why an offer or a candidate is rejected. Problem continues the name of that thing: "has no media
+// section".
 type RefusedError struct {
 	Problem string
 	Err     error // from Pion; may be nil
@@ -42,8 +42,8 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Problem }
 
-// Offer is an SDP offer and the decision how to answer it: which of its sections are accepted, with which formats. The
-// rest of the package and Pion use only this; they never read the client's text.
+// Offer is an SDP offer and the decision which sections are accepted, with which formats. The client's text is not read
+// elsewhere.
 type Offer struct {
 	// UnsupportedVideo lists the codecs of an offered video section if none of them is supported; else it is "".
 	UnsupportedVideo string
@@ -163,8 +163,8 @@ func readBundles(d description) (groups [][]string) {
 	return groups
 }
 
-// isOffered reports whether a client offers a section. Port 0 withdraws it, except for a bundle-only section of a
-// BUNDLE group, which always has port 0 (RFC 9143 section 6, RFC 8829 section 5.2.1).
+// isOffered reports whether a client offers a section. Port 0 withdraws it, unless it is bundle-only (RFC 9143 section
+// 6, RFC 8829 section 5.2.1).
 func isOffered(m *mediaDescription, grouped bool) bool {
 	return m.port != 0 || grouped && m.attributes.hasKey("bundle-only")
 }
@@ -262,8 +262,8 @@ func (s *section) findFormat(name string) (f webrtc.RTPCodecParameters, ok bool)
 	return s.encodings[i], true
 }
 
-// audioFormats returns the formats for the answer to an audio section: plain for the codec, and red for Opus with RED, if offered.
-// ok is false if the section does not have the codec.
+// audioFormats returns the formats for the answer to an audio section: the codec, and Opus with RED if offered. ok is
+// false without the codec.
 func (s *section) audioFormats(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
 	if plain, ok = s.findFormat(c.name); !ok {
 		return plain, red, false, false
@@ -286,8 +286,8 @@ func (s *section) videoFormat() (f webrtc.RTPCodecParameters, ok bool) {
 	return f, ok
 }
 
-// Protocols of audio and video sections, which all mean RTP over DTLS (RFC 8829 section 5.1.2), and of sections for
-// data channels (RFC 8841 section 4, and its drafts).
+// Protocols of audio and video sections, all for RTP over DTLS (RFC 8829 section 5.1.2), and of data channels (RFC 8841
+// section 4 and drafts).
 var (
 	mediaProtocols = []string{
 		"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "TCP/TLS/RTP/SAVPF", "TCP/TLS/RTP/SAVP", "TCP/DTLS/RTP/SAVPF", "TCP/DTLS/RTP/SAVP",
@@ -317,8 +317,8 @@ func (s *section) isUsable(c *codec) bool {
 	return false
 }
 
-// acceptSections decides which sections are accepted: the supported ones that share one transport. Without a BUNDLE group each
-// section has its own transport, and only the first audio section is accepted (RFC 9143 section 7.3).
+// acceptSections decides which sections are accepted: the supported ones of one transport. Without a BUNDLE group, only
+// the first audio section is (RFC 9143 section 7.3).
 func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
@@ -428,8 +428,8 @@ func (o *Offer) answerFormats(s *section) (formats []webrtc.RTPCodecParameters) 
 	return append(formats, plain)
 }
 
-// transportSection returns the section that carries the transport, or nil if none is accepted. This is the first accepted section
-// in the offer's BUNDLE group (RFC 9143 section 7.3.1).
+// transportSection returns the section that carries the transport: the first accepted one of the BUNDLE group (RFC 9143
+// section 7.3.1), or nil.
 func (o *Offer) transportSection() *section {
 	for _, mid := range o.bundledMids() {
 		i := slices.IndexFunc(o.sections, func(s section) bool { return s.mid == mid })
@@ -453,8 +453,8 @@ func (o *Offer) bundledMids() (mids []string) {
 	return mids
 }
 
-// readTransport parses the client's transport from the tag section, or else the session, or else another section,
-// because bundled sections need not repeat it (RFC 8829 section 5.2.1).
+// readTransport parses the client's transport. Bundled sections need not repeat it (RFC 8829 section 5.2.1), so several
+// places are searched.
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.transportSection()
@@ -497,8 +497,8 @@ func (o *Offer) readTransport(d description) error {
 	return nil
 }
 
-// answerSetup returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials, except
-// with an ICE lite client.
+// answerSetup returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials,
+// unless the client has ICE lite.
 func (t transport) answerSetup() string {
 	if t.setup == "active" || t.setup == "actpass" && t.lite {
 		return "passive"
@@ -566,8 +566,8 @@ func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
 // IsStopped reports whether the client has stopped all sections.
 func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
-// voiceSection returns the mid of the section for the model's voice, or "". The current section is kept if the client
-// still receives on it; otherwise the first section that receives is chosen.
+// voiceSection returns the mid of the section for the model's voice, or "". The current section stays if it still
+// receives. Otherwise it is the first one.
 func (o *Offer) voiceSection(current string) (mid string) {
 	for _, s := range o.sections {
 		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
@@ -586,12 +586,11 @@ func (o *Offer) sectionByMid(mid string) *section {
 	return &o.sections[i]
 }
 
-// buildPionOffer returns the offer for Pion. It has only the accepted sections, in one BUNDLE group with one transport. Each
-// has a mid, the formats of the answer, and a direction that never stops it, because Pion cannot resume a stopped
-// section; wireAnswer sets the actual directions. Simulcast and the SSRCs of audio are left out: Pion would drop
-// packets with other SSRCs, and a sender may change its SSRC at any time (RFC 3550 section 8.2), as telephone exchanges
-// do for music on hold. Candidates are passed to Pion separately, so an offer without changes for Pion has the same
-// text as the one before. voice is the mid of the only section for which Pion may create a sender.
+// buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. An offer without changes has
+// the same text. voice is the mid of the only section for which Pion may create a sender.
+//
+// Pion cannot resume a stopped section, so no direction stops one. wireAnswer sets the actual directions. The SSRCs of
+// audio are left out: a sender may change its SSRC (RFC 3550 section 8.2), and Pion would drop its packets.
 func (o *Offer) buildPionOffer(voice, setup string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
@@ -621,8 +620,8 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 	return b.String()
 }
 
-// addPionMedia adds formats and attributes of an audio or video section to buildPionOffer's description. The client
-// receives sound only in the section whose mid is voice.
+// addPionMedia adds formats and attributes of an audio or video section to Pion's offer. The client receives sound only
+// in the section voice.
 func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
@@ -662,8 +661,8 @@ func isExtensionNumber(text string) bool {
 	return err == nil && n >= 1 && n <= 14
 }
 
-// videoSource returns the SSRC of a video section. It is nil for several SSRCs (old simulcast), because Pion would take the
-// offer for Plan B.
+// videoSource returns the SSRC of a video section, or nil if there are several (old simulcast). Pion would take these
+// for Plan B.
 func (s *section) videoSource() (list attributes) {
 	primary, repair := map[string]bool{}, map[string]bool{}
 	for _, value := range s.attributes.values("ssrc-group") {

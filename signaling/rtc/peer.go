@@ -23,15 +23,17 @@ import (
 )
 
 const (
-	// gatherWait limits how long an answer waits for our candidates. They are the addresses of an open port, so they are
-	// known within a millisecond, and clients that ignore trickled candidates need them in the answer. gatherAll
-	// applies if candidates cannot be trickled.
+	// gatherWait limits how long an answer waits for our candidates. They are known within a millisecond. Clients that
+	// ignore trickled candidates need them in the answer.
 	gatherWait = 100 * time.Millisecond
-	gatherAll  = 5 * time.Second
+	// gatherAll applies if candidates cannot be trickled.
+	gatherAll = 5 * time.Second
 
-	// maxTracks limits the tracks of a peer; each offer adds moreTracks, because it may add a microphone and a camera.
-	// Each new SSRC is a track, which costs 13 KB and two goroutines; without the limit, 1000 appeared within 4 s.
-	maxTracks, moreTracks = 32, 2
+	// maxTracks limits the tracks of a peer. Each new SSRC is one, which costs 13 KB and two goroutines. Without the limit,
+	// 1000 appeared within 4 s.
+	maxTracks = 32
+	// moreTracks is added by each offer, which may add a microphone and a camera.
+	moreTracks = 2
 )
 
 // Session is the conversation of a peer. Its methods may be called by any goroutine and must not block.
@@ -43,9 +45,9 @@ type Session interface {
 	// RecordLoss records recent packet loss: lost of total packets. They belong to the client's microphone if up is
 	// true, else to the model's voice.
 	RecordLoss(up bool, lost, total int)
-	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the previous
-	// picture. ClearFrame removes the picture.
+	// SetFrame sets the current picture of the client's camera. changed means that it differs from the previous one.
 	SetFrame(mimeType string, data []byte, changed bool)
+	// ClearFrame removes the picture.
 	ClearFrame()
 	// Crash ends the conversation because one of the peer's goroutines has panicked.
 	Crash(err error)
@@ -61,8 +63,8 @@ type PeerOptions struct {
 	OnConnected      func()
 	OnConnectionLost func(why string) // why is a readable clause, or "" if the client has closed the connection
 
-	// OnCandidate receives our candidates, which belong to the section of [Peer.TransportSection], and "" after the
-	// last one. If nil, candidates cannot be trickled, as over HTTP: Answer waits until all are known.
+	// OnCandidate receives our candidates for the section of [Peer.TransportSection], then "". nil means that Answer
+	// waits for all of them, as over HTTP.
 	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
@@ -187,21 +189,20 @@ func (p *Peer) IsSameClient(o Offer) bool {
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
-// startsTransport reports whether an offer stops all sections of the transport, and starts other sections with a new
-// transport. A transport ends with its last section (RFC 9143 section 7.5): a browser then restarts ICE and DTLS with
-// the same certificate.
+// startsTransport reports whether an offer stops the transport's sections, and starts others. A browser then restarts
+// ICE and DTLS (RFC 9143 section 7.5).
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.RestartsICE(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.sectionByMid(mid) != nil })
 }
 
-// replacesTransport reports whether an offer stops the section that carries the transport, and moves the other sections
-// to a new transport. Chromium and Firefox then end DTLS, and start on other ports with the same ufrag and certificate.
-// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
+// replacesTransport reports whether an offer stops the section with the transport, and moves the others to a new one.
+// Chromium and Firefox then end DTLS.
 func (p *Peer) replacesTransport(o Offer) bool {
 	if p.tag == "" || len(p.candidates) == 0 || p.RestartsICE(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
 		return false
 	}
+	// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
 	return !slices.ContainsFunc(o.transportSection().attributes.values("candidate"), func(line string) bool {
 		return slices.Contains(p.candidates, candidateAddress(line))
 	})
@@ -248,8 +249,8 @@ func (p *Peer) MicrophoneSilence() (quiet time.Duration, ok bool) {
 // WantsChannel reports whether the last offer has a section for data channels.
 func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
-// TransportSection returns the mid and the index of the media section that carries the transport; candidates belong to it. The mid
-// is "" if the offer has none, and before the first Answer.
+// TransportSection returns the mid and the index of the media section that carries the transport and its candidates.
+// The mid may be "".
 func (p *Peer) TransportSection() (mid string, index int) { return p.tag, p.index }
 
 // containPanic runs f, and ends the conversation if it panics.
@@ -270,8 +271,8 @@ func (p *Peer) runGuarded(place string, f func()) {
 	}
 }
 
-// Answer answers an offer, the first or a further one. It takes at most 0.1 s if candidates are trickled. It returns a
-// [RefusedError] for an unusable offer, for example one without the codec of the connection.
+// Answer answers an offer, the first or a further one. It blocks for at most 0.1 s if candidates are trickled. It
+// returns a [RefusedError] for an unusable offer.
 func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
@@ -364,9 +365,8 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// updatePion passes a changed offer to Pion. An offer that changes nothing for Pion, such as a hold, is not passed:
-// Pion ends the tracks of all sources that an offer does not name, which interrupts audio and costs a transceiver each
-// time.
+// updatePion passes a changed offer to Pion. A hold changes nothing there, and is not passed. Pion would end the tracks
+// of unnamed sources, which interrupts audio.
 func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
@@ -406,8 +406,8 @@ func (p *Peer) watchCandidates(send func(line string)) {
 	})
 }
 
-// waitForCandidates waits for our candidates. It does not use Pion's GatheringCompletePromise: a promise that is created while
-// Pion finishes may never be fulfilled, because Pion reads its callback before it changes its state.
+// waitForCandidates waits for our candidates. Pion's GatheringCompletePromise may never be fulfilled if created while
+// Pion finishes.
 func (p *Peer) waitForCandidates() error {
 	wait := gatherWait
 	if !p.trickles {
@@ -437,8 +437,8 @@ func (p *Peer) transceiverByMid(mid string) *webrtc.RTPTransceiver {
 	return nil
 }
 
-// setCodecPreferences makes the answer list only the offer's formats; otherwise the sender could choose others in each packet. Opus
-// with RED precedes plain Opus if offered: browsers send the first format.
+// setCodecPreferences makes the answer list only the offer's formats. A sender may choose any listed one in each
+// packet. Opus with RED comes first, because browsers send the first.
 func (p *Peer) setCodecPreferences(o *Offer) error {
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -496,8 +496,8 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 // maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Even then the
-// stream must be read, because interceptors get reports and NACKs only as it is read.
+// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors depend
+// on reading.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {
@@ -519,8 +519,8 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets 
 	}
 }
 
-// AddCandidate adds one of the client's candidates; "" marks their end and has no effect. It returns a [RefusedError]
-// for an unreadable candidate, and [ErrTooManyCandidates] for an ignored one.
+// AddCandidate adds one of the client's candidates; "" has no effect. It returns a [RefusedError] for an unreadable
+// candidate, and [ErrTooManyCandidates] for an ignored one.
 func (p *Peer) AddCandidate(line string) error {
 	if line == "" {
 		return nil

@@ -13,8 +13,8 @@ type Quality struct {
 	Concealed time.Duration
 }
 
-// AddReport adds a peer's RTCP report about our packets: how many packets were expected and lost since the previous
-// report, and the jitter in units of the codec's clock.
+// AddReport adds a peer's RTCP report about our packets since the previous report. jitter is in units of the codec's
+// clock.
 func (q *Quality) AddReport(lostPackets, totalPackets int, jitter uint32, clockRate int) {
 	q.Packets += uint64(totalPackets)
 	q.LostPackets += uint64(lostPackets)

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// nackPackets is the number of sent packets that are kept for retransmission: 64 of 20 ms are 1.3 s, longer than a
+	// nackPackets is the number of sent packets that are kept for retransmission. 64 of 20 ms are 1.3 s, longer than a
 	// receiver waits.
 	nackPackets = 64
 
 	// resendPause is the shortest time between two retransmissions of a packet. One datagram may request it hundreds of
-	// times; a peer that has lost it twice asks again after a round trip.
+	// times. An honest peer waits a round trip.
 	resendPause = 10 * time.Millisecond
 
-	// resendRate limits the retransmitted packets per second, and resendBurst those that are sent at once. The voice
-	// has 50 packets a second, so a peer that loses every second packet, retransmissions included, asks for 50. The
-	// burst covers all packets that are kept. A peer that requests everything gets three times the rate of the voice,
-	// not 4,074 packets for one datagram of 1 KB as from Pion's responder.
-	resendRate  = 100
+	// resendRate limits the retransmitted packets per second. The voice has 50, so a peer that loses every second packet,
+	// retransmissions included, asks for 50. Pion's responder would send 4,074 packets for one datagram of 1 KB.
+	resendRate = 100
+	// resendBurst covers all packets that are kept.
 	resendBurst = nackPackets
 )
 
 // resender keeps the newest packets of a peer's voice, and retransmits those that the peer requests (RFC 4585, section
-// 6.2.1) if the peer has negotiated retransmission. It follows all interceptors that change a packet, because a
-// retransmission must be identical to the last bit: with AES-GCM, the same nonce for a different header, for example a
-// new transport-cc number, would reveal the authentication key (RFC 7714, section 8.1).
+// 6.2.1).
+//
+// It follows all interceptors that change a packet, because a retransmission must be identical. With AES-GCM, the same
+// nonce for another header would reveal the authentication key (RFC 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
 	history atomic.Pointer[sentPackets] // nil if the peer has not negotiated retransmission

@@ -17,8 +17,8 @@ const (
 	// keyInterval is the time between requests for key frames: as often as a picture is useful.
 	keyInterval = time.Second
 
-	// videoBits is the bit rate that a sender must keep to, in bits a second. Only key frames are used, one a second of
-	// about 30 KB (240 kbit) for a 720p camera; the rest is for the frames between them.
+	// videoBits is the bit rate that a sender must keep to, in bits a second. One key frame a second of a 720p camera
+	// has 30 KB (240 kbit). The rest is for other frames.
 	videoBits = 500_000
 )
 
@@ -82,9 +82,8 @@ func (c *Cameras) clearPicture(was *camera) {
 	}
 }
 
-// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. Stop may wait for a
-// picture in progress, and that picture for the pictures of other calls: 0.1 s each for 4K screens, otherwise some
-// milliseconds.
+// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. It may block for
+// pictures in progress: 0.1 s each for 4K screens, otherwise some milliseconds.
 func (c *Cameras) Stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -96,8 +95,8 @@ func (c *Cameras) Stop() {
 	}
 }
 
-// readVideo reads a track until it ends or ctx is done, and requests key frames and their missing packets. It sends no
-// requests while a track delivers nothing, for example while it is muted.
+// readVideo reads a track until it ends or ctx is done. It requests key frames and missing packets, but not while the
+// track is muted.
 func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	hasNACK := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})

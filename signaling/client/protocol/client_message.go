@@ -26,8 +26,8 @@ const (
 	maxLarge = maxImage/3*4 + MaxControl/4
 	// maxCandidate limits a candidate line, in bytes. Typical lines have about 120.
 	maxCandidate = 1 << 10
-	// maxAnswers limits the tool responses in one message. It is twice the number of calls that can be open, because a client may also
-	// respond to calls that were just cancelled.
+	// maxAnswers limits the tool responses in one message: twice the calls that can be open. Some may answer calls that
+	// were just cancelled.
 	maxAnswers = 64
 	// maxID limits the ID of a message, in bytes: enough for a UUID with a prefix. The bridge remembers some hundreds of IDs.
 	maxID = 128
@@ -48,9 +48,8 @@ func mayBeLarge(kind string) bool {
 	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
 }
 
-// ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message
-// that is too long for its type. If the type permits no images, it reads at most 1 MiB of the message. It blocks as
-// long as r does.
+// ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It blocks as long as
+// r does. It rejects a message that is too long for its type. Only a type with images may exceed 1 MiB.
 func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio
@@ -143,8 +142,8 @@ func (m ClientMessage) DecodePayload(v any) error {
 	return nil
 }
 
-// readFields parses an object. into maps field names to pointers for their values; null values are skipped. A *json.RawMessage receives a
-// part of raw that is not validated, which is much faster than parsing it. readFields returns the paths of all other fields.
+// readFields parses an object into the values that into points to by field name. It skips null. A *json.RawMessage gets
+// a part of raw that is not validated, which is faster. It returns the paths of all other fields.
 func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
 	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
 	var bad error
@@ -237,8 +236,8 @@ func (m ClientMessage) ParseConnect() (open bridge.SessionRequest, token string,
 // maxNamedFields limits the number of fields named in a warning.
 const maxNamedFields = 8
 
-// ParseTurn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it
-// names at most maxNamedFields and is "" if none were.
+// ParseTurn parses SEND_MESSAGE, a typed turn. The warning names ignored fields, at most maxNamedFields, for the
+// client's developer, or is "".
 func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
@@ -275,15 +274,15 @@ func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err err
 	return turn, warning, m.checkLength(media)
 }
 
-// part holds the fields of Google's Part that a user can type or show. The others come only from the model (thought, functionCall,
-// executableCode), have their own message (functionResponse), or are not supported by the Live API (fileData).
+// part holds the fields of Google's Part that a user can type or show. Other fields come from the model, have their own
+// message, or are not supported.
 type part struct {
 	Text       *string `json:"text,omitempty"`
 	InlineData *blob   `json:"inlineData,omitempty"`
 }
 
-// readPart parses an element of parts. An element with both text and data becomes two parts, because Google accepts only one of them.
-// Unknown fields and wrong types must not reach Google, which would close the connection (1007).
+// readPart parses an element of parts. Text and data become two parts: Google accepts one. Unknown fields and wrong
+// types would close the connection (1007).
 func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
 	var text *string
 	var data json.RawMessage
@@ -312,8 +311,8 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 	return parts, others, nil
 }
 
-// ParseToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It leaves the validation of the results to the
-// session, because a response that arrives too late is discarded without being read.
+// ParseToolResponses parses SEND_TOOL_RESPONSE into a flat list. The session validates the results, because it discards
+// a late response unread.
 func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
@@ -365,9 +364,8 @@ func tooManyAnswers(at string, n int) error {
 // maxNesting limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
 const maxNesting = 3
 
-// readAnswer parses an element of functionResponses. It may be a response, {functionResponse: response}, or a response that contains a
-// Content with the actual responses, as clients from before 2024-06 send it. Missing fields are taken from outer. It also returns how
-// many bytes are images.
+// readAnswer parses an element of functionResponses, with missing fields from outer. It may wrap a response, or contain
+// a Content with responses (clients before 2024-06). It also returns how many bytes are images.
 func readAnswer(
 	raw json.RawMessage,
 	at string,
@@ -416,8 +414,7 @@ func readAnswer(
 	return []bridge.ToolResponse{a}, media, err
 }
 
-// answersInContent returns the parts of a response that is a Content of function responses, {role, parts: [{functionResponse}]}, or nil
-// for other responses.
+// answersInContent returns the parts of a response of the form {role, parts: [{functionResponse}]}, or nil.
 func answersInContent(response json.RawMessage) []json.RawMessage {
 	if len(response) == 0 || response[0] != '{' {
 		return nil
@@ -440,8 +437,8 @@ func answersInContent(response json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// picturesOf validates the images that a tool returns to the model: Parts with inlineData. It returns how many bytes of the message they
-// take. pictures is nil if there are none.
+// picturesOf validates the images that a tool returns: Parts with inlineData. media is their length in the message.
+// pictures may be nil.
 func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media int, err error) {
 	if raw == nil {
 		return nil, 0, nil
@@ -482,8 +479,8 @@ type candidatePayload struct {
 	SDPMLineIndex *uint16 `json:"sdpMLineIndex"`
 }
 
-// ParseCandidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end of candidates. It ignores sdpMid and sdpMLineIndex:
-// all sections are bundled, and some clients omit both.
+// ParseCandidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end. It ignores sdpMid and
+// sdpMLineIndex: all sections are bundled.
 func (m ClientMessage) ParseCandidate() (line string, err error) {
 	var p candidatePayload
 	if err := m.DecodePayload(&p); err != nil || p.Candidate == nil {

@@ -61,8 +61,8 @@ func (b blob) decodePicture(field string) (mediaType string, data []byte, err er
 	return mediaType, data, nil
 }
 
-// checkTyped validates media in a typed turn: an image, or audio at the rate that Google accepts there. Google closes the connection with
-// 1008 for other rates (measured, @memberjunction/ai-gemini).
+// checkTyped validates media in a typed turn: an image, or audio at Google's rate. Google closes with 1008 for other
+// rates (measured, @memberjunction/ai-gemini).
 func (b blob) checkTyped(field string) error {
 	if !strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/") {
 		_, _, err := b.decodePicture(field)

@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge"
 )
 
-// pieceSize is the size of the text in one PIECE, in bytes. Inside JSON the text can double in size (if every byte is a quote or a
-// backslash). The piece then stays below 64 KiB, the message size that every peer supports (RFC 8841 section 6.1).
+// pieceSize is the size of the text in one PIECE, in bytes. JSON may double it. The piece then stays below 64 KiB,
+// which every peer supports (RFC 8841 section 6.1).
 const pieceSize = 16 << 10
 
 type piecePayload struct {
@@ -20,8 +20,8 @@ type piecePayload struct {
 	Data  string `json:"data"`
 }
 
-// SplitMessage splits an encoded message that is too long for its data channel into PIECE messages, in order. id distinguishes the
-// message from other split messages.
+// SplitMessage splits an encoded message that is too long for its data channel into PIECE messages, in order. id
+// identifies the message.
 func SplitMessage(id uint64, text []byte) iter.Seq[[]byte] {
 	pieces := splitText(text, pieceSize)
 	return func(yield func([]byte) bool) {

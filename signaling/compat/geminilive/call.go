@@ -74,8 +74,8 @@ func (c *call) onRoundTrip(d time.Duration) {
 	}
 }
 
-// sendMessage queues a message for the client. Like Google's server it sends binary messages, which browser clients
-// rely on. Messages queued before sendSetupComplete are held back until then, so a rejected client receives none.
+// sendMessage queues a binary message for the client, as Google's server sends it. Browser clients rely on that.
+// Messages before sendSetupComplete are held, so a rejected client gets none.
 func (c *call) sendMessage(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,8 +203,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// resumeSession resumes a conversation; for a new one it does nothing. If the client requests another config, setupComplete waits until it
-// is applied.
+// resumeSession resumes a conversation; for a new one it does nothing. setupComplete waits until a changed config is
+// applied.
 func (c *call) resumeSession(s *bridge.Session) error {
 	resumed, config := c.resumedSetup.Load(), tools.Encode(c.reader.config)
 	switch {
@@ -338,8 +338,8 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// consumeClientChange reports whether the client, not the operator's backend, requested the configuration change whose result has
-// just come. If so, it counts the change as finished.
+// consumeClientChange reports whether the client requested the configuration change that has ended, and counts it. The
+// backend may change it, too.
 func (c *call) consumeClientChange() bool {
 	isClientChange := c.pendingChanges.Load() > 0
 	if isClientChange {
@@ -348,9 +348,8 @@ func (c *call) consumeClientChange() bool {
 	return isClientChange
 }
 
-// Lead implements media.Output. The voice is sent as fast as Google sends it, as clients expect. No voice may follow
-// generationComplete, because some clients treat that as the end of the voice (livekit-plugins-google 1.8.9,
-// realtime_api.py).
+// Lead implements media.Output. The voice is sent as fast as Google sends it. Some clients take generationComplete for
+// the voice's end (livekit-plugins-google 1.8.9, realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket

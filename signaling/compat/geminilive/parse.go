@@ -18,8 +18,8 @@ import (
 	"voxgate/tools"
 )
 
-// messageReader parses the messages of one client, in order. It does not depend on the socket or the conversation. Errors are a
-// [bridge.Error] that names the field. The zero value is ready for a new client.
+// messageReader parses the messages of one client, in order, independent of socket and conversation. Errors are a
+// [bridge.Error] with the field. The zero value is ready.
 type messageReader struct {
 	config         object       // as requested by the client; nil before the setup
 	constraints    *constraints // fields that the token locks; nil if none
@@ -103,8 +103,8 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.ClipText(names[0])))
 }
 
-// realtimeInput and functionResponses are messages in Google's format. They accept more forms than package protocol does, and are encoded
-// again for that package.
+// realtimeInput and functionResponses are messages in Google's format. They accept more forms than package protocol,
+// which gets them encoded again.
 type realtimeInput struct {
 	Text           *string         `json:"text,omitempty"`
 	Audio          *blob           `json:"audio,omitempty"`
@@ -137,8 +137,8 @@ type functionResponses struct {
 // "unspecified".
 var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Interrupt}
 
-// parseRealtimeInput parses realtimeInput. Most messages are audio as Google's SDKs encode it. Only if that fails, the message is parsed
-// again as leniently as Google's servers do.
+// parseRealtimeInput parses realtimeInput. Audio in the form of Google's SDKs takes the fast path. Everything else is
+// read as leniently as Google does.
 func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
 		input, err := protocol.ClientMessage{Payload: payload}.ParseRealtimeInput(&r.sampleReader)
@@ -221,8 +221,8 @@ func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 	return clientRequest{setup: &opening}, nil
 }
 
-// extractAgent removes the agent name from the field "model" of the setup and returns it, or "". If agents are configured, any name that
-// does not look like a Google model is an agent's.
+// extractAgent removes the agent name from the field "model" of the setup and returns it, or "". With agents, any name
+// unlike Google's models is an agent's.
 func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 	if json.Unmarshal(r.config["model"], &name) != nil {
 		return ""
@@ -264,8 +264,7 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// parseTurns parses turns. If an answer is requested and the last turn is the user's, that turn is the new message. The earlier turns
-// become history if one of them is the model's, or if the setup announced history; otherwise they are messages that need no answer.
+// parseTurns parses turns. If an answer is requested, a last turn of the user is the new message.
 func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	var p struct {
 		Turns []struct {
@@ -306,6 +305,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
 	r.expectsHistory = r.expectsHistory && !p.TurnComplete
+	// Earlier turns become history if the setup announced it, or if one is the model's. Otherwise they are messages.
 	if seeds && len(turns) > 0 {
 		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil
@@ -319,8 +319,8 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	return q, nil
 }
 
-// keepTypedParts removes the parts of a turn that a user cannot type or show: function calls and responses, which frameworks replay as
-// history, and files. droppedField names the removed fields, or is empty. typedParts is nil if no parts remain.
+// keepTypedParts removes the parts of a turn that a user cannot type or show, such as function calls in a replayed
+// history. droppedField names what was removed, or is empty.
 func keepTypedParts(raw json.RawMessage) (typedParts json.RawMessage, droppedField string) {
 	if len(raw) > 0 && raw[0] == '{' { // a single object instead of a list
 		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
@@ -359,8 +359,8 @@ func isEmptyList(raw json.RawMessage, name string) bool {
 	return err == nil && len(fields) == 1 && fields[name] != nil && json.Unmarshal(fields[name], &list) == nil && len(list) == 0
 }
 
-// readObject parses an object and converts its field names to camelCase; proto3 JSON also permits snake_case
-// (https://protobuf.dev/programming-guides/json). Null values are omitted.
+// readObject parses an object and converts its field names to camelCase (https://protobuf.dev/programming-guides/json).
+// Null values are omitted.
 func readObject(raw []byte, at string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {

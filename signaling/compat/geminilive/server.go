@@ -75,7 +75,7 @@ func tokenFromRequest(r *http.Request) string {
 // setupFieldNames translates field names in the engine's errors to those of this API.
 var setupFieldNames = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
 
-// closeReason returns the close code and reason that Google's server would use for err. Clients decide by the code whether to retry; see
+// closeReason returns the close code and reason of Google's server for err. The code decides whether clients retry; see
 // bridge/gemini/wire/cause.go.
 func closeReason(err error) (code int, reason string) {
 	code, reason = signaling.CloseReason(err)

@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize ephemeral tokens by this prefix, and send them in
-	// another way than API keys. In the gateway's own tokens, authPrefix follows.
+	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize them by it, and send them in another way than API keys.
 	ephemeralPrefix = "auth_tokens/"
-	authPrefix      = "at_"
+	// authPrefix follows in the gateway's own tokens.
+	authPrefix = "at_"
 
-	// tokenLifetime is the default validity of a token, and startWindow the default time in which it may begin a
-	// conversation. maxLifetime is the maximum of both (https://ai.google.dev/api/live#AuthToken).
-	tokenLifetime, startWindow, maxLifetime = 30 * time.Minute, time.Minute, 20 * time.Hour
+	// These are the defaults of Google (https://ai.google.dev/api/live#AuthToken), and the maximum of both.
+	tokenLifetime = 30 * time.Minute // validity of a token
+	startWindow   = time.Minute      // time in which a token may begin a conversation
+	maxLifetime   = 20 * time.Hour
 
 	// maxToken limits a request for a token, in bytes. Most of it is the setup.
 	maxToken = 256 << 10
@@ -48,7 +49,7 @@ type constraints struct {
 	Mask     []string `json:"mask"` // paths of locked fields; if it is empty and there is a setup, all fields are locked
 }
 
-// applyTo returns a client's setup with the locked fields applied, as described in https://ai.google.dev/api/live#AuthToken. Session
+// applyTo returns a client's setup with the locked fields (https://ai.google.dev/api/live#AuthToken). Session
 // resumption is never locked.
 func (c *constraints) applyTo(config object) object {
 	switch {
@@ -203,8 +204,8 @@ func unauthorizedError(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// authorizeSession authorizes the client. With an ephemeral token, a new conversation consumes one use, which releaseUse gives back.
-// Every conversation, also a resumed one, ends when the token expires.
+// authorizeSession authorizes the client. A new conversation with an ephemeral token consumes one use, until
+// releaseUse.
 func (srv *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {
@@ -223,6 +224,7 @@ func (srv *Server) authorizeSession(
 	if open.Grant != nil {
 		grant = *open.Grant
 	}
+	// A resumed conversation also ends when the token expires.
 	remaining := max(time.Until(bound.ExpiresAt), time.Millisecond)
 	grant.MaxDuration = min(cmp.Or(grant.MaxDuration, remaining), remaining)
 	open.Grant = &grant

@@ -12,8 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// translator converts the events of a conversation to Google's messages, for one socket. It does not depend on the socket or the
-// conversation. The zero value is ready for a new conversation.
+// translator converts the events of a conversation to Google's messages, for one socket. The zero value is ready for a
+// new conversation.
 type translator struct {
 	interruptionSent bool // the interruption was sent to the client
 	turnOpen         bool // the client has a part of an answer, but not the end of the turn
@@ -31,9 +31,9 @@ func setupMessages(handle string, consumed int64) [][]byte {
 	return list
 }
 
-// resumptionUpdate returns a message with a resumption handle. Google sends a new handle after each turn; the gateway's handle stays
-// valid until it is used. consumed is the index of the newest client message that the handle covers, counted from the setup, which is 0
-// (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
+// resumptionUpdate returns a message with a resumption handle. The gateway's handle stays valid until it is used.
+// consumed is the newest client message that it covers; the setup is 0
+// (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative one is omitted.
 func resumptionUpdate(handle string, consumed int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}
 	if consumed >= 0 {

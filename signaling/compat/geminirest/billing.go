@@ -16,12 +16,15 @@ import (
 const (
 	// bytesPerToken is the approximate size of a token of text (https://ai.google.dev/gemini-api/docs/tokens).
 	bytesPerToken = 4
-	// imageTokens is the cost of an image at the default resolution (https://ai.google.dev/gemini-api/docs/media-resolution).
+	// imageTokens is the cost of an image at the default resolution
+	// (https://ai.google.dev/gemini-api/docs/media-resolution).
+	imageTokens = 1120
 	// mediaBytesPerToken is an estimate for other media: speech has 32 tokens/s, and MP3 at 64 kbit/s 8,000 bytes/s.
-	imageTokens, mediaBytesPerToken = 1120, 250
+	mediaBytesPerToken = 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxCandidates limits how many answers (candidates) of a request the reservation counts (https://ai.google.dev/api/generate-content).
+	// maxCandidates limits the answers (candidates) of a request that are reserved
+	// (https://ai.google.dev/api/generate-content).
 	maxCandidates = 8
 )
 
@@ -35,10 +38,11 @@ type bill struct {
 	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 for no limit. It
-// returns the request to send, whose output limit is lowered if the budget does not cover the maximum. An error is a
-// [*bridge.Error]: a dollar limit applies and the model has no price, or the budget does not even cover the request
-// ([bridge.ErrBudget]). The caller must call settleCost of the bill.
+// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 means none. It returns
+// the request to send, with a lower output limit if the budget is low. The caller must call settleCost of the bill.
+//
+// It returns a [*bridge.Error] if the model has no price for a dollar limit. It returns [bridge.ErrBudget] if the
+// budget does not cover the request.
 func reserveCallCost(
 	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
 ) (*bill, []byte, error) {
@@ -65,8 +69,8 @@ func (b *bill) maxCost(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
 }
 
-// reserveBudget reserves the cost of the request and, if generates is set, of the given number of answers with at most output tokens
-// each. If output is not positive, the model's maximum applies; at least one answer counts.
+// reserveBudget reserves the cost of the request, and of so many answers with at most output tokens if generates is
+// set. An output of 0 means the model's maximum.
 func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
 	answers = min(max(1, answers), maxCandidates)
 	if output <= 0 || output > maxOutput {
@@ -132,11 +136,11 @@ func (b *bill) recordAnswer(answer object) {
 	}
 }
 
-// settleCost settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it estimates
-// tokens from the length of the request and of the text received until the client left or the stream broke off. ctx is the context of the
-// call; answered says that the answer is complete.
+// settleCost settles the bill once, and returns the cost of the reported tokens. ctx is the context of the call.
+// answered means that the answer is complete.
 func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reportedTokens
+	// Without a report, the lengths of request and received text are an estimate.
 	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
 		said := b.answerBytes / bytesPerToken
 		t = wire.Tokens{Prompt: b.requestTokens, Response: said, Total: b.requestTokens + said}

@@ -19,8 +19,8 @@ import (
 	"voxgate/tools"
 )
 
-// chatBackend is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It translates Google's
-// requests to that API, and the responses back.
+// chatBackend is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It
+// translates Google's requests and the responses.
 type chatBackend struct {
 	url    string
 	key    string
@@ -214,8 +214,8 @@ func (c *callIDs) matchResponse(id, name string) string {
 	return ""
 }
 
-// addMissingResponses adds the missing responses after function calls, because servers reject a call that is not followed by its response.
-// A response that does not follow its call becomes a user message.
+// addMissingResponses adds the missing responses after function calls: servers reject calls without them. A response
+// without its call becomes a user message.
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
@@ -312,8 +312,8 @@ func buildResponse(parts []any, finish string, usage *chatUsage, model string) o
 	return answer
 }
 
-// toFunctionCalls converts calls to Google's format. If the arguments of a call are not an object, it returns no parts, and malformedCall
-// as the reason.
+// toFunctionCalls converts calls to Google's format. If arguments are not an object, it returns no parts, and
+// malformedCall.
 func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason string) {
 	parts = []any{}
 	for _, call := range calls {
@@ -326,8 +326,8 @@ func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason strin
 	return parts, finish
 }
 
-// malformedCall is an additional finish reason, which chat completions do not have: the arguments of a call are not an
-// object.
+// malformedCall is our own finish reason: the arguments of a call are not an object. Chat completions have none for
+// this.
 const malformedCall = "malformed"
 
 // thoughtPart returns a part with a model's thoughts.
@@ -421,8 +421,8 @@ func (c *chatBackend) newBackendError(status int, f chatErrorResponse, retry tim
 	return &backendError{status: status, body: signaling.GoogleError(status, message, retry)}
 }
 
-// streamParts returns an iterator over the parts of a streamed answer. Function calls arrive in pieces and are sent whole, with the
-// last part: Google has no partial calls.
+// streamParts returns an iterator over the parts of a streamed answer. The last part has the whole function calls:
+// Google has no partial ones.
 func (c *chatBackend) streamParts(events *eventReader) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
@@ -491,9 +491,8 @@ func (o *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(o))
 }
 
-// mergeCallPieces adds pieces of calls to their calls. Some servers distinguish calls by the index, some only by the id
-// (Ollama gives all the index 0), and some only by the position. Some repeat the name with each piece: such a piece
-// continues the call.
+// mergeCallPieces adds pieces of calls to their calls. Servers distinguish calls by index, by id (Ollama gives all the
+// index 0), or by position. Some repeat the name with each piece.
 func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1

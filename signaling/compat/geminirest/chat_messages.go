@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// These types are the parts of the chat completions API that this package uses: https://platform.openai.com/docs/api-reference/chat.
-// OpenAI's own Go module has the whole API, but takes two minutes to compile.
+// These types are the used parts of the chat completions API: https://platform.openai.com/docs/api-reference/chat.
+// OpenAI's own Go module takes two minutes to compile.
 
 type chatRequest struct {
 	Model          string        `json:"model"`
@@ -179,8 +179,8 @@ type chatOutput struct {
 // thoughtText returns the model's thoughts, from either field.
 func (c *chatOutput) thoughtText() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
-// chatUsage holds the token counts of a response. Servers send them with decimals, as strings or as null, and the details in various
-// forms: an invalid count is 0, and never makes the response fail.
+// chatUsage holds the token counts of a response. Servers send decimals, strings or null. An invalid count is 0, and
+// never an error.
 type chatUsage struct {
 	Prompt, Completion, Cached, Reasoning int
 }

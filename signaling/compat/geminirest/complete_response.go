@@ -17,9 +17,8 @@ func decodeObject(text []byte, into *object) error {
 	return dec.Decode(into)
 }
 
-// completeResponse adds the fields that clients rely on: content with parts and role, index, safety ratings, prompt feedback, and a
-// usage with the correct total. Function calls get an id and an object of arguments. If last is set, each candidate gets a
-// finishReason; otherwise finishReason is set to null and its previous value is returned.
+// completeResponse adds the fields that clients rely on. If last is set, each candidate gets a finishReason. Otherwise
+// the finishReason becomes null, and is returned.
 func completeResponse(answer object, last bool) (reason string) {
 	candidates, _ := answer["candidates"].([]any)
 	if len(candidates) == 0 {

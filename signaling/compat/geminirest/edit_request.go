@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// applyAgent applies the agent that a grant requires to a request. The agent's prompt replaces the client's. If speech is requested, the
-// agent's voice and language are set, too.
+// applyAgent applies the agent that a grant requires to a request. The agent's prompt replaces the client's. Voice and
+// language are set if speech is requested.
 func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	if a.Prompt == "" && a.Voice == "" && a.Language == "" {
 		return request, nil
@@ -45,8 +45,8 @@ func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	})
 }
 
-// editRequest parses a request, lets change edit its fields, and encodes it again. Other fields keep their content; only white space and
-// duplicate fields may be lost.
+// editRequest parses a request, lets change edit its fields, and encodes it again. Only white space and duplicate
+// fields may be lost.
 func editRequest(request []byte, change func(fields object)) ([]byte, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(request, &raw); err != nil || raw == nil {

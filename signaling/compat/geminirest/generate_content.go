@@ -18,11 +18,11 @@ import (
 	"voxgate/tools"
 )
 
-// GenerateContent lets the backend of a model answer a GenerateContentRequest and calls piece for each part of the answer. Each part is a
-// GenerateContentResponse with all fields that REST clients expect; its finishReason is the backend's.
+// GenerateContent lets a model answer a GenerateContentRequest. It calls piece for each part of the answer, a
+// GenerateContentResponse with all fields that REST clients expect.
 //
-// It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
-// those of piece and ctx are a [*bridge.Error]. The account pays for the call; if its budget is low, the answer is shortened.
+// It blocks until the answer has ended, piece fails, ctx is done, or the backend is silent for 3 minutes. It returns
+// the error of piece or ctx, or a [*bridge.Error]. The account pays. A low budget shortens the answer.
 func (s *Server) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {

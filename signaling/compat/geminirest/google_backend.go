@@ -21,8 +21,8 @@ import (
 
 // backend is a server that runs models.
 type backend interface {
-	// startGeneration requests an answer. next returns one part of the answer after the other, and then io.EOF; without streaming there is a
-	// single part. It fails when ctx ends. Errors that the backend itself reported are a [*backendError].
+	// startGeneration requests an answer. next returns its parts one by one, then io.EOF; without streaming there is
+	// one. It fails when ctx ends. The backend's own errors are a [*backendError].
 	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
 	// callMethod runs any other method and returns the backend's response unchanged.
 	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
@@ -44,8 +44,8 @@ func (b *backendError) Error() string {
 	return fmt.Sprintf("refused with %d: %v", b.status, failure["message"])
 }
 
-// google forwards calls to the Gemini API, Vertex AI or the emulator. The gateway's own calls use Google's SDK. Calls
-// of clients do not use it, because it drops fields that it does not know.
+// google forwards calls to the Gemini API, Vertex AI or the emulator. Google's SDK drops unknown fields, so clients'
+// calls do not use it.
 type google struct {
 	api    *api.Client
 	client *http.Client
@@ -179,8 +179,7 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 	return nil, &backendError{resp.StatusCode, body, resp.Header.Get("Retry-After")}
 }
 
-// checkModelName rejects a name that would change the path of the request. The request carries the gateway's API key, and a client may
-// use only the paths of models.
+// checkModelName rejects a name that would change the path of the request. The request carries the gateway's API key.
 func checkModelName(model, method string) error {
 	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
 		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
@@ -189,8 +188,7 @@ func checkModelName(model, method string) error {
 	return nil
 }
 
-// plainBody returns the body of a response. It returns an error if the body is compressed, because the gateway has not asked for
-// compression and cannot decompress.
+// plainBody returns the body of a response, or an error if it is compressed. The gateway has not asked for compression.
 func plainBody(resp *http.Response) (io.ReadCloser, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()

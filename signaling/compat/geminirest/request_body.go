@@ -11,9 +11,12 @@ import (
 	"voxgate/signaling"
 )
 
-// initialBuffer is the first size of the buffer for a request, in bytes. A full buffer grows by the factor bufferGrowth. A client that
-// announces a large body and sends little thus uses little memory.
-const initialBuffer, bufferGrowth = 64 << 10, 8
+// initialBuffer is the first size of the buffer for a request, in bytes. A client that announces a large body and sends
+// little must not use much memory.
+const initialBuffer = 64 << 10
+
+// bufferGrowth is the factor by which a full buffer grows.
+const bufferGrowth = 8
 
 // readBody reads a request body. length is the announced length, negative if unknown.
 func readBody(from io.Reader, length int64) ([]byte, error) {
@@ -68,8 +71,8 @@ func (rb requestBody) releaseText() {
 	}
 }
 
-// attachTo sets u as the body of a request. text is released once it has been read, because Go's HTTP client would otherwise keep it
-// until the response has ended. Before the release, the client may retry the request on another connection.
+// attachTo sets rb as the body of a request, and releases its text once it is read. Go's HTTP client would keep it
+// until the response ends.
 func (rb requestBody) attachTo(r *http.Request) {
 	r.ContentLength = int64(len(rb.text))
 	if len(rb.text) == 0 {

@@ -31,8 +31,8 @@ const (
 	maxRequest = 20 << 20
 	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxResponse = 64 << 20
-	// maxText limits an event of an answer that the gateway itself requests, in bytes. The time that Google's SDK needs
-	// for an event grows with the square of its size: 40 s for 64 MB.
+	// maxText limits an event of the gateway's own requests, in bytes. The time of Google's SDK grows with the square
+	// of the size: 40 s for 64 MB.
 	maxText = 4 << 20
 	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
 	// of 3,072 numbers.
@@ -150,8 +150,8 @@ func (c *restCall) serveRequest(r *http.Request) {
 	}
 }
 
-// logCLIHint logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
-// #27550).
+// logCLIHint logs once the setting that Gemini CLI requires. With only a base URL, it exits with status 41
+// (google-gemini/gemini-cli #27550).
 func (s *Server) logCLIHint(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
 		s.cliHint.Do(func() {

@@ -16,8 +16,8 @@ import (
 	"voxgate/tools"
 )
 
-// streamResponse forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the last
-// event has a finishReason. An event with a finishReason is held until the next event or the end of the stream.
+// streamResponse forwards the backend's events as they arrive, as server-sent events (alt=sse) or a growing JSON array.
+// Only the last event has a finishReason, so such an event is held.
 func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.responseWriter.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
@@ -102,8 +102,8 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 	}
 }
 
-// readLine returns a line of at most limit bytes, with its line ending. The line is valid until the next call. readLine
-// does not use bufio.Scanner, which searches a long line from its start whenever more of it arrives.
+// readLine returns a line of at most limit bytes, valid until the next call. bufio.Scanner would search a long line
+// again whenever more arrives.
 func (e *eventReader) readLine(limit int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')

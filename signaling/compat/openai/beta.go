@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// The beta of the Realtime API is not supported, as at OpenAI itself. A client that uses it gets an error that names what to change:
+// The beta of the Realtime API is not supported, as at OpenAI itself. Its clients get an error that names the change:
 // https://platform.openai.com/docs/guides/realtime, "Beta to GA migration".
 
 // betaSubprotocol selects the beta in the list of WebSocket subprotocols.

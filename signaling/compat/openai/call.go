@@ -15,9 +15,8 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// maxDelay limits how long function results wait for the response.create that clients send after them. They wait
-	// because the model would answer results at once. maxDelay also limits how long a response.create waits for the
-	// session update before it.
+	// maxDelay limits how long function results wait for the client's response.create: the model would answer them at
+	// once. It also limits the wait of a response.create for a session update.
 	maxDelay = time.Second
 )
 
@@ -67,8 +66,8 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return c
 }
 
-// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. from is the connection that caused the
-// change, or nil.
+// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. from caused the change,
+// or is nil.
 func (c *call) updateDialogue(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +130,7 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// runCommands executes the commands that events require. It returns when the client is gone, its connection has failed,
+// runCommands executes the commands that events require. It blocks until the client is gone, its connection has failed,
 // or ctx is done.
 func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
 	defer c.setEngine(nil)
@@ -212,9 +211,8 @@ func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	})
 }
 
-// decideInOrder calls decide, and executes the returned commands before another decision is made. Audio and events may
-// arrive in different goroutines, and a mark of speech ([bridge.Activity]) must not overtake an earlier one.
-// pendingCommands are executed first.
+// decideInOrder calls decide, and executes the returned commands before another decision. Audio and events come from
+// different goroutines, and marks of speech ([bridge.Activity]) must stay in order.
 func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
@@ -262,14 +260,14 @@ func (c *call) writeAudio(mic media.Sink, pcm []int16, rate int) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead implements [media.Output]. OpenAI's server sends a voice faster than real time, and its clients expect that:
-// they pace playback themselves, and report by conversation.item.truncate how much was heard.
+// Lead implements [media.Output]. OpenAI's clients expect the voice faster than real time. They report by
+// conversation.item.truncate how much was heard.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.BackpressureOutput]. It is true only if all connections are full. The voice does not wait for
-// a single slow connection, which is closed if its queue grows too long.
+// Full implements [media.BackpressureOutput]. It is true only if all connections are full. A single slow connection is
+// closed if its queue grows too long.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,8 +283,7 @@ func (c *call) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// endCall reports the reason for the end to all connections, if it is an error. opener is the connection that began the
-// call, which gets the reason even if it is not a listener yet.
+// endCall reports an error to all connections, and to opener, which may not be a listener yet.
 func (c *call) endCall(opener *listener, err error) {
 	c.updateDialogue(nil, func(d *dialogue) {
 		if !slices.Contains(c.listeners, opener) {

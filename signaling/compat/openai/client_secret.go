@@ -17,9 +17,8 @@ import (
 const (
 	// secretPrefix is the prefix of client secrets.
 	secretPrefix = "ek_"
-	// secretSeconds is the default validity of a client secret for new conversations. minSecretSeconds and
-	// maxSecretSeconds limit the validity that a request may ask for:
-	// https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
+	// secretSeconds is the default validity of a client secret for new conversations. The other two limit what may be
+	// requested: https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
 	secretSeconds, minSecretSeconds, maxSecretSeconds = 600, 10, 7200 // seconds
 )
 

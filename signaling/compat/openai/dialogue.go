@@ -12,10 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// dialogue is a conversation in terms of the Realtime API: the person's speech (userSpeech), the model's output (answer), and
-// the record of both. Its inputs are the client's events and the engine's events; its outputs are messages to the
-// client and commands to the engine. It is independent of sockets and of the engine. It is not safe for
-// concurrent use.
+// dialogue is a conversation in terms of the Realtime API. Events of client and engine go in. Messages to the client
+// and commands to the engine come out. It is not safe for concurrent use.
 type dialogue struct {
 	clientRecord
 	userSpeech userSpeech
@@ -142,8 +140,8 @@ func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onSpeech follows the engine's speech detection in the mode engineDetectsTurns. In the other modes it does nothing,
-// because the event only echoes marks of speech ([bridge.Activity]) that the dialogue has sent.
+// onSpeech follows the engine's speech detection in the mode engineDetectsTurns. In other modes, the event echoes our
+// own marks ([bridge.Activity]).
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turnMode() != engineDetectsTurns {
 		return nil
@@ -188,8 +186,7 @@ func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	return commands
 }
 
-// finishUpdate handles the engine's response to a change of the configuration, if a session update of this client
-// caused the change: replyTo is then the *sessionUpdate.
+// finishUpdate handles the engine's response to a session update of this client. Then replyTo is the *sessionUpdate.
 func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	update, ok := replyTo.(*sessionUpdate)
 	if !ok {
@@ -470,8 +467,8 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 		)
 	}
 	commands := d.startResponse(responseRequest.Instructions, responseRequest.Metadata, responseRequest.OutputModalities)
-	// Commands that a client requests after a session update are delayed until the engine has confirmed the update.
-	// Results of functions are not delayed, because the update may need a new connection, which waits for them.
+	// These commands wait until the engine has confirmed the update. Results of functions do not: the update's new
+	// connection may wait for them.
 	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {
 		d.delayedCommands, commands = commands, nil
 	}
@@ -524,8 +521,7 @@ func sendsToolResults(commands []bridge.Command) bool {
 	return ok
 }
 
-// hasDelayedCommands reports whether there are delayed commands, which must be sent after maxDelay at the latest;
-// takeDelayedCommands returns them.
+// hasDelayedCommands reports whether takeDelayedCommands has commands, to be sent after maxDelay at the latest.
 func (d *dialogue) hasDelayedCommands() bool { return len(d.pendingResults)+len(d.delayedCommands) > 0 }
 
 func (d *dialogue) takeDelayedCommands() []bridge.Command {
@@ -592,8 +588,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 		d.answer.resetStage(stageInterrupting)
 	case bridge.UpdateConfig: // an event reports the outcome
 	case bridge.PrefillTurns:
-		// If the model does not accept history, the conversation continues without it. The client gets no error,
-		// because some clients end their session at any error.
+		// A model without history goes on without it. The client gets no error, because some clients end their session
+		// at any error.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {
 			d.userSpeech.activityOpen = false
@@ -607,8 +603,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	}
 }
 
-// receiveAudio counts the received audio, and in the mode gatewayDetectsTurns detects speech in it. The returned
-// commands must be sent before the audio.
+// receiveAudio counts the audio, and in the mode gatewayDetectsTurns detects speech. The commands must be sent before
+// the audio.
 func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.userSpeech
 	e.received += media.Duration(len(pcm), rate)

@@ -12,14 +12,11 @@ import (
 )
 
 const (
-	// maxItems limits the items that the record keeps; the oldest are dropped. maxRecordBytes limits their text, in
-	// bytes.
-	maxItems       = 256
-	maxRecordBytes = 4 << 20
+	maxItems       = 256     // the record's items; the oldest are dropped
+	maxRecordBytes = 4 << 20 // the text of these items
 	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
-	// maxPicture limits a picture, in bytes of its base64 text: enough for the 8 MiB that a picture may have with every
-	// protocol.
+	// maxPicture limits the base64 text of a picture, in bytes: 8 MiB of data, as with every protocol.
 	maxPicture = 11 << 20
 )
 
@@ -56,11 +53,10 @@ type item struct {
 
 	countedBytes int // bytes that the record counts for it
 
-	// For spoken answers: the turn, the duration of the voice that was sent, and the position of each piece of text in
-	// it.
+	// For spoken answers.
 	turn          int
-	voiceDuration time.Duration
-	textPieces    []textPiece
+	voiceDuration time.Duration // length of the voice that was sent
+	textPieces    []textPiece   // the text, with the position of each piece in the voice
 }
 
 type textPiece struct {

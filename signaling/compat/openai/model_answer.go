@@ -76,8 +76,8 @@ func (a *modelAnswer) prepareNext() {
 	}
 }
 
-// checkWanted decides whether the client gets the output of the answer. ok is false if the answer was cancelled; in
-// that case, the first call also returns a command that interrupts the output.
+// checkWanted decides whether the client gets the output of the answer. ok is false if the answer was cancelled. The
+// first call then also returns the interruption.
 func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:
@@ -99,8 +99,8 @@ func (a *modelAnswer) startResponse(metadata json.RawMessage, modalities []strin
 	a.emitEvent("response.created", object{"response": a.responseFields("in_progress", nil)})
 }
 
-// speechItem returns the item that holds the output of the response in progress. On the first call for a response, it
-// also announces the item to the client. turn 0 means the newest turn.
+// speechItem returns the item for the output of the response in progress. The first call announces it to the client.
+// turn 0 means the newest turn.
 func (a *modelAnswer) speechItem(turn int) *item {
 	if turn > 0 {
 		a.turn = turn
@@ -166,8 +166,7 @@ func (a *modelAnswer) addText(i *item, text string) {
 	}
 }
 
-// isLate reports whether a text belongs to a turn that has ended, and whose response has ended, too. No response begins
-// for such a text.
+// isLate reports whether a text belongs to an ended turn whose response has ended, too. No new response begins for it.
 func (a *modelAnswer) isLate(turn int) bool {
 	return turn > 0 && turn <= a.endedTurn && !a.isInProgress()
 }

@@ -95,8 +95,8 @@ func modelOf(r *http.Request) string {
 // newID returns a random id in OpenAI's format.
 func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
 
-// tokenOf returns the token of a request, or "" if it has none. OpenAI's clients send it in the Api-Key header, in a WebSocket subprotocol
-// or in the Authorization header.
+// tokenOf returns the token of a request, or "". OpenAI's clients send it in the Api-Key header, a WebSocket
+// subprotocol or the Authorization header.
 func tokenOf(r *http.Request) string {
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key
@@ -109,8 +109,7 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// resolveToken returns what the token of a request stands for: the session and the token of a client secret, or only
-// the token itself if it is not a client secret.
+// resolveToken returns the session and the token of a client secret. Any other token stands for itself.
 func (srv *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
@@ -147,8 +146,8 @@ func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge
 	return open, srv.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies the session of the client's secret, and then the
-// session in the HTTP request (asked), which may be nil.
+// buildRequest returns the request for a conversation. It applies the session of the client's secret, then that of the
+// HTTP request (asked), which may be nil.
 func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
@@ -317,8 +316,7 @@ func bodyError(err error) error {
 	return newError("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
-// handleCallAction handles an action on a call. Only hangup is supported. The other actions are for telephone calls, which use other
-// protocols of the gateway.
+// handleCallAction handles an action on a call. Only hangup is supported: the others are for telephone calls.
 func (srv *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if srv.proxyToOwner(w, r, id) {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxSession limits a session in JSON, in bytes: the longest message that Chromium accepts on a data channel.
+	// maxSession limits a session in JSON, in bytes. Chromium accepts no longer message on a data channel.
 	maxSession = 256 << 10
 	// maxTools limits the functions of a session.
 	maxTools = 128
 	// minSilence is the shortest silence that may end a turn, in milliseconds. Many clients send OpenAI's default of
-	// 200 unchanged; with Gemini, so short a silence interrupts people when they take a breath.
+	// 200. With Gemini, so short a silence interrupts people at a breath.
 	minSilence = 300
 	// defaultSilence is OpenAI's default, in milliseconds.
 	defaultSilence = 200
@@ -25,8 +25,8 @@ const (
 	maxUncommitted = 10 * time.Minute
 )
 
-// session is OpenAI's session object: the configuration that the client sets and receives. Decoding JSON into it
-// implements the merge of session.update: missing fields keep their values, and unknown fields are ignored.
+// session is OpenAI's session object, the client's configuration. Decoding JSON into it is the merge of session.update:
+// missing fields stay, unknown fields are ignored.
 type session struct {
 	Type             string          `json:"type"`
 	Object           string          `json:"object"`
@@ -167,7 +167,7 @@ func promptText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readPrompt reads a session's prompt: the operator's agent that it names, or "", and values for the agent's variables.
+// readPrompt reads a session's prompt: the name of the operator's agent, or "", and values for its variables.
 func readPrompt(raw json.RawMessage) (name string, values map[string]string, err error) {
 	var p struct {
 		ID        string                     `json:"id"`
@@ -304,7 +304,7 @@ func (d *turnDetection) validateTurnDetection() error {
 	return nil
 }
 
-// function is the type of tools that clients may declare. Other types, such as web_search, are tools of the operator here.
+// function is the type of tools that clients may declare. Others, such as web_search, are the operator's.
 const function = "function"
 
 // tool is a tool that the client declares; raw is the declaration.
@@ -348,22 +348,21 @@ func (s *session) turnMode() turnMode {
 	return engineDetectsTurns
 }
 
-// turns returns the settings with which the gateway decides about turns, or nil if the model decides. The gateway
-// decides for semantic_vad, whose eagerness becomes the setting "patience". It also decides for a duration of silence
-// other than OpenAI's default, because not all models observe such a setting.
+// turns returns the settings with which the gateway decides about turns, or nil if the model decides.
 func (d *turnDetection) turns() object {
 	switch {
 	case d.Type == semanticVAD:
 		patience := map[string]string{"low": "patient", "high": "quick"}[d.Eagerness]
 		return object{"by": "gateway", "patience": cmp.Or(patience, "normal")}
+	// not the default: some models do not observe such a setting
 	case d.SilenceDurationMS != nil && *d.SilenceDurationMS != defaultSilence:
 		return object{"by": "gateway"}
 	}
 	return nil
 }
 
-// silenceMS and paddingMS return the durations of the turn detection, in milliseconds. For semantic_vad the silence is that of the mode
-// gatewayDetectsTurns.
+// silenceMS and paddingMS return the durations of the turn detection, in milliseconds. A semantic_vad's silence is for
+// the mode gatewayDetectsTurns.
 func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
 		return cmp.Or(map[string]int{"low": 1200, "high": 400}[d.Eagerness], 700)
@@ -470,9 +469,8 @@ func (s *session) realtimeInputConfig() object {
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech,
-	// prefixPaddingMs has the meaning of OpenAI's prefix_padding_ms: how much earlier audio belongs to the speech. In
-	// push to talk it must cover all audio that waits for a commit.
+	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech, it is
+	// OpenAI's prefix_padding_ms: how much earlier audio counts. Push to talk needs all uncommitted audio.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()

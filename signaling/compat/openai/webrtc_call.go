@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// filteredEvents are the events that a page receives with Azure's ?webrtcfilter=on, which hides the session's
-// instructions from it. The page's backend receives all events over a WebSocket with the call's id.
+// filteredEvents are the events for a page with Azure's ?webrtcfilter=on. It hides the session's instructions. The
+// page's backend gets all events over a WebSocket.
 var filteredEvents = map[string]bool{
 	"input_audio_buffer.speech_started":                     true,
 	"input_audio_buffer.speech_stopped":                     true,
@@ -29,8 +29,8 @@ var filteredEvents = map[string]bool{
 	"response.output_audio_transcript.done":                 true,
 }
 
-// readFilter reports whether a request asks for filteredEvents only. An unknown value of the parameter is an error,
-// because a client that sets the filter relies on it.
+// readFilter reports whether a request asks for filteredEvents only. An unknown value is an error: a client relies on
+// the filter.
 func readFilter(r *http.Request) (bool, error) {
 	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
 	case "on", "true":

@@ -90,8 +90,8 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// openSocketCall returns the call of a socket, and the request for its conversation. open is nil if the socket is a
-// second connection to an existing call. The call is not nil even if there is an error.
+// openSocketCall returns the call of a socket, and the request for its conversation. open is nil for another connection
+// to an existing call. An error also comes with a call.
 func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err

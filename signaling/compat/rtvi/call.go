@@ -22,9 +22,8 @@ import (
 const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// reconnectTimeout is the time after which a conversation without messages of its client ends; the client pings
-	// every second. reconnectTimeout also limits how long a call without a peer waits for a new one. A client that has
-	// lost its peer tries three times to reconnect: first after 5 s, and then every 2 s (SmallWebRTCTransport).
+	// reconnectTimeout ends a conversation without messages or without a peer. Clients ping every second. A client that
+	// has lost its peer reconnects after 5, 7 and 9 s (SmallWebRTCTransport).
 	reconnectTimeout = 20 * time.Second
 )
 

@@ -31,8 +31,7 @@ var protocolName = bridge.RegisterProtocol("rtvi", bridge.InAgents|bridge.InGran
 const (
 	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
-	// maxSessionData limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers
-	// accept.
+	// maxSessionData limits the data in the name of a session, in bytes. In base64 it fits into a request line.
 	maxSessionData = 4 << 10
 )
 

@@ -108,7 +108,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	// RFC 9725 uses 503 for an overloaded gateway. A client that sends too many requests gets 429 (RFC 6585).
+	// An overloaded gateway answers 503 (RFC 9725), a client with too many requests gets 429 (RFC 6585).
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(e.Retry)))
 	}
@@ -260,8 +260,8 @@ func parseSessionPath(r *http.Request) (id string, listener int) {
 	return id, 0
 }
 
-// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so
-// no token is required. The token with which the encoder began the session may have expired by now.
+// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, so no token is required. The
+// encoder's token may have expired.
 func (srv *Server) findCall(r *http.Request) (*call, error) {
 	id, _ := parseSessionPath(r)
 	c, ok := srv.calls.FindCall(id)
@@ -363,8 +363,8 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 // iceTag returns the ETag of an ICE session: our user fragment, which changes with a restart.
 func iceTag(sdp string) string { return sdpAttribute(sdp, "ice-ufrag") }
 
-// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Clients and proxies also send it as a weak
-// tag, W/"x", without quotes, or in a list.
+// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Some send weak tags, tags
+// without quotes, or lists.
 func readIfMatch(r *http.Request, tag string) (given, matches bool) {
 	for _, header := range r.Header.Values("If-Match") {
 		for one := range strings.SplitSeq(header, ",") {

@@ -76,10 +76,8 @@ type dialect struct {
 	soundIsList bool // sound is a list of 16-bit numbers, otherwise base64
 	plainText   bool // messages may be plain text: "DTMF_END digit:5"
 
-	// A message's type is at "event" or "type", or else at eventPath. events maps types to kinds. If no type is mapped
-	// to kindStart, the first message without a type begins the call.
-	eventPath string
-	events    map[string]messageKind
+	eventPath string                 // path of the type of a message, if it is not at "event" or "type"
+	events    map[string]messageKind // kinds by type; without a kindStart, the first message without a type begins the call
 
 	call, stream, from, to, name string // paths in the start message
 	attributes                   string // path of an object or a string in the start message: see parseAttributes
@@ -89,9 +87,9 @@ type dialect struct {
 	offersPath                   string // path of a list of formats in the start message: see [chooseOffer]
 	packing                      packing
 
-	// commands and voice are templates of the messages that we send. {sound} is base64 or a list, with {count} numbers. {stream}, {encoding},
-	// {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in JSON. {seq} counts our messages;
-	// {theirs} is "seq" of the newest message received.
+	// commands and voice are templates of our messages. {sound} is base64 or a list of {count} numbers. {stream},
+	// {encoding}, {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in JSON.
+	// {seq} counts our messages. {theirs} is "seq" of the newest received message.
 	commands      map[command]string
 	voiceTemplate string
 }
@@ -103,8 +101,8 @@ type packing struct {
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseProviderMessage, and must do so once before
-// any other method is called. Calls of encodeVoice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. One goroutine calls parseProviderMessage, once before any
+// other method. Calls of encodeVoice must not overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool
@@ -239,7 +237,7 @@ func (c *dialectCodec) parseStart(fields map[string]any) (s startInfo, err error
 	return s, nil
 }
 
-// chooseOffer selects one of the formats that AudioHook offers: the caller alone, or with the contact centre's agent on the right channel
+// chooseOffer selects a format that AudioHook offers: the caller alone, or with the agent on the right channel
 // (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
 func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	list, _ := offers.([]any)
@@ -260,8 +258,8 @@ func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// parseAttributes returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the
-// object as a string; a string that is not JSON becomes one attribute.
+// parseAttributes returns the attributes of the start message. Plivo sends their object as a string. Any other string
+// becomes one attribute.
 func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
@@ -335,8 +333,8 @@ func (c *dialectCodec) encodeVoice(sound []byte) signaling.Outgoing {
 	return signaling.Outgoing{Data: append(b, c.suffix...), Text: true}
 }
 
-// buildCommand builds a command. ok is false if the provider does not support it. argument is the name of a mark, or keys. Commands must be
-// sent in the order they were built.
+// buildCommand builds a command; ok is false if the provider does not support it. argument is the name of a mark, or
+// keys. Commands must be sent in this order.
 func (c *dialectCodec) buildCommand(what command, argument string) (m signaling.Outgoing, ok bool) {
 	text, ok := c.dialect.commands[what]
 	if !ok {

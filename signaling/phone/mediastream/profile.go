@@ -100,8 +100,9 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"ozonetel": {dialect: dialect{
-		// Source: public code of Ozonetel customers: https://github.com/rajeshganji/ai-agent-portal, STREAM_IMPLEMENTATION.md, and
-		// https://github.com/pragyaa-ai/singleinterface2.0ws, TELEPHONY_VENDOR_INTEGRATION.md
+		// Source: public code of Ozonetel customers: https://github.com/rajeshganji/ai-agent-portal
+		// (STREAM_IMPLEMENTATION.md), https://github.com/pragyaa-ai/singleinterface2.0ws
+		// (TELEPHONY_VENDOR_INTEGRATION.md)
 		soundIsList: true, events: map[string]messageKind{"start": kindStart, "stop": kindStop},
 		call: "ucid", stream: "ucid", to: "did", format: format{rate: 8000},
 		voiceTemplate: `{"event":"media","type":"media","ucid":{stream},"data":{"type":"data",` +
@@ -166,17 +167,18 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"infobip": {dialect: dialect{
-		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, and public code of its users: a fork of Pipecat,
-		// https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live. The fields of customData are at the
-		// top level.
+		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, and public code of its users: a
+		// fork of Pipecat, https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live.
+		// customData's fields are at the top level.
 		binary: true, events: map[string]messageKind{"websocket:connected": kindStart, "websocket:dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", encoding: "content-type", key: "digit", format: format{rate: 24000},
 		packing:  packing{sendsSilence: true}, // two of these sources say that a stream without sound is closed
 		commands: map[command]string{clearVoice: `{"action":"clear"}`},
 	}},
 	"genesys": {signsUpgrade: true, dialect: dialect{
-		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation. Keys
-		// and barge_in follow Pipecat's serializer.
+		// https://developer.genesys.cloud/devapps/audiohook,
+		// https://github.com/purecloudlabs/audiohook-reference-implementation. Keys and barge_in follow Pipecat's
+		// serializer.
 		binary: true,
 		events: map[string]messageKind{
 			"open": kindStart, "dtmf": kindDigit, "paused": kindHold, "resumed": kindUnhold, "ping": kindPing, "close": kindStop,

@@ -42,9 +42,8 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
-// telnyxAnswer returns the request that makes Call Control stream a call to the URL at, or reject the call if at is
-// empty. Telnyx ignores a repeated command ID. https://developers.telnyx.com/api-reference/call-commands/answer-call,
-// …/reject-a-call
+// telnyxAnswer returns the request that streams a call to the URL at, or rejects the call if at is empty. Telnyx
+// ignores a repeated ID. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {
 		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)

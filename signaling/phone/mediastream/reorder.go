@@ -16,10 +16,11 @@ const (
 	maxIrregular = 3
 )
 
-// reorderBuffer reorders sound by its message counter. It reports gaps so that silence can fill them: without the
-// silence, the jump in the signal could be taken for speech. Some providers restart the counter from 1, count all
-// tracks together, count milliseconds, or do not count. After several messages whose numbers are not in order, counting
-// restarts, or the counter is ignored.
+// reorderBuffer reorders sound by its message counter. It reports gaps to fill with silence: a jump in the signal could
+// be taken for speech.
+//
+// Some providers restart the counter, count all tracks together, count milliseconds, or do not count. After several
+// irregular messages, counting restarts, or the counter is ignored.
 type reorderBuffer struct {
 	nextChunk       int // next expected number; 0 before the first message
 	pending         []message
@@ -29,7 +30,8 @@ type reorderBuffer struct {
 	ready           [][]byte
 }
 
-// push adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
+// push adds a message. It returns the sound to play now, valid until the next call. missing is the number of messages
+// before it.
 func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	r.ready = r.ready[:0]
 	if m.chunk <= 0 || r.ignoresCounter {

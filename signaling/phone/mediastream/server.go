@@ -116,8 +116,8 @@ func (srv *Server) Close() {
 	srv.config.Collect.Close()
 }
 
-// authorizeClient checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the
-// same address.
+// authorizeClient checks a server key or a session token. Limits by IP address do not apply: a telephone system has one
+// address.
 func (srv *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = protocolName
 	return access.From(srv.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
@@ -208,8 +208,7 @@ var (
 	errTooManyGuesses = errors.New("this address has tried too many wrong passwords; wait a minute")
 )
 
-// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If it may not, rule names the check that rejected the
-// request.
+// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If not, rule names the failed check.
 func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
 	t.open.Account = srv.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // names of keys have no spaces, so they cannot equal this name
 	if s := p.signatureScheme(); s != nil {
@@ -234,8 +233,8 @@ func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule
 	return t, rule, err
 }
 
-// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
-// If it fails, rule names the check.
+// checkPassword checks the credentials of a provider without signatures. Too many wrong ones block an IP address for a
+// while. rule names the failed check.
 func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {

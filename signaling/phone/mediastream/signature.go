@@ -55,8 +55,8 @@ func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []b
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
 
-// verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters
-// (https://www.twilio.com/docs/usage/security#validating-requests). For WebSocket requests, only the URL is signed.
+// verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters. WebSocket requests have none
+// (https://www.twilio.com/docs/usage/security#validating-requests).
 func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -67,9 +67,8 @@ func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) er
 	return compareSignature(signature, mac.Sum(nil))
 }
 
-// verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce
-// (https://www.plivo.com/docs/voice/concepts/signature-validation, V3). The header may hold several signatures; one valid signature is
-// enough.
+// verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce. One valid signature
+// is enough (https://www.plivo.com/docs/voice/concepts/signature-validation, V3).
 func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -168,9 +167,9 @@ var requiredAudioHookParts = []string{
 	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
 }
 
-// verifyAudioHook checks an HMAC-SHA256 over the parts named in Signature-Input, by a draft of RFC 9421
-// (https://developer.genesys.cloud/devapps/audiohook/security). The secret is in base64. public is the URL that Genesys calls; if empty,
-// the request's own host and path are used.
+// verifyAudioHook checks an HMAC-SHA256 over the parts in Signature-Input, by a draft of RFC 9421
+// (https://developer.genesys.cloud/devapps/audiohook/security). secret is in base64. public is the URL that Genesys
+// calls, or empty for the request's own.
 func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
 	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
 	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")

@@ -44,8 +44,8 @@ func (t *tickets) issue(one ticket) string {
 	return name
 }
 
-// redeem removes a ticket and returns it. It returns false if the ticket is unknown or expired, or belongs to another provider than p.
-// Another provider's ticket stays valid.
+// redeem removes a ticket and returns it. It returns false if the ticket is unknown or expired. Another provider's
+// ticket stays valid.
 func (t *tickets) redeem(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

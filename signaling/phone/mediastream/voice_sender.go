@@ -85,8 +85,8 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// sendSilence sends 20 ms of silence while the model does not speak. It is called for each message of sound received. Received messages may
-// come in bursts, but the silence is sent in real time.
+// sendSilence sends 20 ms of silence while the model does not speak, for each received message. Messages come in
+// bursts, but silence goes in real time.
 func (s *voiceSender) sendSilence() {
 	if !s.dialectCodec.packing.sendsSilence {
 		return
@@ -264,8 +264,8 @@ func (s *voiceSender) remainingPlayout() time.Duration {
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played. If the provider reports playback, it waits for the
-// report, but not longer than extra after the sound should have ended. It also returns when gone or written is closed.
+// waitUntilPlayed blocks until the sent sound has been played, or gone or written is closed. extra limits the wait for
+// the provider's report.
 func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {

@@ -40,8 +40,8 @@ func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p 
 	return p, form, true
 }
 
-// parseForm parses the body of a provider's request: a form, or JSON, whose fields become form values. Telnyx Call Control wraps them in an
-// envelope.
+// parseForm parses the body of a provider's request: a form, or JSON whose fields become form values. Telnyx wraps
+// them.
 func parseForm(body []byte) (url.Values, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return url.ParseQuery(string(body))
@@ -63,8 +63,7 @@ func parseForm(body []byte) (url.Values, error) {
 	return form, err
 }
 
-// candidateURLs lists the URLs that the provider may have signed for this request: with and without the port, with and without a trailing
-// slash.
+// candidateURLs lists the URLs that the provider may have signed: with and without the port, and a trailing slash.
 func (srv *Server) candidateURLs(public string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {

@@ -20,8 +20,8 @@ type Machine struct {
 	Ask bool   `json:"ask"` // let the model judge what sounds like a machine
 }
 
-// The kinds of answer to an outgoing call. The detector cannot distinguish a phone menu from a machine, because their timing is alike; the
-// model can.
+// The kinds of answer to an outgoing call. A phone menu and a machine have similar timing. Only the model can tell them
+// apart.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -36,12 +36,13 @@ const (
 	amdLoud = 200
 	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the longer greeting of a
-	// receptionist would count as a machine's, and the call would be hung up.
+	// amdPersonMax is the maximum length of a person's greeting. A lower limit would hang up on receptionists, who
+	// greet longer.
 	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
-	// amdPause is the time without packets that counts as a pause, because some phones send no packets in pauses. It exceeds network jitter.
+	// amdPause is the time without packets that counts as a pause. Some phones send none in pauses. It exceeds network
+	// jitter.
 	amdPause = time.Second
 	// amdToneMin is the minimum length of a beep. amdFaxMin is the minimum length of a fax tone: ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of
 	// 2100 Hz.
@@ -57,8 +58,8 @@ const (
 	amdModelTimeout = 8 * time.Second
 )
 
-// failureTones are the first two of the three tones that report a failed call, in Hz (ITU-T E.180, special information tone). A tone may be
-// 50 Hz off.
+// failureTones are the first two of the three tones that report a failed call, in Hz (ITU-T E.180, special information
+// tone). They may be 50 Hz off.
 var failureTones = [...]float64{950, 1400}
 
 // amdDetector classifies who answered, from the audio since the answer.
@@ -138,7 +139,7 @@ func (a *amdDetector) analyzeBlock(pcm []int16) {
 	}
 }
 
-// tonePitch returns the frequency of a block that is a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] −
+// tonePitch returns the frequency of a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] −
 // x[n-2], with c = 2·cos ω.
 func tonePitch(pcm []int16, rate int) float64 {
 	var correlation, energy float64
@@ -157,8 +158,8 @@ func tonePitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// callScreen withholds the audio of an outgoing call from the model until a person, a menu or silence is detected. If Machine.Ask is set,
-// the model hears doubtful audio earlier, to judge. The zero value does nothing.
+// callScreen withholds the audio of an outgoing call from the model until AMD has decided. With Machine.Ask, the model
+// hears doubtful audio and judges. The zero value does nothing.
 type callScreen struct {
 	say       string
 	ask       bool                         // the model judges doubtful audio; its voice is not sent until the result is known
@@ -187,8 +188,8 @@ func newCallScreen(m *Machine) *callScreen {
 // startClock restarts the count of silence.
 func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// checkTimeouts sets the result after some time without audio, because some phones send nothing in pauses, and the detector then has
-// nothing to judge. It also sets the result if the model takes too long to judge. It is called once a second.
+// checkTimeouts sets the result after some time without audio, or if the model takes too long to judge. It is called
+// once a second. Some phones send nothing in pauses.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return

@@ -204,8 +204,8 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	return took
 }
 
-// greetCaller makes the model speak first, if it is to greet. If the session was taken over from another call (took),
-// it tells the model about the new caller instead.
+// greetCaller makes the model speak first. If the session was taken over from another call (took), it informs the model
+// instead.
 func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.Log.Info("call replaced", "was", c.replaces.ID())
@@ -306,8 +306,8 @@ func (c *call) menu() *phone.Menu {
 	return &c.outbound.menu
 }
 
-// watchBridge keeps a call without a conversation alive until ctx is done. It passes pressed keys to press. The error is the reason for
-// which it stopped.
+// watchBridge keeps a call without a conversation alive until ctx is done, and returns why it stopped. Pressed keys go
+// to press.
 func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// consultationTimeout bounds how long a colleague may take to decide. decisionTimeout bounds how long the colleague
-	// may be silent after the model has asked for the decision.
+	// consultationTimeout bounds how long a colleague may take to decide. decisionTimeout bounds the silence after the
+	// model's question.
 	consultationTimeout = time.Minute
 	decisionTimeout     = 8 * time.Second
 	// maxAbout bounds the summary of the caller for a colleague, in bytes.
@@ -106,15 +106,15 @@ func (c *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decisionSources holds the channels that decide a consultation: the model's report, a pressed key, and the colleague's silence.
+// decisionSources holds the channels that decide a consultation. silence is the end of the colleague's silence.
 type decisionSources struct {
 	reported <-chan error
 	keys     <-chan byte
 	silence  <-chan time.Time
 }
 
-// sources returns the channels that can decide the consultation; keys are the pressed keys. If e is nil, the channels are nil, and
-// never deliver.
+// sources returns the channels that can decide the consultation, with the pressed keys. If c is nil, they never
+// deliver.
 func (c *consultation) sources(keys <-chan byte) (d decisionSources) {
 	if c != nil {
 		d = decisionSources{c.decision, keys, c.silenceTimer.C}

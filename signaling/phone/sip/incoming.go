@@ -57,8 +57,8 @@ func busy(rule string) *ua.Refusal {
 	return (&ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: rule}).WithHeader("Retry-After", "10")
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace only its own calls.
-// findReplaced blocks until the call to replace has a conversation, for at most [Options.Timeout].
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace
+// only its own calls. It blocks for at most [Options.Timeout], until that call has a conversation.
 func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
 	replaced, earlyOnly, refused := s.phones.FindReplaced(signals)
 	if replaced == nil {

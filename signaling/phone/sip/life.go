@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// The life of a call has up to three parts: it rings, a conversation is held, and it may be bridged to another person.
-// Each part is one function here, which returns the reason for its end.
+// A call rings, has a conversation, and may then be bridged to another person. Each part is one function here, which
+// returns why it ended.
 
 // beginCall adds a call to the calls that have begun. From now on its requests are served.
 func (s *Server) beginCall(c *call) error {
@@ -44,7 +44,7 @@ func (s *Server) runCall(c *call, ring func() error) {
 	}, func() { err = ring() })
 }
 
-// ringIncoming rings, answers the call and runs its conversation. With early media, the conversation begins while the call rings, and the
+// ringIncoming rings, answers the call and runs its conversation. With early media, the conversation begins first. The
 // call is answered when the model speaks.
 func (c *call) ringIncoming() (err error) {
 	refused := c.askOperator()
@@ -91,8 +91,8 @@ func (c *call) ringIncoming() (err error) {
 	return err
 }
 
-// ringOutgoing dials, and runs the conversation once the call is answered. onRinging is called with nil when the phone
-// rings, or with the error if the call fails. onRinging may be called more than once.
+// ringOutgoing dials, and runs the conversation once the call is answered. onRinging gets nil when the phone rings, or
+// the error, perhaps repeatedly.
 func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
@@ -124,8 +124,8 @@ func (c *call) startConversing() <-chan error {
 	return talked
 }
 
-// converse holds the conversation of a call: with the model, or as a supervisor who listens to another. If the call is put through, it then
-// bridges the two people.
+// converse runs the conversation of a call, or supervises another call. Then it bridges the two people of a call that
+// is put through.
 func (c *call) converse() (err error) {
 	ctx, end := c.Context(context.Background())
 	defer end(nil)
@@ -247,9 +247,8 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
-// monitorBridge lets the agent, if configured, listen to the two bridged people. It blocks until the bridge or the
-// agent's conversation has ended; the two people can continue without the agent. If a supervisor has taken over, the
-// agent does not listen.
+// monitorBridge lets a configured agent listen to the two bridged people, unless a supervisor has taken over. It blocks
+// until the bridge or the agent's conversation has ended. The two people can then continue.
 func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.supervised != nil {
 		return nil
@@ -283,8 +282,8 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// startRecorders returns the recorders for the audio of a bridge: the agent, if it listens, and a recording, if the conversation before the
-// bridge was recorded. end finishes the recording.
+// startRecorders returns the recorders for the audio of a bridge: the agent that listens, and a recording if the
+// conversation had one. end finishes the recording.
 func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
 	if c.monitored != nil {
 		tapes = append(tapes, &c.monitored.both)

@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// placeCall dials a call that the registry holds. It blocks until the phone rings or the call fails; after that the call runs in the
-// background.
+// placeCall dials a call that the registry holds. It blocks until the phone rings or the call fails. The call then runs
+// in the background.
 func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	if err := s.checkDial(r.dial); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	}
 }
 
-// startCall starts an outgoing call in the background. It releases the call at its end, and also if it returns an
-// error. See [call.ringOutgoing] for onRinging.
+// startCall starts an outgoing call in the background. The call is released at its end, or by an error here. See
+// [call.ringOutgoing] for onRinging.
 func (s *Server) startCall(c *call, onRinging func(error)) error {
 	if s.beginCall(c) != nil {
 		s.releaseCall(c)

@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Protocol declares SIP to the program. Each [CallStatus] of an outgoing call is an observation. Without a file of trunks there is one
-// endpoint, which refuses outgoing calls.
+// Protocol declares SIP to the program. Each [CallStatus] of an outgoing call is an observation. Without trunks, its
+// one endpoint refuses outgoing calls.
 func Protocol() signaling.Protocol {
 	var file string // "": no trunks
 	return signaling.Protocol{

@@ -108,8 +108,7 @@ type callRegistry struct {
 	list []*outboundCall
 }
 
-// addCall adds an entry. If an entry with the same server key and idempotency key exists, addCall returns that entry,
-// and fresh is false.
+// addCall adds an entry. If the key has one with the same idempotency key, it returns that one, and fresh is false.
 func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
@@ -211,8 +210,8 @@ func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
 	})
 }
 
-// colleagueError returns the error that tells the model why a colleague did not take a caller. why is the reason for
-// the end of the call to the colleague, or nil.
+// colleagueError returns the error that tells the model why a colleague did not take a caller. why ended the
+// colleague's call, or is nil.
 func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()

@@ -47,8 +47,8 @@ func (s *Server) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// superviseCall turns the outgoing call c into a call to a supervisor, who listens to the call target. c ends with the
-// session of target, unless the supervisor has taken over.
+// superviseCall turns the outgoing call c into a call to a supervisor who listens to target. c ends with target's
+// session, unless the supervisor has taken over.
 func (c *call) superviseCall(target *call) {
 	c.consultation = newConsultation("")
 	c.supervised = target

@@ -10,8 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// tools returns the tools of the model. They act on c or, if another call has taken over the conversation of c, on that
-// other call.
+// tools returns the tools of the model. They act on c, or on the call that has taken over its conversation.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {

@@ -16,8 +16,8 @@ var (
 	errTransfers = errors.New("another transfer is under way")
 )
 
-// transferCall transfers the call by REFER (RFC 3515): the other side calls the target. If the other side refuses the REFER, or the trunk
-// uses warm transfers, we call the target ourselves. It blocks until the target has answered.
+// transferCall transfers the call by REFER (RFC 3515), and blocks until the target has answered. If REFER fails, or
+// transfers are warm, we call the target ourselves.
 func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.TransferURI(target)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	return err
 }
 
-// putThrough calls a target over the call's trunk, and bridges the caller to it if the target accepts. It blocks until
-// the target is bridged or the transfer has failed. Meanwhile the caller hears music.
+// putThrough calls a target over the call's trunk, and bridges the caller to it. It blocks until this is done or has
+// failed. The caller hears music.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
 	if err != nil {

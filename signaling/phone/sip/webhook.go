@@ -24,8 +24,7 @@ type Decision struct {
 	To     string         `json:"to"`     // target of a refer: a SIP URI
 }
 
-// askWebhook asks the operator's webhook what to do with a call of a trunk. If the webhook does not answer, the call is
-// refused, because no call may be accepted without its decision.
+// askWebhook asks the operator's webhook what to do with a call. No answer means refusal: each call needs a decision.
 func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party) (d Decision, refused *ua.Refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()

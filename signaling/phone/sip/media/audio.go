@@ -21,8 +21,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// uplinkRate is the maximum rate of the audio that is sent to the model, in Hz: the Live API's own rate. G.711 stays at 8 kHz, without
-// resampling.
+// uplinkRate is the maximum rate of the audio for the model, in Hz: the Live API's own. G.711 stays at 8 kHz.
 const uplinkRate = 16000
 
 // Audio is the RTP audio of a call. It holds the port and the agreement with the peer, and sends and receives the media.
@@ -264,8 +263,8 @@ func (a *Audio) LocalDescription() []byte {
 	return a.buildDescription(a.agreed)
 }
 
-// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). If
-// the other side has put us on hold, its answer says so again. We never put the other side on hold.
+// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC
+// 3261, section 14.2). A peer that holds us says so again.
 func (a *Audio) BuildReoffer() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -445,10 +444,10 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	})}, nil
 }
 
-// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because one may be lost. comfortLevel is the
-// payload of the packet: the loudness of -65 dBov, as on a quiet line, in one byte (RFC 3389, section 3.1).
+// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because one may be lost.
 const comfortEvery = 200 * time.Millisecond
 
+// comfortLevel is the payload of such a packet: -65 dBov, as on a quiet line, in one byte (RFC 3389, section 3.1).
 var comfortLevel = []byte{65}
 
 // startFiller sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.

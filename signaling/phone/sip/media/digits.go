@@ -10,10 +10,11 @@ import (
 // keys are the characters of the first 16 telephone events (RFC 4733, section 3.2).
 const keys = "0123456789*#ABCD"
 
-// digitReader finds the digits in telephone-event packets. A digit is sent in several packets with the timestamp of its beginning. Any of
-// them may be lost, and the last is sent three times (RFC 4733, section 2.5). Not all senders comply: timestamps may grow within a digit,
-// change at its end, stay the same for the next digit, or jump back. So a packet belongs to the previous digit if it has the same key,
-// and its sequence number, end bit and duration continue that digit.
+// digitReader finds the digits in telephone-event packets. A digit has several packets with the timestamp of its
+// beginning, the last sent three times (RFC 4733, section 2.5). Any may be lost.
+//
+// Some senders change the timestamp within a digit, or keep it for the next one. So a packet continues the previous
+// digit if key, sequence number, end bit and duration do.
 type digitReader struct {
 	hasBegun  bool
 	ssrc      uint32 // SSRC of the newest packet; the fields below are about that packet, too

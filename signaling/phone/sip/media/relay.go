@@ -35,8 +35,8 @@ type mediaRelay struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// RelayTo sends the audio of a to another call, until ctx is done or a is closed. It blocks. recorders receive it too: as the user's audio
-// if isCaller is true, else as the model's.
+// RelayTo sends the audio of a to another call. It blocks until ctx is done or a is closed. recorders get it as the
+// user's audio if isCaller is true, else as the model's.
 func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, isCaller bool) error {
 	p := &mediaRelay{stream: a.stream, to: to.stream, fillsPauses: to.settings.Silence != "", press: a.onKey}
 	if len(recorders) > 0 {

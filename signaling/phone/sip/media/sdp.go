@@ -118,9 +118,8 @@ func parseCrypto(value string) (crypto, bool) {
 	return crypto{}, false
 }
 
-// hasUnknownParameter reports whether a key has an unsupported session parameter and must be rejected (RFC 4568, section 6.3). Such
-// parameters can ask for partly unencrypted media, and the peer must not believe that we have agreed to this. Parameters that begin with
-// a hyphen may be ignored.
+// hasUnknownParameter reports whether a key must be rejected for a session parameter (RFC 4568, section 6.3). Some ask
+// for partly unencrypted media. A leading hyphen makes one optional.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")
@@ -168,7 +167,8 @@ func (a *agreement) onHold() bool { return a.isHeld || a.isSilent }
 // errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
 var errSRTP = errors.New("this trunk requires SRTP with an SDES key (RFC 4568), and no supported one was offered")
 
-// negotiateSection chooses an audio section on which both sides can agree, and returns it with the agreement; see [description.negotiate].
+// negotiateSection returns an audio section on which both sides can agree, with the agreement. See
+// [description.negotiate].
 func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*description, *agreement, error) {
 	agreed, err := d.negotiate(srtpRule, localKeys)
 	if err == nil {
@@ -182,8 +182,8 @@ func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*de
 	return nil, nil, err
 }
 
-// negotiate returns our agreement with a peer's description. localKeys are the keys that we have offered, or have
-// answered with before, if any.
+// negotiate returns our agreement with a peer's description. localKeys are the keys of our offer or earlier answer, if
+// any.
 func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)
@@ -234,9 +234,8 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer, because the peer may switch between them. A codec may
-// have different payload types in offer and answer, and both are accepted: the peer should send the types in our offer,
-// but many send those in their answer (RFC 3264, section 6.1).
+// receiveAnswered accepts all codecs in an answer to our offer: the peer may switch. It accepts the payload types of
+// offer and answer. Many peers wrongly send those of their answer (RFC 3264, section 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
 	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {

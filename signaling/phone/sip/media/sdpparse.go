@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// sessionText is a parsed session description, before negotiation (RFC 8866). The parser accepts lines in the wrong order, missing lines,
-// and unknown media, transports and formats.
+// sessionText is a session description before negotiation (RFC 8866). The parser tolerates wrong order, missing lines
+// and unknown formats.
 type sessionText struct {
 	connection string // address of the first c= line, or else of o=
 	attributes []attribute
@@ -120,8 +120,8 @@ func (s *sectionText) isServed() bool {
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
 
-// parseSDP parses a description. Its error texts are sent to the peer, for its operator to read. If there are several audio sections, it
-// returns the first with a supported codec, with the others in alternatives.
+// parseSDP parses a description. Its error texts are sent to the peer's operator. It returns the first audio section
+// with a supported codec. The others are its alternatives.
 func parseSDP(text []byte) (*description, error) {
 	if len(text) > maxSDP {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
@@ -226,15 +226,16 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// matchesEncoding reports whether the values of an rtpmap stand for the codec. G.722 is also accepted with its real rate, though RFC
-// 3551, section 4.5.2, prescribes 8000. Opus is also accepted with the number of channels sent, though RFC 7587, section 7, prescribes 2.
+// matchesEncoding reports whether the values of an rtpmap stand for the codec.
 func (c *codec) matchesEncoding(name string, rate, channels int) bool {
 	encoding, clock, _ := splitEncoding(c.name)
 	switch {
 	case name != encoding:
 		return false
+	// RFC 7587, section 7, prescribes two channels; some peers write the number they send.
 	case encoding == "OPUS":
 		return rate == clock && channels <= 2
+	// RFC 3551, section 4.5.2, prescribes 8000; some peers write the real rate.
 	case encoding == "G722" && rate == 16000:
 		return channels == 1
 	}

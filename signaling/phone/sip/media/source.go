@@ -16,8 +16,8 @@ const (
 	foreignPackets = 10
 )
 
-// sourceTracker tracks the source address of a stream's peer. The address may change during a call, because a NAT has lost its binding or
-// another media server has taken over (RFC 7362, section 4). All fields need the stream's mu.
+// sourceTracker tracks the source address of a stream's peer. It may change when a NAT loses its binding, or another
+// media server takes over (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
 	latched   netip.AddrPort // the peer's actual source; invalid until a packet has come
 	latchedAt time.Time      // time of the newest packet from the latched source
@@ -35,27 +35,26 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
 }
 
-// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always
-// accepted. The first packet of the stream may also come from another address, which must have the same host unless the
-// peer is behind a NAT. While the current source sends, no other can replace it. After a silence, another source can:
-// with SRTP if it has the key; without SRTP if it has an allowed host (as for the first packet, or the host of the
-// current source), or if it continues the SSRC and the sequence numbers. ssrc is that of the newest accepted packet,
-// and h the header of the packet from a. Needs mu.
+// acceptSource reports whether packets from an address are accepted. h is the header of a packet from there. ssrc is
+// that of the newest accepted packet. Needs mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {
 	case a == terms.remote, a == s.latched:
 		return true
+	// The first packet may come from another port. Only a peer behind a NAT may have another host.
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a, terms.remote)
 	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the current source may still be there: its pause is short, or was agreed on
 		s.candidate.packets = 0
 		return false
 	}
+	// After a silence, another source may replace the current one. With SRTP, it has the key.
 	goesOn := h.SSRC == ssrc && h.SequenceNumber-s.sequence < maxSequenceGap
 	if terms.in != nil {
 		return true
 	}
+	// Without SRTP, it must have an allowed host, or continue the packets.
 	if !near && a.Addr() != s.latched.Addr() && !goesOn {
 		return s.noteForeign(a, terms.remote)
 	}

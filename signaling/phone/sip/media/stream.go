@@ -22,8 +22,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// PortPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
-// Late packets of the previous call on a port are recognized by their SSRC, so that they are not heard in the next call.
+// PortPool holds the UDP ports for media: an even one for RTP and the next for RTCP. The port that was free for longest
+// comes first. The SSRC tells late packets of its previous call.
 type PortPool struct {
 	address string
 	ranged  bool // false if no range is configured: then the system chooses a port
@@ -102,8 +102,8 @@ func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 	return nil, errNoPort
 }
 
-// stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them;
-// sendDigits writes, too, from the goroutine that calls it.
+// stream is the media of a call on the network: RTP or SRTP with one peer. One goroutine reads, one writes, and
+// sendDigits also writes.
 type stream struct {
 	ports           *PortPool
 	conn, control   *net.UDPConn
@@ -227,9 +227,7 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 	return n, true
 }
 
-// decryptPacket decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its sequence numbers.
-// Then the old roll-over counter is wrong (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that
-// an attacker cannot replay recorded packets. Needs mu.
+// decryptPacket decrypts a packet in place. Needs mu.
 func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
 		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
@@ -238,6 +236,8 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
 		return clear, err
 	}
+	// A media server that takes over may restart its sequence numbers. Then the old roll-over counter is wrong (RFC
+	// 3711, section 3.3.1). Without a silence and a known host, an attacker could replay packets.
 	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
 	if err == nil {
 		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
@@ -296,8 +296,8 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends the packets that nextPacket returns, one per interval, while nothing else is sent, until ctx is done. The packets
-// carry music on hold, or silence or comfort noise for trunks that give up a call that sends nothing.
+// fillPauses sends a packet per interval while nothing else is sent, until ctx is done: music on hold, silence or
+// comfort noise. Some trunks give up a silent call.
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
@@ -498,7 +498,7 @@ func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.Reception
 	return list
 }
 
-// reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks end calls that never report.
+// reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks require reports.
 const reportEvery = 5 * time.Second
 
 // sendReport sends an RTCP report on our packets.

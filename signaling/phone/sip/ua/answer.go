@@ -31,8 +31,8 @@ func (c *Call) Accept() error {
 // IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
 func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
 
-// Ring sends the provisional response. If early is true and the INVITE has an offer, the response has our session description, and
-// hasMedia is true. If the response is a reliable one, Ring blocks until it is acknowledged.
+// Ring sends the provisional response. With early, and an offer in the INVITE, it has our session description
+// (hasMedia). Ring blocks until a reliable response is acknowledged.
 func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	req := c.dialog.invite
 	must := requiresOption(req, "100rel")
@@ -49,8 +49,8 @@ func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	return true, c.sendReliable(rings, must)
 }
 
-// sendReliable sends a provisional response. If must is true the response is reliable: it is repeated, and
-// sendReliable blocks, until it is acknowledged.
+// sendReliable sends a provisional response. If must is true it is reliable: sendReliable repeats it, and blocks until
+// it is acknowledged.
 func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	req, tx := c.dialog.invite, c.tx
 	if !must {
@@ -97,8 +97,8 @@ func (c *Call) Answer() error {
 	return nil
 }
 
-// sendUntilAcked repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or
-// after [Options.Timeout].
+// sendUntilAcked repeats a response until it is acknowledged, and returns the acknowledgement's body. It fails at the
+// end of the call, or after [Options.Timeout].
 func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
 	select {
 	case <-c.ending:

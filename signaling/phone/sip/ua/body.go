@@ -50,8 +50,8 @@ func (p *bodyPart) isSession() bool {
 	return name == "" || name == "session" || name == "render"
 }
 
-// findBody returns the part of a message that has one of these types, or nil. A body without a Content-Type counts as the first of the
-// types. refused is set if the message requires a part whose type or encoding is not supported.
+// findBody returns the part of a message that has one of these types, or nil. Without a Content-Type, the first of the
+// types applies. refused is set if a required part is not supported.
 func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {

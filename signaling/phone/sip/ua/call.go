@@ -82,8 +82,8 @@ type reliable struct {
 // maxForks bounds the phones of a forked call that send early answers.
 const maxForks = 16
 
-// earlyAnswers holds the session descriptions of provisional responses, by the tag of their sender: if a proxy has forked the call to
-// several phones, each may send one.
+// earlyAnswers holds the session descriptions of provisional responses by their sender's tag. A forked call has
+// several.
 type earlyAnswers map[string][]byte
 
 func (e *earlyAnswers) addAnswer(res *sip.Response) {
@@ -124,8 +124,8 @@ func (c *Call) Offer() []byte { return sessionIn(c.dialog.invite) }
 // MediaAddr returns our address for the media of the call.
 func (c *Call) MediaAddr() netip.Addr { return c.core.local.address(c.dialog.peerAddr()) }
 
-// Reserve counts the call against the limits of its trunk and, unless caller is "", against those of the caller. It returns the name of the
-// limit that refuses the call, such as "calls of the trunk", or "".
+// Reserve counts the call against the limits of its trunk and of the caller, unless "". It returns the name of the
+// limit that refuses the call, or "".
 func (c *Call) Reserve(caller string) (rule string) {
 	if rule = c.core.gate.countCall(c.trunk, caller); rule == "" {
 		c.reserved = &caller
@@ -172,8 +172,7 @@ func (c *Call) EndReason() error {
 	return c.reason
 }
 
-// Context returns a context derived from parent. When the call ends, this context is cancelled too, with the reason for
-// the end of the call as its cause.
+// Context returns a context derived from parent. The end of the call cancels it, with the reason as its cause.
 func (c *Call) Context(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {
@@ -186,8 +185,8 @@ func (c *Call) Context(parent context.Context) (ctx context.Context, cancel cont
 	return ctx, cancel
 }
 
-// HangUp sends a BYE with a Reason header, unless the other side has ended the call. If the call has already ended, HangUp returns the
-// reason for that, else err.
+// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason of an ended
+// call, else err.
 func (c *Call) HangUp(err error, header func(reason error) string) error {
 	c.refreshing.Wait()
 	why := c.EndReason()

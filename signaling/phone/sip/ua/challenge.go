@@ -35,15 +35,14 @@ type challenge struct {
 	count int // answers with this nonce (nc)
 }
 
-// passwordAnswers answers the challenges to one request with a trunk's password. Each realm in the path may challenge, and the answers to
-// all go into one request. The zero value is ready to use.
+// passwordAnswers answers the challenges to one request with a trunk's password. Several realms may challenge it. The
+// zero value is ready to use.
 type passwordAnswers struct {
 	rounds int
 	realms []*challenge
 }
 
-// addChallenges stores the challenges of a response. It reports whether the request is worth another try: a realm that challenges again
-// without "stale" does not accept the password.
+// addChallenges stores the challenges of a response, and reports whether to try again.
 func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
 		return false
@@ -63,6 +62,7 @@ func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 			one.stale = p.realms[i].stale + 1
 			p.realms[i] = one
 			fresh = true
+		// A realm that challenges again without "stale" does not accept the password.
 		case i >= 0:
 			return false
 		}
@@ -81,8 +81,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn returns the supported challenges of a response. If a realm sends several, it returns the first, which
-// the realm prefers (RFC 8760). One header may hold several challenges.
+// challengesIn returns the supported challenges of a response. Of several from a realm, the first is the preferred one
+// (RFC 8760).
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},

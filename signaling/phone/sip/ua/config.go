@@ -146,8 +146,8 @@ func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// isAsserting reports whether the caller identities that the trunk asserts are trusted. They are not trusted if the
-// trunk needs a password: such trunks serve phones, which could assert any identity.
+// isAsserting reports whether the trunk's asserted caller identities are trusted. A trunk with a password serves
+// phones, which could assert anything.
 func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
 // localURI returns our own URI.
@@ -174,8 +174,8 @@ func (t *Trunk) NumberOf(target string) (string, error) {
 // algorithms lists the digest algorithms of our challenges, strongest first.
 var algorithms = []string{"SHA-256", "MD5"}
 
-// algorithms returns the digest algorithms that the trunk's phones are offered. The operator can restrict them, because some phones know
-// only MD5, and give up if SHA-256 is offered too (libre 1.0).
+// algorithms returns the digest algorithms for the trunk's phones. Some phones know only MD5, and give up if SHA-256 is
+// offered too (libre 1.0).
 func (t *Trunk) algorithms() []string {
 	if t.Digest != "" {
 		return []string{t.Digest}

@@ -10,8 +10,7 @@ import (
 // StrangerTime bounds how long a TCP or TLS connection from an unknown address may exist without a call.
 const StrangerTime = 10 * time.Second
 
-// connLimiter is a TCP listener for sipgo that limits connections and survives failures of Accept. sipgo itself stops at the first failure,
-// and never closes idle connections.
+// connLimiter is a TCP listener for sipgo that limits connections. sipgo itself stops at the first failure of Accept.
 type connLimiter struct{ *phone.Acceptor }
 
 func limitConns(l net.Listener, g *gate, r *refusals) connLimiter {

@@ -24,8 +24,7 @@ type DialOptions struct {
 	OnRinging func()
 }
 
-// Dial sends the INVITE, with credentials if challenged, and blocks until the call is answered. If the call fails, it returns the error,
-// for example a [RefusedError].
+// Dial sends the INVITE, and blocks until the call is answered or fails. The error may be a [RefusedError].
 func (c *Call) Dial(o DialOptions) (err error) {
 	if c.lookupErr != nil {
 		return fmt.Errorf("%w: %w", errUnknown, c.lookupErr)
@@ -53,8 +52,8 @@ func (c *Call) ApplyAnswer() error {
 	return nil
 }
 
-// sendInvites sends the INVITE and waits for its final response. It sends the INVITE again after a challenge or a
-// redirection. If a server does not answer, the INVITE goes to the next server.
+// sendInvites sends the INVITE and waits for its final response. It repeats it after a challenge, a redirection, or the
+// silence of a server.
 func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
@@ -102,9 +101,8 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	}
 }
 
-// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The new
-// number is the number in the best Contact (RFC 3261, section 8.1.3.4). For 305, the number stays, and the Contact
-// becomes the proxy.
+// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The best
+// Contact has the number (RFC 3261, section 8.1.3.4). For 305, the Contact is the proxy.
 func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false
@@ -134,15 +132,13 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// serverTimeout is the time without a response after which the next server of the same name is tried. By then an INVITE has been sent
-// four times, at 0, 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+// serverTimeout is the time without a response after which the next server is tried. An INVITE is sent at 0, 0.5, 1.5
+// and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// sendInvite sends one INVITE and waits for its final response. It returns [errSilent] if the server does not answer. A
-// call that is given up is cancelled, and has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section
-// 9.1). sipgo itself waits without limit after a provisional response.
+// sendInvite sends one INVITE and waits for its final response. It returns [errSilent] if the server does not answer.
 func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func()) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
@@ -158,6 +154,8 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 	ending, ctxDone := c.ending, ctx.Done()
 	giveUp := func() {
 		ending, ctxDone, serverTimer = nil, nil, nil
+		// A cancelled call has this time to end, or less at a stop (RFC 3261, section 9.1). sipgo would wait without a
+		// limit.
 		cancelDeadline, stopping = time.After(c.core.timeout), c.core.closing
 		c.sendCancel(req)
 	}
@@ -167,8 +165,7 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 			serverTimer, hasResponse = nil, true
 			switch {
 			case res.IsSuccess():
-				// This must happen before the transaction ends. Otherwise an answer that is repeated at once would be taken for the answer of another
-				// phone.
+				// first, because a repeated answer would otherwise be taken for that of another phone
 				c.dialog.handleAnswer(res)
 				if ctxDone == nil { // the call was answered while we gave it up
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)

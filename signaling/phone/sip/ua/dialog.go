@@ -163,14 +163,14 @@ func (d *dialog) followSource(req *sip.Request) {
 	}
 }
 
-// isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the dialog are checked.
-// NOTIFYs may be reordered, because sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the
-// progress of a REFER. OPTIONS are not checked either, because a proxy that uses them to see whether the call is alive counts its own
-// CSeq.
+// isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the
+// dialog are checked.
 func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
 	default:
+		// Others may be out of order. sipgo reads each packet in its own goroutine. Some proxies count their own CSeq
+		// for OPTIONS.
 		return true
 	}
 	d.mu.Lock()
@@ -219,13 +219,13 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 	return req
 }
 
-// requestRoute returns the Request-URI and the route set. If the first proxy is a strict router (RFC 2543), its URI becomes the
-// Request-URI, and the target is appended to the route set (RFC 3261, section 12.2.1.1). Needs mu.
+// requestRoute returns the Request-URI and the route set. Needs mu.
 func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	target = *d.target.Clone()
 	if len(d.routes) == 0 || d.routes[0].UriParams.Has("lr") {
 		return target, d.routes
 	}
+	// The first proxy is a strict router (RFC 2543): its URI becomes the Request-URI (RFC 3261, section 12.2.1.1).
 	routes = append(slices.Clone(d.routes[1:]), target)
 	target = *d.routes[0].Clone()
 	target.Headers = nil
@@ -233,9 +233,8 @@ func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	return target, routes
 }
 
-// requestDestination returns the address for our requests. The connection of the peer's own requests is used while it is open, unless a
-// route leads to another host. A peer behind a NAT has a private address in its Contact, and is reached at the source of its requests.
-// Needs mu.
+// requestDestination returns the address for our requests. A peer behind a NAT is reached at the source of its
+// requests, or by its open connection. Needs mu.
 func (d *dialog) requestDestination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
@@ -289,9 +288,8 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host address cannot be reached from here, judged by the source of the peer's requests. That holds for a
-// private or carrier-NAT address if the source is public, and for a loopback or link-local address if the source is neither. It also holds
-// for 0.0.0.0 and for names in .invalid.
+// behindNAT reports whether a host address cannot be reached from here. source is that of the peer's requests. Private
+// addresses cannot if source is public. 0.0.0.0 and names in .invalid never can.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
@@ -318,8 +316,8 @@ func sameHost(host, source string) bool {
 	return err == nil && err2 == nil && a.Unmap() == from.Addr().Unmap()
 }
 
-// send sends a request of the dialog and waits for its final response, for at most 32 s (RFC 3261, timers B and F). It answers challenges
-// of the trunk, with the next CSeq (section 22.2).
+// send sends a request of the dialog and waits for its final response, 32 s at most (RFC 3261, timers B and F). It
+// answers challenges with the next CSeq (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	res, err := d.sendWithFallback(ctx, req)
 	if err != nil {
@@ -348,13 +346,12 @@ func (d *dialog) prepareRetry(req *sip.Request) {
 	req.SetDestination(d.requestDestination())
 }
 
-// unreachableTimeout is the time without a response after which a request goes to the source of the peer's requests, instead of its
-// Contact or route. By UDP it is sent three times by then (RFC 3261, section 17.1.2.1).
+// unreachableTimeout is the time without a response after which a request goes to the source of the peer's requests. By
+// UDP it was sent three times by then (RFC 3261, section 17.1.2.1).
 const unreachableTimeout = 2 * time.Second
 
-// sendWithFallback sends a request to its destination. If the destination cannot be resolved or reached, or does not respond, this
-// request and later ones go to the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable
-// addresses (RFC 3581).
+// sendWithFallback sends a request to its destination. If that fails, this request and later ones go to the source of
+// the peer's requests. Phone systems in containers give unreachable addresses (RFC 3581).
 func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
 	source, useSource := d.source, d.useSource
@@ -387,9 +384,8 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.useSource = true
 }
 
-// isFromPeer reports whether a response comes from an address that is known to be the peer's. A challenge from another
-// address is not answered: a Contact may direct our request to a stranger, who could guess the password from our digest
-// answer. A registrar sends no requests, so only its configured address is known.
+// isFromPeer reports whether a response comes from a known address of the peer. A stranger could guess the password
+// from our answer to a challenge. A registrar has only its configured address.
 func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -480,7 +476,7 @@ func (d *dialog) ackAgain(sequence uint32) error {
 // ByeTimeout bounds the requests that end a call or a registration, for which no user waits.
 const ByeTimeout = 5 * time.Second
 
-// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks until the response, for at most ByeTimeout.
+// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks for at most ByeTimeout.
 func (d *dialog) sendBye(reason string) {
 	req := d.newRequest(sip.BYE)
 	if reason != "" {

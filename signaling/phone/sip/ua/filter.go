@@ -59,9 +59,8 @@ func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	return f.calls.hasForeignInvite(req)
 }
 
-// isAllowedPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
-// registration, or authenticate. A call without credentials is challenged by this function, and its packet is not passed on: sipgo would
-// remember the address for as long as it runs. RFC 3261, section 8.2.7, describes such a stateless server.
+// isAllowedPacket reports whether sipgo gets a UDP packet from an unknown address. The packet must belong to a call or
+// registration, or authenticate.
 func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
@@ -92,6 +91,8 @@ func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []
 		return true
 	}
 	f.core.refusals.record("call refused", r.rule, from.String())
+	// Only this stateless server challenges the call (RFC 3261, section 8.2.7). sipgo would remember the address as
+	// long as it runs.
 	if res := f.core.gate.refusalResponse(r, req, from.Addr()); res != nil {
 		f.writeShortResponse(by, from, res, data)
 	}
@@ -105,12 +106,12 @@ func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
 	return registers || f.calls.find(tag) != nil
 }
 
-// maxReplyRatio bounds the length of a response to a stranger, as a multiple of the request's length. An attacker may spoof the source
-// address, and then its victim receives the response.
+// maxReplyRatio bounds a response to a stranger, as a multiple of the request. The source may be spoofed, and its owner
+// gets the response.
 const maxReplyRatio = 3
 
-// writeShortResponse sends a response to a stranger by the socket of the request. A long challenge is shortened to one algorithm, and a
-// response beyond [maxReplyRatio] is not sent.
+// writeShortResponse sends a response to a stranger by the socket of the request. It shortens a long challenge to one
+// algorithm. Beyond [maxReplyRatio] nothing is sent.
 func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {
@@ -125,8 +126,8 @@ func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *s
 	}
 }
 
-// withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, because sipgo checks only the
-// branch. Partial messages from a trunk are passed on.
+// withoutForeignCancel cuts data from a connection at a CANCEL for another sender's call: sipgo checks only the branch.
+// Partial messages of a trunk pass.
 func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
 	if begin < 0 || begin > 0 && data[begin-1] != '\n' {

@@ -32,8 +32,8 @@ const (
 	earlyCancelWindow = 4 * time.Second
 )
 
-// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. The gate stores nothing
-// about an address that has not authenticated: a challenge carries its own proof (see newNonce).
+// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. Nothing is stored about
+// an address before it has authenticated (see newNonce).
 type gate struct {
 	trunks    []*trunkState
 	maxCalls  int
@@ -90,8 +90,8 @@ func (g *gate) isKnown(from netip.AddrPort) bool {
 	return ok
 }
 
-// authenticatePacket checks the first packet of an unknown address against the given trunks. An address that authenticates is known (see
-// isKnown) from then on.
+// authenticatePacket checks the first packet of an unknown address against the given trunks. A success makes the
+// address known (see isKnown).
 func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
@@ -133,16 +133,16 @@ type ruling struct {
 	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that are not real refusals: the request is challenged, and the phone sends it again. A phone's first
-// request often has the nonce of its previous call. These rules are not counted.
+// The rules that are not real refusals and not counted: the phone sends the request again. Its first one often has an
+// old nonce.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
 	ruleStale    = "an unknown or expired nonce"
 )
 
-// The rules of refusals that are used in several places. Like all rules of refusals they are values of the metric
-// voxgate_refusals_total, so their texts stay.
+// The rules of refusals that are used in several places. They are values of the metric voxgate_refusals_total, so their
+// texts stay.
 const (
 	ruleStranger = "no trunk has this address"
 	ruleCancel   = "a CANCEL of another's call"
@@ -151,8 +151,8 @@ const (
 	ruleOwner = "a request of another's call"
 )
 
-// admitRequest decides on a request outside a dialog: which of the given trunks it belongs to, or why it is refused.
-// Each nonce is accepted once.
+// admitRequest decides which of the trunks a request outside a dialog belongs to, or why it is refused. Each nonce is
+// accepted once.
 func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
@@ -171,8 +171,7 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk does the same as admitRequest, except that it does not check whether the nonce was used before. It counts
-// wrong passwords for each address.
+// matchTrunk is like admitRequest, but accepts a used nonce. It counts wrong passwords for each address.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var challengeAlgorithms []string
 	sent := readCredentials(req)
@@ -232,9 +231,8 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Without this check,
-// a captured answer could be used to call another number. sameURI compares the number, in any spelling, and the host.
-// The host may also be that of To, because a proxy may have put our address into the Request-URI instead.
+// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Otherwise a
+// captured answer could call another number. It compares number and host.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
@@ -243,6 +241,7 @@ func sameURI(text string, req *sip.Request) bool {
 	if uri.Scheme == "tel" || req.Recipient.Scheme == "tel" {
 		return uri.Scheme == req.Recipient.Scheme
 	}
+	// A proxy may have put our address into the Request-URI.
 	return sameAddress(uri, req.Recipient) || sameAddress(uri, req.To().Address)
 }
 
@@ -258,8 +257,8 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce makes a nonce for one address: the time, random bytes, and a MAC of these two and the address. Nothing is stored, so a
-// stranger that requests thousands of nonces uses no memory, and cannot invalidate those of others.
+// newNonce makes a nonce for one address: the time, random bytes, and a MAC of these and the address. Nothing is
+// stored, so thousands of requests use no memory.
 func (g *gate) newNonce(from netip.Addr) string {
 	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	data = append(data, rand.Text()[:8]...)

@@ -138,8 +138,7 @@ func retryAfter(res *sip.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
-// reasonIn appends the text of a message's Reason header (RFC 3326) to a reason. The header names the cause that the phone network
-// reports.
+// reasonIn appends the text of a message's Reason header (RFC 3326) to a reason. It names the phone network's cause.
 func reasonIn(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
@@ -191,8 +190,8 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
-// inviteKey returns a key that is the same for an INVITE and its CANCEL. It is made of the fields that the CANCEL repeats (RFC 3261,
-// section 9.1) and of the source address. The address is included so that an attacker that knows a Call-ID cannot end the call.
+// inviteKey returns a key that an INVITE shares with its CANCEL (RFC 3261, section 9.1). With the source address in it,
+// a known Call-ID is not enough to end a call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,

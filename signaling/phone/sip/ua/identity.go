@@ -71,15 +71,15 @@ func headerAddresses(req *sip.Request, header string) (list []address) {
 // number returns the caller's number in an address, or "".
 func (a address) number() phone.Number { return phone.ParseCaller(a.uri) }
 
-// verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20). This result is a
-// parameter of the number, of the URI or of the header.
+// verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20).
+// Number, URI or header may have it.
 func (a address) verstat() string {
 	user, rest, _ := strings.Cut(a.uri, "@")
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
-// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems, Remote-Party-ID. If
-// there are several, the first with a phone number is used, because others may be names.
+// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems,
+// Remote-Party-ID. The first phone number wins over names.
 func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
@@ -101,8 +101,7 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 	return found, ok
 }
 
-// isPrivate reports whether the caller, or the network on its behalf, requests that the caller's identity be withheld (RFC 3323, section
-// 4.2; RFC 3325, section 7).
+// isPrivate reports whether the caller's identity must be withheld (RFC 3323, section 4.2; RFC 3325, section 7).
 func isPrivate(req *sip.Request, asserted bool) bool {
 	for _, h := range req.GetHeaders("Privacy") {
 		for value := range strings.FieldsFuncSeq(strings.ToLower(h.Value()), func(r rune) bool { return strings.ContainsRune(";, ", r) }) {
@@ -120,8 +119,8 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 	})
 }
 
-// partyOf returns the caller and the called number; see [calledNumber] for contacts. If asserted is true, an identity asserted by the
-// network takes precedence over From.
+// partyOf returns the caller and the called number; see [calledNumber] for contacts. With asserted, the network's
+// identity wins over From.
 func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Party {
 	from := req.From()
 	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
@@ -162,8 +161,8 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered calls our Contact, so the Request-URI lacks the number. The
-// number is then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+// calledNumber returns the called number. A trunk where we are registered calls our Contact. The number is then in
+// P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	number := numberIn(req.Recipient)
 	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {

@@ -30,8 +30,7 @@ type localAddr struct {
 	lookedUpAt time.Time
 }
 
-// newLocalAddr returns our address, and resolves it if it is a host name. It fails if the name cannot be resolved,
-// because calls would have no audio without the right address.
+// newLocalAddr returns our address. It fails if a host name cannot be resolved, because calls would have no audio.
 func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
 	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error
@@ -66,9 +65,8 @@ func (l *localAddr) host(peer netip.Addr) string {
 	return l.address(peer).String()
 }
 
-// address returns our media address for a peer: the configured external address, if any, or else the address of the
-// interface towards the peer. If the external address is a host name, it returns an address of that name in the peer's
-// family, IPv4 or IPv6.
+// address returns our media address for a peer: the external one, or that of the interface towards the peer. A host
+// name is resolved in the peer's family, IPv4 or IPv6.
 func (l *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case l.fixed.IsValid():

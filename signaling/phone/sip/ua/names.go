@@ -31,8 +31,8 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts is known to have the given address. Names that are not in the cache are resolved in
-// the background, in time for the next packet.
+// hasAddress reports whether one of the hosts has the address. Unknown names are resolved in the background, for the
+// next packet.
 func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
 		if slices.Contains(n.addressesOf(host), from) {

@@ -11,9 +11,7 @@ import (
 )
 
 // isAllowedSource reports whether a request within a dialog may come from an address. The Call-ID and the tags prove
-// nothing, because anyone who has seen a packet knows them. The allowed addresses are those of the INVITE and of its
-// answer, those that have authenticated since, and those of the trunk. The hosts of the route set are allowed, too, or
-// without a route set the host of the Contact. names are the host names that must be resolved to decide.
+// nothing: anyone who has seen a packet knows them. names must be resolved to decide.
 func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, names []string) {
 	d := c.dialog
 	d.mu.Lock()
@@ -21,6 +19,7 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 	if d.transport == "TLS" && transport != "TLS" { // source addresses of UDP can be spoofed
 		return false, nil
 	}
+	// the INVITE and its answer, later authenticated addresses, and the trunk
 	if slices.Contains(d.owners, from) || c.trunk.hasAddress(from) || slices.ContainsFunc(d.servers,
 		func(s netip.AddrPort) bool { return s.Addr().Unmap() == from }) {
 		return true, nil
@@ -31,6 +30,7 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 			hosts = append(hosts, server.Host)
 		}
 	}
+	// the route set, or without one the Contact
 	for _, route := range d.routes {
 		hosts = append(hosts, route.Host)
 		if maddr, ok := route.UriParams.Get("maddr"); ok {
@@ -52,8 +52,8 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 	return false, names
 }
 
-// checkOwner reports whether a request within a call comes from its other side. If not, the sender may authenticate with the trunk's
-// password. res is the challenge or refusal to send; if it is nil, the request gets no response.
+// checkOwner reports whether a request within a call comes from its other side. Otherwise the sender may authenticate.
+// res is the response, or nil for none.
 func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	if !known {
@@ -77,8 +77,8 @@ func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	return true, nil
 }
 
-// checkPacketOwner does the same as [Call.checkOwner], for a UDP packet from an unknown address, before anything is
-// stored about its sender. If ok is true, the packet is passed to sipgo; checkOwner then checks the request again.
+// checkPacketOwner is like [Call.checkOwner], for a UDP packet from an unknown address. It stores nothing. sipgo and
+// checkOwner then get an accepted packet.
 func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if ok, names := c.isAllowedSource(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
 		return true, nil

@@ -24,9 +24,8 @@ var (
 	ErrNotReached = errors.New("nobody was reached")
 )
 
-// TransferURI returns the URI of a target. A number gets the domain of the other side's From. If that has no domain
-// because the caller is anonymous, the number gets the host of the trunk's server, of the Contact, or of the source of
-// requests.
+// TransferURI returns the URI of a target. A number gets the domain of the other side's From. For an anonymous caller,
+// the trunk's server, Contact or source provide the host.
 func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if uri, err := ParseURI(target); err == nil {
 		return uri, nil

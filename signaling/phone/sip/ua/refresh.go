@@ -16,8 +16,8 @@ import (
 // attempts.
 const refreshPause = 10 * time.Second
 
-// KeepAlive refreshes the session timer in the background when a refresh is due. It returns an error if the call was not
-// refreshed in time. Call it once a second, from one goroutine at a time.
+// KeepAlive refreshes the session timer in the background when that is due. It fails if the call was not refreshed in
+// time. Call it once a second, one call at a time.
 func (c *Call) KeepAlive(now time.Time) error {
 	c.mu.Lock()
 	if c.refreshed.IsZero() { // the timer starts now
@@ -38,8 +38,7 @@ func (c *Call) KeepAlive(now time.Time) error {
 	return nil
 }
 
-// sendRefresh refreshes the session timer (RFC 4028, section 7.4). It tries again as the other side demands: with a longer interval
-// (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
+// sendRefresh refreshes the session timer (RFC 4028, section 7.4). It tries again as the other side demands.
 func (c *Call) sendRefresh(timer sessionTimer) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
@@ -62,11 +61,13 @@ func (c *Call) sendRefresh(timer sessionTimer) {
 		case res.StatusCode == 408, res.StatusCode == 481:
 			c.End(ErrRefresh)
 			return
+		// RFC 4028, section 7.4
 		case res.StatusCode == 422 && interval > timer.every && interval <= maxSessionInterval:
 			timer.every = interval
 			c.mu.Lock()
 			c.timer.every = interval
 			c.mu.Unlock()
+		// RFC 3261, section 14.1; RFC 3311, section 5.2
 		case res.StatusCode == 491:
 			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
 			if c.dialog.invite != nil { // the other side chose the Call-ID
@@ -153,8 +154,8 @@ func (c *Call) noteRefresh() {
 	c.refreshed = time.Now()
 }
 
-// RefreshNow refreshes the session timer at once, as if it were due. done is closed when the refresh has ended. RefreshNow is for tests
-// of package sip, because the shortest timer takes 45 s until a refresh.
+// RefreshNow refreshes the session timer at once, and closes done at the end. It is for tests of package sip: the
+// shortest timer takes 45 s.
 func (c *Call) RefreshNow() (done <-chan struct{}) {
 	over := make(chan struct{})
 	c.refreshing.Go(func() {

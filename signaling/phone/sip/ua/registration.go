@@ -41,9 +41,8 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is the maximum interval between requests to a registrar. The requests keep NAT bindings open (RFC 5626,
-// section 4.4, has 24 to 29 s for UDP). If a trunk grants a registration of less than 250 s, the interval is a tenth of
-// its length.
+// keepAlive is the maximum interval between requests to a registrar. It keeps NAT bindings open (RFC 5626, section 4.4:
+// 24 to 29 s for UDP). Below 250 s, the interval is a tenth of the registration.
 const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
@@ -131,8 +130,8 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for a number of seconds; 0 removes the registration. It sends the request once more if the registrar demands a longer
-// interval (RFC 3261, section 10.2.8), or another server (section 8.1.3.4).
+// send registers for a number of seconds; 0 removes the registration. It tries again if the registrar wants a longer
+// interval (RFC 3261, section 10.2.8) or redirects (section 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
@@ -193,8 +192,8 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time that was granted to our Contact; a registrar may list the Contacts of other phones,
-// too. If the response has no time for our Contact, or a time below 10 s, grantedExpiry returns the requested time.
+// grantedExpiry returns the time granted to our Contact, or the requested time if that is missing or below 10 s. A
+// registrar may list other phones, too.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")

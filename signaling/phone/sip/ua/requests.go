@@ -10,9 +10,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// onRepeatedAnswer handles a further final response to our answered INVITE. Either the peer repeats its response
-// because our ACK was lost, or a second phone of a forked call has answered. The second phone gets an ACK and a BYE
-// (RFC 3261, section 13.2.2.4).
+// onRepeatedAnswer handles a further final response to our answered INVITE. Our ACK was lost, or a second phone of a
+// forked call has answered. The latter gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
 func (u *UserAgent) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
@@ -72,7 +71,7 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 	}
 }
 
-// respondIfKnown responds to a request outside of calls if it comes from a trunk or from an address that has authenticated recently.
+// respondIfKnown responds to a request outside of calls, if a trunk or a recently authenticated address sent it.
 // Scanners get no response.
 func (u *UserAgent) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
@@ -179,8 +178,8 @@ func (c *Call) checkInvite(req *sip.Request) *Refusal {
 	return checkBody(req)
 }
 
-// onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, because sipgo reads each packet in
-// its own goroutine.
+// onCancel handles a CANCEL that sipgo cannot match. It may have overtaken its INVITE: sipgo reads packets
+// concurrently.
 func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	u.gate.noteCancel(req)
 	for _, c := range u.calls.all() {

@@ -12,7 +12,7 @@ import (
 const (
 	// minSessionInterval is the shortest session interval that we accept (RFC 4028, section 4).
 	minSessionInterval = 90 * time.Second
-	// defaultSessionInterval is the interval that we request from a peer that supports session timers (recommended by RFC 4028, section 4).
+	// defaultSessionInterval is the interval that we request from a peer with session timers (RFC 4028, section 4).
 	defaultSessionInterval = 30 * time.Minute
 	// maxSessionInterval caps the interval that a peer demands.
 	maxSessionInterval = 24 * time.Hour

@@ -52,8 +52,7 @@ func serverAddresses(trunks []*Trunk) (list []string) {
 	return list
 }
 
-// verifyServer checks a trunk's certificate as crypto/tls does. For a connection to an IP address, the certificate must be valid for one of
-// the configured addresses.
+// verifyServer checks a trunk's certificate as crypto/tls does. For an IP address, it must match a configured address.
 func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []string) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server has no certificate")

@@ -32,8 +32,8 @@ var quiet = slog.New(slog.DiscardHandler)
 func init() {
 	sip.SetDefaultLogger(quiet)
 	sip.TransportBufferReadSize = maxMessage // sipgo would truncate longer messages
-	// sipgo sends no longer message by UDP. RFC 3261, section 18.1.1, demands TCP for requests of more than 1,300 bytes if the peer
-	// supports TCP; here the operator chooses the transport. Responses use the transport of the request, whatever their length.
+	// sipgo refuses longer messages by UDP. RFC 3261, section 18.1.1, demands TCP above 1,300 bytes, but the operator
+	// chooses the transport. Responses use that of the request.
 	sip.UDPMTUSize = maxMessage
 }
 
@@ -125,9 +125,8 @@ func (t *transport) Connections(protocol string) int {
 	return t.agent.TransportLayer().Pool(protocol).Size()
 }
 
-// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isStopped was set.
-// sipgo handles each request in a goroutine that cannot be waited for, and opens a new socket if the socket of the
-// request is closed.
+// closeLate closes sockets that sipgo opens after isStopped, for responses to earlier requests. sipgo's goroutines
+// cannot be waited for.
 func (t *transport) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
@@ -195,8 +194,8 @@ func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// localUDPAddr returns the address of our listening socket, from which UDP requests are sent: a firewall that admits this port may block
-// others.
+// localUDPAddr returns the address of our listening socket. UDP requests are sent from there, because firewalls admit
+// this port.
 func (t *transport) localUDPAddr(transport string) sip.Addr {
 	for _, l := range t.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -209,15 +208,15 @@ func (t *transport) localUDPAddr(transport string) sip.Addr {
 // maxServers bounds the addresses that are tried for one name.
 const maxServers = 8
 
-// resolveServers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section
-// 4.2), if it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are
-// not used either: sipgo would compare the certificate with the name in the record, instead of the trunk's name (RFC 5922).
+// resolveServers returns the addresses of a server, best first. The configuration gives the transport, so NAPTR records
+// are not used.
 func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 	}
 	names := []*net.SRV{{Target: host, Port: port}}
+	// SRV records (RFC 3263, section 4.2). With TLS, sipgo would compare the certificate with their name (RFC 5922).
 	if server.Port == 0 && transport != "TLS" {
 		if _, list, err := t.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
 			names = list // sorted by priority, and randomly by weight

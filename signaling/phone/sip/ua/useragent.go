@@ -86,8 +86,8 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// NewCall returns an outgoing call by a trunk, which is not dialled yet. If from is empty, the caller ID is the trunk's own number.
-// NewCall blocks while the trunk's server is looked up. If the look-up fails, [Call.Dial] returns its error.
+// NewCall returns an outgoing call by a trunk. from defaults to the trunk's number. It blocks while the trunk's server
+// is looked up. [Call.Dial] returns an error of that.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
@@ -108,8 +108,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the old call that c is to replace, or nil. Both calls must be of the same trunk. If earlyOnly is
-// true, the old call may be replaced only while it is not answered.
+// FindReplaced returns the old call of the same trunk that c is to replace, or nil. earlyOnly means: only while that is
+// not answered.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
