@@ -2,13 +2,12 @@ package media
 
 import "time"
 
-// Codec describes an audio encoding: one RTP payload type, or the format of a streaming protocol. See media/opus and
-// media/g711. A Codec has no state and may be used by several goroutines.
+// Codec describes an audio encoding: an RTP payload type, or the format of a streaming protocol. See media/opus and
+// media/g711. It has no state and is safe for concurrent use.
 type Codec interface {
 	// ClockRate returns the rate of the RTP timestamps, in Hz.
 	ClockRate() int
-	// DecodedRate returns the best rate to decode to without resampling, in Hz. It is at most limit, if the codec supports such a
-	// rate.
+	// DecodedRate returns the best rate without resampling, in Hz, at most limit if possible.
 	DecodedRate(limit int) int
 	// NewDecoder returns a decoder to mono PCM at rate, in Hz. A rate that would need resampling is an error.
 	NewDecoder(rate int) (Decoder, error)
@@ -16,7 +15,7 @@ type Codec interface {
 	NewEncoder(rate int) (Encoder, error)
 	// PacketDuration returns how much sound a packet holds.
 	PacketDuration(packet []byte) time.Duration
-	// CopyDuration returns how much earlier sound a packet repeats, for use by [Decoder.Conceal]. Codecs without copies return
+	// CopyDuration returns how much earlier sound a packet repeats, for [Decoder.Conceal]. Codecs without copies return
 	// 0.
 	CopyDuration(packet []byte) time.Duration
 }
@@ -32,8 +31,8 @@ const (
 type Decoder interface {
 	// Decode writes the packet's sound to pcm, which must have room for MaxPacketDuration, and returns the number of samples.
 	Decode(packet []byte, pcm []int16) (int, error)
-	// Conceal fills pcm, a multiple of 2.5 ms, with an estimate of the sound that was lost between the last packet and the next
-	// one. next is the packet after the loss if it repeats the lost sound (see Codec.CopyDuration), or else nil.
+	// Conceal fills pcm, a multiple of 2.5 ms, with an estimate of lost sound. next is the packet after the loss if it
+	// has a copy (see Codec.CopyDuration), or nil.
 	Conceal(next []byte, pcm []int16) error
 }
 

@@ -38,26 +38,28 @@ type Frame struct {
 	Generation uint32
 }
 
-// Output consumes the frames of a playout, from one goroutine at a time. WriteFrame is called with the playout locked: it must
-// not block, call the playout, or keep f.PCM.
+// Output consumes the frames of a playout, from one goroutine at a time. WriteFrame is called with the playout locked.
+// It must not block, call the playout, or keep f.PCM.
 type Output interface {
-	// Lead returns how far ahead of their PTS frames may be sent. 0 means one frame every 20 ms, as RTP needs it, and silence
-	// after each talkspurt. An output with a lead is a socket whose client buffers frames and must clear its buffer on
-	// interruption. It receives frames early, without trailing silence and fades.
+	// Lead returns how far ahead of their PTS frames may be sent. 0 means one frame every 20 ms, as in RTP, and silence
+	// after each talkspurt.
+	//
+	// With a lead, frames come early, without trailing silence and fades. The client must clear its buffer on
+	// interruption.
 	Lead() time.Duration
 	WriteFrame(f Frame) error
 }
 
-// DelayedOutput is an [Output] with a lead that knows how long after its PTS a frame is played. The delay is measured, and
-// comes from the network and from buffering in the client. PlaybackDelay must not block.
+// DelayedOutput is an [Output] with a lead that measures how long after its PTS a frame is played. Network and client
+// cause the delay. PlaybackDelay must not block.
 type DelayedOutput interface{ PlaybackDelay() time.Duration }
 
-// BackpressureOutput is an [Output] with [UnlimitedLead] that can be full, when enough data waits for a slow client. Until the
-// output has room again, sound is kept in the playout, where it can still be cut off. Full must not block.
+// BackpressureOutput is an [Output] with [UnlimitedLead] that can be full. Then sound stays in the playout, where it
+// can still be cut off. Full must not block.
 type BackpressureOutput interface{ Full() bool }
 
-// UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length, because its client paces the
-// sound itself.
+// UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length. Its client paces the
+// sound.
 const UnlimitedLead = time.Duration(math.MaxInt64)
 
 // Samples returns the number of samples in d at rate, in Hz, rounded down.
@@ -83,8 +85,8 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// FadeOut writes the sound played last, backwards and fading out, to the beginning of pcm. Played backwards, it continues the
-// sound without a step. pcm and last must not overlap.
+// FadeOut writes the sound played last, backwards and fading out, to the beginning of pcm. Backwards it continues
+// without a step. pcm and last must not overlap.
 func FadeOut(pcm, last []int16) {
 	n := len(last)
 	for i := range min(n, len(pcm)) {

@@ -9,9 +9,8 @@ import (
 	"github.com/zaf/resample"
 )
 
-// Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates imply. It uses libsoxr,
-// which is better for whole clips: it takes half the CPU time of a [Resampler], and its stop band begins at 0.53 of the lower
-// rate. Streams need a Resampler.
+// Resample returns a whole clip of mono PCM at another rate. It uses libsoxr, which takes half the CPU time of a
+// [Resampler]. Its stop band begins at 0.53 of the lower rate.
 func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if from <= 0 || to <= 0 {
 		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", from, to)
@@ -24,8 +23,8 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
 	}
-	// A write whose length is not a multiple of the ratio silently loses input. So every write is one second long, which fits any
-	// ratio. The last one is padded with zeros, which are cut off below.
+	// A write of another length than a multiple of the ratio silently loses input. One second fits any ratio. The last
+	// one is padded.
 	second := make([]byte, 0, 2*from)
 	for rest := pcm; len(rest) > 0 && err == nil; {
 		n := min(len(rest), from)
@@ -46,17 +45,15 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 }
 
 const (
-	// halfTaps is half the length of the filter, in samples of the slower of both rates. beta is the shape of its Kaiser window
-	// (for 80 dB: 0.1102*(80-8.7)).
-	halfTaps = 18
-	beta     = 7.857
+	halfTaps = 18    // half the length of the filter, in samples of the slower of both rates
+	beta     = 7.857 // shape of its Kaiser window (for 80 dB: 0.1102*(80-8.7))
 
-	// maxPhases is the number of positions between two samples that have their own filter. The usual rates need 320 or fewer
-	// (11,025 Hz). For an unusual rate the position is rounded, which is accurate to 56 dB at 4 kHz.
+	// maxPhases is the number of positions between two samples with their own filter. The usual rates need 320 or fewer
+	// (11,025 Hz). Others are rounded, accurate to 56 dB at 4 kHz.
 	maxPhases = 640
 
-	// curveSteps is the number of points per sample of the curve from which filters are made. Between points the curve is
-	// interpolated linearly, which is accurate to 115 dB.
+	// curveSteps is the number of points per sample of the curve for the filters. Linear interpolation in between is
+	// accurate to 115 dB.
 	curveSteps = 512
 )
 
@@ -70,16 +67,17 @@ var sincCurve = sync.OnceValue(func() *[halfTaps*curveSteps + 2]float32 {
 	return &c
 })
 
-// Resampler changes the rate of a stream of mono PCM, chunk by chunk, with a windowed sinc of linear phase. It must not be used
-// concurrently. It allocates nothing once its buffers have grown.
+// Resampler changes the rate of a stream of mono PCM, chunk by chunk, with a windowed sinc of linear phase. It must not
+// be used concurrently. It allocates nothing once its buffers have grown.
 //
 // With f the lower of both rates, everything up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB. From 0.6 f on
-// everything is attenuated by at least 78 dB (TestResamplerBands). So 24 to 8 kHz keeps the telephone band, up to 3.4 kHz, and
-// removes what is above 4.8 kHz. Sound between 4 and 4.8 kHz is attenuated and aliased to 3.2 to 4 kHz. The delay is half a
-// filter, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
+// everything is attenuated by at least 78 dB (TestResamplerBands). The delay is 18 samples of the lower rate.
 //
-// libsoxr, which [Resample] uses for whole clips, is unsuitable for a stream: it works in blocks. From 24 to 8 kHz its High
-// quality delays by 73 ms, Low by 40 ms, and Quick has no filter at all (TestLibsoxrDelay).
+// For example, 24 to 8 kHz keeps the telephone band up to 3.4 kHz, and removes what is above 4.8 kHz. Sound in between
+// is attenuated and aliased to 3.2 to 4 kHz. The delay is 2.25 ms.
+//
+// libsoxr works in blocks, so it does not suit a stream. From 24 to 8 kHz its High quality delays by 73 ms, Low by 40
+// ms. Quick has no filter (TestLibsoxrDelay).
 type Resampler struct {
 	from, to int // the ratio, in lowest terms
 	width    int // half the filter, in input samples

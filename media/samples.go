@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// SampleReader decodes a stream of 16-bit little-endian PCM that comes in chunks of any length. If a chunk ends with half a
-// sample, the next chunk completes it. A client that loses half a sample causes noise for at most one chunk: after a chunk of
-// odd length, the reader checks the alignment of samples. The zero value is ready for use.
+// SampleReader decodes a stream of 16-bit little-endian PCM in chunks of any length. The next chunk completes half a
+// sample. If a client loses half a sample, at most one chunk is noise. The zero value is ready for use.
 type SampleReader struct {
 	halfSample byte
 	hasHalf    bool
@@ -38,8 +37,8 @@ func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	return AppendSamples(pcm, data)
 }
 
-// isMisaligned reports whether data is plausible sound only if its samples begin one byte off. The low bytes of samples, read
-// as high bytes, are full-scale noise.
+// isMisaligned reports whether data is plausible sound only one byte off. Low bytes read as high bytes are full-scale
+// noise.
 func (r *SampleReader) isMisaligned(data []byte) bool {
 	const fewest = 64 // bytes needed to judge
 	if len(data) < fewest {

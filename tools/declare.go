@@ -44,8 +44,8 @@ const MaxTimeout = PersonTimeout
 
 var validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$`)
 
-// ValidName reports whether a function of this name can be declared to a model: a letter or _, then letters, digits, _ . : or -, at
-// most 128 characters (https://ai.google.dev/api/caching#FunctionDeclaration).
+// ValidName reports whether a function of this name can be declared to a model (at most 128 characters):
+// https://ai.google.dev/api/caching#FunctionDeclaration.
 func ValidName(name string) bool { return validName.MatchString(name) }
 
 // Tool is a function with its declaration.

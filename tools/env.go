@@ -19,8 +19,8 @@ type Env struct {
 	Call string // the ID of the call
 	SessionInfo
 
-	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It waits at most PersonTimeout. AskPerson is
-	// nil if no user can be asked.
+	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It blocks for at most
+	// PersonTimeout. It is nil if no user can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
 
 	// PauseRecording pauses or resumes the recording of the conversation. It is nil without a recording.
@@ -55,8 +55,8 @@ func EnvOf(ctx context.Context) *Env {
 	return &Env{}
 }
 
-// Ask shows the user a canvas, {"elements":[…]} as the canvas tools take it, and returns the input: an object with the inputs' IDs
-// and values and the button's "action", or {"dismissed":true}. The tool's timeout pauses meanwhile.
+// Ask shows the user a canvas, {"elements":[…]} as for the canvas tools, and blocks. It returns {"dismissed":true}, or
+// an object with the inputs by ID and the button's "action". The tool's timeout pauses.
 func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	env := EnvOf(ctx)
 	if env.AskPerson == nil {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Encode encodes JSON without escaping HTML, so that text arrives unchanged and a third shorter. Values that cannot be encoded,
-// such as invalid arguments of a tool, become {}.
+// Encode encodes JSON without escaping HTML, so text stays a third shorter. Values that cannot be encoded become {}.
 func Encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

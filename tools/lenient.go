@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typeNames maps type names that clients write to those of JSON Schema: Python's, Go's and those of other schema languages. A
-// type without a name ("") allows any value.
+// typeNames maps type names that clients write, such as Python's and Go's, to those of JSON Schema. "" allows any
+// value.
 var typeNames = map[string]string{
 	"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 
@@ -246,8 +246,8 @@ func correctBounds(out map[string]any) {
 	}
 }
 
-// correctRequired converts the keyword "required" to a list of names. Clients also write true or false in a property (draft 3 of JSON
-// Schema, and many handwritten schemas), a single name, or an object of names with true or false.
+// correctRequired converts the keyword "required" to a list of names. Clients also write a bool in a property (draft 3
+// of JSON Schema), a name, or an object of bools.
 func (r *resolver) correctRequired(out map[string]any) {
 	properties, _ := out["properties"].(map[string]any)
 	var names []any
@@ -331,8 +331,8 @@ func readCount(v any) (any, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// approximateRef returns a schema in place of a reference that cannot be followed: the type of its target, if that is known. A schema that
-// refers to itself is followed once.
+// approximateRef returns a schema in place of a reference that cannot be followed: the type of its target, if known.
+// Recursion is followed once.
 func (r *resolver) approximateRef(ref any, err error) any {
 	r.addNote("it %v; nothing more is known there", err)
 	out := map[string]any{}

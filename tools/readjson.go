@@ -130,10 +130,9 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // TrimBOM removes the byte order mark that some programs write at the start of a file.
 func TrimBOM(raw []byte) []byte { return bytes.TrimPrefix(bytes.TrimSpace(raw), byteOrderMark) }
 
-// ReadJSON reads JSON as Google's servers do (https://protobuf.dev/programming-guides/json). It accepts a single value for a list,
-// numbers as strings and vice versa, integers with decimals, booleans as strings, snake_case names, null for absent fields, and a
-// byte order mark. Fields that the target does not have are ignored. Names in maps, and everything below a [json.RawMessage] or an
-// any, stay as they are. The error is a [JSONError].
+// ReadJSON reads JSON as leniently as Google's servers (https://protobuf.dev/programming-guides/json). Unknown fields
+// are ignored. Names in maps, and everything below a [json.RawMessage] or an any, stay as they are. The error is a
+// [JSONError].
 func ReadJSON(raw []byte, into any) error {
 	tree, err := Decode(TrimBOM(raw))
 	if err != nil {
@@ -146,8 +145,8 @@ func ReadJSON(raw []byte, into any) error {
 	return ExplainJSON(json.Unmarshal(Encode(fitted), into), "")
 }
 
-// ReadStrictJSON reads one JSON value and rejects unknown fields, for files and requests in which a misspelt limit must not be
-// ignored. A byte order mark may precede the value; nothing may follow it. Errors name no Go type.
+// ReadStrictJSON reads one JSON value and rejects unknown fields: a misspelt limit must not be ignored. A byte order
+// mark may precede it. Errors name no Go type.
 func ReadStrictJSON(raw []byte, into any) error {
 	trimmed := TrimBOM(raw)
 	dec := json.NewDecoder(bytes.NewReader(trimmed))

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxSchemaNodes bounds a schema with its references followed: a few lines can expand to a billion nodes, and every call is
-	// validated against it.
+	// maxSchemaNodes bounds a schema with its references followed. A few lines can expand to a billion nodes, and
+	// validation costs with each call.
 	maxSchemaNodes = 2000
 
 	// maxSchemaDepth is far below the limit of the stack, and far above what a model can fill in.
 	maxSchemaDepth = 32
 
-	// These constants bound the cost of patterns and numbers: the bytes and the compiled steps of a pattern, the characters of a
-	// number, and its exponent. A pattern of a few thousand characters, or an exponent of a million, takes seconds of CPU time.
-	maxPattern = 512
-	maxSteps   = 1000
-	maxDigits  = 40
-	maxPower   = 400 // double-precision numbers end at 10^308
+	// These constants bound the cost of patterns and numbers. A pattern of a few thousand characters, or an exponent of
+	// a million, takes seconds of CPU time.
+	maxPattern = 512  // bytes of a pattern
+	maxSteps   = 1000 // compiled steps of a pattern
+	maxDigits  = 40   // characters of a number
+	maxPower   = 400  // exponent; double-precision numbers end at 10^308
 
 	// schemaURL names a schema in errors. A bare name would be resolved as a file in the gateway's working directory.
 	schemaURL = "urn:arguments"
@@ -47,8 +47,8 @@ type Schema struct {
 	compile func() (*jsonschema.Schema, error) // compiles at the first call
 }
 
-// ParseSchema parses a schema strictly, as written by operators, and compiles it, which is most of the cost: about 60 µs per node. A
-// mistake that ReadSchema would correct is an error.
+// ParseSchema parses a schema strictly, as written by operators, and compiles it. That takes about 60 µs per node. It
+// rejects mistakes that ReadSchema corrects.
 func ParseSchema(schema any, budget *int) (*Schema, error) {
 	s, err := readSchema(schema, budget, false)
 	if err == nil {
@@ -60,19 +60,18 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 	return s, nil
 }
 
-// ReadSchema parses a schema decoded from JSON, with numbers as [json.Number]: JSON Schema (2020-12 by default), or Google's Schema
-// (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed. A nil schema allows
-// any object. A pattern that Go cannot compile, such as one with a lookahead, is ignored.
+// ReadSchema parses a schema decoded from JSON, with numbers as [json.Number]. It is JSON Schema (2020-12 by default),
+// or Google's Schema (https://ai.google.dev/api/caching#Schema) with types in capitals. A nil schema allows any object.
 //
-// ReadSchema is lenient, because clients write schemas by hand: types may have other names ("float", "dict"), required may be part of
-// the property, keywords of the wrong type are ignored. A schema that refers to itself is followed once; a further or external
-// reference allows anything. [Schema.Changes] reports this.
+// ReadSchema is lenient, because clients write schemas by hand. Types may have other names ("float", "dict"). Patterns
+// that Go cannot compile are ignored. Recursion is followed once, and external references allow anything.
+// [Schema.Changes] reports this.
 //
-// The schema is compiled at the first Check, because a conversation may declare a hundred functions and calls only a few. A schema that
-// then proves invalid constrains nothing.
+// The schema is compiled at the first Check: a conversation may declare a hundred functions. If it proves invalid, it
+// constrains nothing.
 //
-// budget is the number of nodes allowed for this schema and others; the nodes of this schema are subtracted from it. nil means 2,000
-// nodes for this schema alone.
+// budget is the number of nodes allowed for this schema and others. The nodes of this one are subtracted. nil means
+// 2,000 for it alone.
 func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
 
 func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
@@ -107,8 +106,8 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	return s, nil
 }
 
-// JSONSchema converts a schema to JSON Schema without references. It accepts Google's form, like ReadSchema, but also schemas of other
-// types than object.
+// JSONSchema converts a schema to JSON Schema without references. It accepts Google's form, and other types than
+// object.
 func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	schema, err := Decode(text)
 	if err != nil {
@@ -152,8 +151,8 @@ func (s *Schema) Changes() []string { return s.changes }
 // Tree returns the schema as JSON Schema without references. It must not be changed.
 func (s *Schema) Tree() map[string]any { return s.tree }
 
-// Check validates a call's arguments. Its error is for the model that made the call. The first call takes some milliseconds
-// for a schema of a hundred nodes.
+// Check validates a call's arguments. Its error is for the model. The first call takes some milliseconds for a hundred
+// nodes.
 func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -166,8 +165,8 @@ func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is the common part of Check and CheckValue. Its errors use three names: root for the value in a path, what for the value in a
-// sentence, and rule for the schema.
+// validate is the common part of Check and CheckValue. Errors use root for the value in a path, what in a sentence, and
+// rule for the schema.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -249,8 +248,8 @@ func checkNumbers(value any) error {
 	return nil
 }
 
-// patternSize estimates the cost of compiling a pattern, in steps of the compiled program. It returns -1 for a pattern that Go cannot
-// compile, or that is too expensive: nested repetitions can take a million steps.
+// patternSize estimates the cost of a pattern, in steps of the compiled program. It returns -1 if Go cannot compile it,
+// or if it is too expensive.
 func patternSize(pattern string) int {
 	if len(pattern) > maxPattern {
 		return -1

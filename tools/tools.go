@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Func is one tool. It must return when ctx is done, or it is abandoned. args is a JSON object. A tool that runs in the caller's
-// browser is also a Func: it asks the browser and waits.
+// Func is one tool. args is a JSON object. It must return when ctx is done, or it is abandoned. A tool in the caller's
+// browser is a Func that asks and waits.
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
 // WithArgs returns a tool that decodes its arguments into an A.
@@ -37,12 +37,12 @@ type Call struct {
 	Title string          `json:"title,omitempty"` // of the tool, for users
 }
 
-// Timeout limits how long a call may take before the model learns that it failed. An unanswered call makes some models unresponsive for
-// good, so every call has a timeout.
+// Timeout limits a call before the model learns that it failed. An unanswered call makes some models unresponsive for
+// good.
 const Timeout = 30 * time.Second
 
-// MaxResult bounds a tool's result for the model, in bytes: about 16,000 tokens, an eighth of a session's context
-// (https://ai.google.dev/gemini-api/docs/live-guide, 128k tokens). More would push out the conversation.
+// MaxResult bounds a tool's result for the model, in bytes: 16,000 tokens, an eighth of a session's context
+// (https://ai.google.dev/gemini-api/docs/live-guide). More would push out the conversation.
 const MaxResult = 64 << 10
 
 // maxFailure bounds an error text for the model, in bytes.
@@ -70,8 +70,8 @@ type Outcome struct {
 	Abandoned <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
-// Run runs f for call c. It fails if f fails, panics or runs out of time. ctx belongs to the call; if it was cancelled before f
-// returned, ok is false and the outcome is not needed.
+// Run runs f for call c, and blocks. It fails if f fails, panics or runs out of time. ok is false if ctx, the call's,
+// was cancelled before.
 func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
 	limited, clock := withClock(ctx, timeout)
 	defer clock.stopTimer()
@@ -87,8 +87,8 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 // grace limits how long a tool may take to return after its time is over, before it is abandoned.
 const grace = time.Second
 
-// runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns
-// later, and is nil if f has returned.
+// runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation. Then left is closed
+// when f returns; otherwise left is nil.
 func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome
@@ -119,9 +119,7 @@ func runProtected(ctx context.Context, f Func, args json.RawMessage) (result jso
 	return f(ctx, args)
 }
 
-// BuildOutcome converts a tool's result to the form that the Live API accepts. An error becomes {"error": …}, a result that is not an
-// object becomes {"output": …}. An empty result becomes {"output": …}, too, because gemini-3.8-live calls a tool again and again if it
-// gets {}.
+// BuildOutcome converts a tool's result to an object, as the Live API needs it: {"error": …} or {"output": …}.
 func BuildOutcome(result json.RawMessage, err error) Outcome {
 	// Text that is not UTF-8 would close the connection to the model: RFC 6455, 8.1.
 	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))
@@ -135,6 +133,7 @@ func BuildOutcome(result json.RawMessage, err error) Outcome {
 	switch {
 	case err != nil:
 		return Outcome{Response: wrapObject("error", Truncate(err.Error(), maxFailure)), Err: err}
+	// gemini-3.8-live calls a tool again and again if it gets {}.
 	case len(result) == 0:
 		return Outcome{Response: wrapObject("output", "done")}
 	case result[0] != '{':

@@ -13,8 +13,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// assistant holds the parts of a conversation that remain when the client's connection is lost: the project of its tools, and the
-// account that pays.
+// assistant holds what remains of a conversation when the client's connection is lost: the project of its tools, and
+// the account.
 type assistant struct {
 	server     *Server
 	theme      string
@@ -111,8 +111,8 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The account pays for it, in addition to the
-// cost of the conversation.
+// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The account pays for it
+// extra.
 func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
 	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

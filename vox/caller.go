@@ -23,10 +23,9 @@ var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTran
 var pushToTalkConfig = json.RawMessage(
 	`{"inputAudioTranscription":{},"outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
 
-// textRate (texts per second) and textBurst (texts at once) limit how fast a client may type to a text model: each text is a request that
-// costs money.
+// textRate and textBurst limit how fast a client may type to a text model. Each text is a request that costs money.
 const (
-	textRate  = rate.Limit(1)
+	textRate  = rate.Limit(1) // per second
 	textBurst = 10
 )
 

@@ -18,8 +18,8 @@ var themeVoices = map[string]string{
 // defaultTheme is used if a client names no theme, or an unknown one.
 const defaultTheme = "expert"
 
-// persona is the system instruction from the design of the VOX assistant, word for word, with two exceptions. Placeholders in braces are
-// replaced by data of the client, and the registry has grown since.
+// persona is the system instruction from the design of the VOX assistant, word for word. Only the placeholders in
+// braces differ, and the size of the registry.
 const persona = `You are VOX, the AI creative partner in Vox Code Studio. You help users
 build web applications through natural conversation.
 
@@ -38,8 +38,8 @@ Available actions:
 Current project context: %s
 Current theme: %s`
 
-// buildInstruction returns the system instruction of a conversation. project is JSON from the client, an object or empty. It is quoted as
-// data, and cannot contain the line that ends the quotation.
+// buildInstruction returns the system instruction. project is the client's JSON, an object or empty. It is quoted as
+// data, and cannot end the quotation.
 func buildInstruction(theme string, project json.RawMessage) string {
 	context := "none"
 	if len(project) > 0 {

@@ -37,8 +37,8 @@ func (p *phraseSplitter) flushRest() (whole []string) {
 	return whole
 }
 
-// phraseEnd returns the end of the first phrase of a text, or 0 if it is incomplete. A punctuation mark ends a phrase only before a
-// space, so "3.5" is not split.
+// phraseEnd returns the end of the first phrase of a text, or 0 if it is incomplete. Punctuation counts before a space
+// only: "3.5" stays.
 func phraseEnd(text string) int {
 	for i, r := range text {
 		next := i + utf8.RuneLen(r)

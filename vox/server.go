@@ -32,9 +32,8 @@ type Generate func(
 type Server struct {
 	Host *bridge.Host
 
-	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks until
-	// the answer has ended. The account pays for the tokens. The error wraps [bridge.ErrBudget] if the budget no longer suffices for such
-	// requests.
+	// Generate lets a text model answer a request, and passes each GenerateContentResponse to piece. It blocks until
+	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if it cannot.
 	Generate Generate
 
 	// CheckModel returns an error if the text model does not exist. It may be nil; then Generate reports an unknown model.

@@ -12,8 +12,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// translator converts the events of a conversation to messages for one client. It has no access to the conversation or the socket. The
-// zero value is ready for a new conversation.
+// translator converts the events of a conversation to messages for one client. The zero value is ready for a new
+// conversation.
 type translator struct {
 	lastPhrase  turnProgress // the turn of the newest phrase that was sent
 	userTurn    turnProgress // the user's newest turn and the part of it that was sent
@@ -87,8 +87,8 @@ func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	return t.transcriptMessages(roleUser, b.Turn, more)
 }
 
-// translateAssistantText handles a transcript of vox's speech. A piece of text arrives when its voice begins to play. It counts as heard
-// when the next piece arrives.
+// translateAssistantText handles a transcript of vox's speech. A piece arrives when its voice begins to play, and
+// counts as heard at the next piece.
 func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMessage {
 	if t.voxTurn.number != b.Turn {
 		t.voxTurn, t.splitter, t.playingText = turnProgress{number: b.Turn}, phraseSplitter{}, ""

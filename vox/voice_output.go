@@ -13,16 +13,16 @@ const (
 	// voiceLead limits how far ahead of real time the voice is sent. Package signaling/client has the same limit.
 	voiceLead = 200 * time.Millisecond
 
-	// frameDuration is the length of a frame to the client. It is long, because simple players use one buffer per frame and crackle between
-	// two buffers.
+	// frameDuration is the length of a frame to the client. Simple players use one buffer per frame, and crackle in
+	// between.
 	frameDuration = 100 * time.Millisecond
 
-	// sendMargin is the time before the client runs out of sound at which an incomplete frame is sent. In the middle of a talkspurt that does
-	// not happen, because frames are complete 120 ms before the client runs out.
+	// sendMargin is the time before the client runs out of sound at which an incomplete frame is sent. Within a
+	// talkspurt, frames are complete 120 ms before that.
 	sendMargin = 60 * time.Millisecond
 
-	// startDelay is the wait after the first sound of a talkspurt, so that more sound can be sent in the same frame. The playout delivers at
-	// once what the model has sent, up to the lead.
+	// startDelay is the wait after the first sound of a talkspurt, to fill the frame. The playout delivers at once what
+	// the model has sent.
 	startDelay = 5 * time.Millisecond
 )
 

@@ -109,8 +109,8 @@ func newLaw(decode func(byte) int16, encode func(int16) byte) law {
 	return l
 }
 
-// decodeMuLaw decodes a byte, whose bits are all inverted (G.711, table 2): a sign, three bits of segment, four bits below the
-// leading one of a 14-bit magnitude plus 33.
+// decodeMuLaw decodes a byte with inverted bits (G.711, table 2): a sign, three bits of segment, four bits of a 14-bit
+// magnitude plus 33.
 func decodeMuLaw(b byte) int16 {
 	b = ^b
 	magnitude := (int16(b&15)<<3+132)<<(b>>4&7) - 132
@@ -127,8 +127,8 @@ func encodeMuLaw(s int16) byte {
 	return ^(sign&0x80 | byte(segment)<<4 | byte(m>>(segment+1))&15)
 }
 
-// decodeALaw decodes a byte, in which every second bit is inverted (G.711, table 1): a sign bit that is set for positive
-// samples, three bits of segment, and four bits of a 12-bit magnitude, below its leading one except in the first segment.
+// decodeALaw decodes a byte with every second bit inverted (G.711, table 1): a sign, three bits of segment, four bits
+// of a 12-bit magnitude. The sign is set for positive samples.
 func decodeALaw(b byte) int16 {
 	b ^= 0x55
 	magnitude := int16(b&15)<<4 + 8

@@ -75,9 +75,8 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	return e.codec.Encode(buf, pcm), nil
 }
 
-// decoder decodes one stream and conceals lost packets by repeating the last packet with a fade. A loss leaves the predictor of
-// G.722 unchanged, as appendix IV recommends. The repetition needs a hundredth of the CPU time of the concealment in that
-// appendix.
+// decoder decodes one stream and conceals losses by repeating the last packet with a fade. A loss leaves the predictor
+// unchanged, as appendix IV recommends. That appendix's own concealment needs a hundred times the CPU.
 type decoder struct {
 	codec      *g722.Decoder
 	lastPacket []int16

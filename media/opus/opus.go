@@ -18,14 +18,15 @@ var errEmptyPacket = errors.New("empty Opus packet")
 // DecoderChoice selects the Opus decoder. The empty choice is LibOpus.
 type DecoderChoice string
 
-// The two decoders. Tests compare each with the other: without losses they agree to 50 dB and more, and to 32 dB on streams
-// with DTX.
+// The two decoders. Without losses they agree to 50 dB and more, and to 32 dB on streams with DTX (tests).
 //
-// Libopus is the default on all paths, including clean ones and those with RED. It takes 16 to 32 us for 20 ms of real speech,
-// pion 26 to 78 us. Libopus allocates nothing, pion 17 times (7 KB) for each packet with a copy (FEC), which browsers send once
-// losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without it. Pion reaches 10 dB and 6
-// dB, because it has no FEC and conceals losses with a fade only. Pion is for operators who do not want C code to parse
-// untrusted bytes. (`go test ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
+// Libopus is the default on all paths. It takes 16 to 32 us for 20 ms of real speech, pion 26 to 78 us. Pion allocates
+// 17 times (7 KB) for each packet with a copy (FEC), libopus never.
+//
+// At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without it, pion 10 dB and 6 dB. Pion has no FEC and
+// conceals with a fade. It is for operators who do not want C code to parse untrusted bytes.
+//
+// Source: `go test ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.
 const (
 	LibOpus DecoderChoice = "libopus" // in C
 	Pion    DecoderChoice = "pion"    // in Go
@@ -40,8 +41,8 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
 }
 
-// NewDecoder returns a decoder to mono PCM at 8, 12, 16, 24 or 48 kHz. Decoding directly to the rate that is needed saves up to
-// half of the CPU time and the delay of a resampler.
+// NewDecoder returns a decoder to mono PCM at 8, 12, 16, 24 or 48 kHz. The rate that is needed saves a resampler, and
+// up to half of the CPU time.
 func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 	if choice == Pion {
 		// The output always has one channel, because v0.1.0 decodes the right channel of a mono stream wrongly when the mode changes.
@@ -78,9 +79,8 @@ type pionDecoder struct {
 	lastSamples []int16 // the last 5 ms decoded
 }
 
-// dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3, and RFC 6716, section 2.1.9). pion/opus treats such a
-// packet as an empty SILK frame and then decodes the start of the next word up to 16 dB too loud. Given zeros instead, it
-// agrees with libopus to 29 dB.
+// dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3; RFC 6716, section 2.1.9). After one, pion/opus
+// decodes the next word up to 16 dB too loud. Given zeros instead, it agrees with libopus to 29 dB.
 const dtxBytes = 2
 
 func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
@@ -119,15 +119,17 @@ const complexity = 5
 
 // NewEncoder returns an encoder for a clean path, for mono PCM of rate 8, 12, 16, 24 or 48 kHz.
 //
-// Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms; VOIP at
-// complexity 9 costs 240 us and looks ahead 6.5 ms. At 48 kb/s it is also closer to the source than VOIP at 32 kb/s (1.13 dB of
-// log-spectral distance, not 1.66 dB). Complexity 3 would take 24 us but be 0.1 dB worse, because it has no pitch filter.
+// Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms. VOIP at
+// complexity 9 costs 240 us and looks ahead 6.5 ms.
+//
+// At 48 kb/s it has 1.13 dB of log-spectral distance, VOIP at 32 kb/s 1.66 dB. Complexity 3 would take 24 us but be 0.1
+// dB worse, without a pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
 	return newEncoder(rate, libopus.LowDelay, 48000)
 }
 
-// NewRobustEncoder returns an encoder for a lossy path. After SetExpectedLoss its packets repeat the previous frame (in-band
-// FEC), which only VOIP supports. It costs 163 us a frame at complexity 5 and looks ahead 6.5 ms.
+// NewRobustEncoder returns an encoder for a lossy path. After SetExpectedLoss its packets repeat the previous frame
+// (in-band FEC). Only VOIP supports this. It costs 163 us a frame and looks ahead 6.5 ms.
 func NewRobustEncoder(rate int) (*Encoder, error) {
 	o, err := newEncoder(rate, libopus.VoIP, 32000)
 	if err == nil {

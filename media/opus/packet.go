@@ -33,9 +33,8 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the copy. The
-// flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the start of the first
-// SILK frame.
+// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the
+// copy.
 func (c Codec) CopyDuration(packet []byte) time.Duration {
 	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // packets with CELT only have no copy
 		return 0
@@ -47,6 +46,7 @@ func (c Codec) CopyDuration(packet []byte) time.Duration {
 	d := frameDuration(packet[0])
 	silkFrames := max(1, int(d/silkFrame))
 	stereo := packet[0]&4 != 0
+	// The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each.
 	if frame[0]>>(7-silkFrames)&1 != 0 || stereo && frame[0]>>(6-2*silkFrames)&1 != 0 {
 		return d
 	}

@@ -22,8 +22,8 @@ type keyFrame struct {
 // retransmission.
 const maxRequests = 3
 
-// addPacket adds a packet. If the packet opens a key frame and isDue is true, it starts a new frame. hasGap reports whether an incomplete
-// frame was given up.
+// addPacket adds a packet, which may start a new frame if it opens a key frame and isDue is true. hasGap means that an
+// incomplete frame was given up.
 func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	if f.isOpen && p.Timestamp == f.timestamp {
 		return f.addPart(p)
@@ -64,8 +64,8 @@ func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	return false
 }
 
-// missingPackets returns the sequence numbers of the frame's packets that must be lost, because p, of a newer frame, has arrived. It
-// returns them again with each later frame, up to maxRequests times.
+// missingPackets returns the frame's packets that must be lost, because p of a newer frame has arrived. It repeats them
+// up to maxRequests times.
 func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
 	length := p.SequenceNumber - f.first
 	if !f.isOpen || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.requests == maxRequests {

@@ -14,10 +14,13 @@ type thumbnail struct {
 
 // A cell has changed if it differs by more than cellChange of 255 levels, and a picture if at least changeCells have.
 //
-// Measured on drawn scenes at all qualities of the encoder, in 640x480: the worst noise (10 levels) and the coarsest key frames
-// (1 KB) change a cell by at most 7 levels, so none counts. A hand of 60x90 pixels that moves by its width changes 36 cells, a
-// hand of 36x54 pixels 15 to 17 cells, and a head that sways by 4 pixels 0 to 29 cells. On a screen of 1080p a new slide
-// changes 31 cells, a line of small print 6, a word 5, and the pointer 2.
+// Measured on drawn scenes at all qualities of the encoder, in 640x480. The worst noise (10 levels) and the coarsest
+// key frames (1 KB) change a cell by at most 7 levels. Changed cells:
+//
+//   - a hand of 60x90 pixels that moves by its width: 36
+//   - a hand of 36x54 pixels: 15 to 17
+//   - a head that sways by 4 pixels: 0 to 29
+//   - on a screen of 1080p: a new slide 31, a line of small print 6, a word 5, the pointer 2
 const (
 	cellChange  = 12
 	changeCells = 4
@@ -31,8 +34,8 @@ func newThumbnail(m *image.YCbCr) thumbnail {
 	return g
 }
 
-// differsFrom reports whether the picture shows something other than the older one. A uniform change of brightness, as when a
-// camera adjusts its exposure, does not count.
+// differsFrom reports whether the picture shows something other than the older one. A camera's change of exposure does
+// not count.
 func (t thumbnail) differsFrom(old thumbnail) bool {
 	return t.size != old.size || t.countChangedCells(old) >= changeCells
 }

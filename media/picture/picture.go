@@ -18,30 +18,28 @@ import (
 )
 
 const (
-	// MaxSide is the longer side of a picture, in pixels: Google's recommendation for the Live API (768x768). Google scales larger pictures
-	// down, and they cost the same tokens.
+	// MaxSide is the longer side of a picture, in pixels: Google's recommendation (768x768). Google scales larger
+	// pictures down, at the same cost in tokens.
 	MaxSide = 768
 
-	// quality is the quality of the JPEG, 1 to 100. Measured: 75 gives 11 KB for a tidy room, 23 KB for a noisy one and 12 KB for a slide; 90
-	// gives 15, 53 and 16 KB. The text of the slide (12 pixels high) is legible at both.
+	// quality is that of the JPEG, 1 to 100. 75 gives 11 KB for a tidy room, 23 KB for a noisy one, 12 KB for a slide;
+	// 90 gives 15, 53 and 16 KB. Text of 12 pixels is legible at both.
 	quality = 75
 
-	// interval is the time between two pictures: the Live API accepts one a second. A picture may be early by slack, because otherwise every
-	// other picture of a sender with clock jitter would be refused. On average the rate stays one a second.
+	// interval is the time between two pictures: the Live API accepts one a second.
 	interval = time.Second
-	slack    = 250 * time.Millisecond
+	// slack lets a picture be early. Otherwise clock jitter would refuse every other one.
+	slack = 250 * time.Millisecond
 
-	// Limits on memory and CPU that an untrusted sender can use. 4096x2304 holds a 4K screen; decoding it takes 14 MB and a
-	// tenth of a second. A key frame of that size has 400 KB when the sender has bandwidth to spare.
+	// Limits on memory and CPU for an untrusted sender. 4096x2304 holds a 4K screen, which takes 14 MB and a tenth of a
+	// second. Such a key frame has up to 400 KB.
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets limits the number of packets of a key frame, because keeping many tiny packets is costly. Packets of the usual size reach
-	// maxBytes at 900.
+	// maxPackets limits the packets of a key frame: many tiny ones are costly. Usual ones reach maxBytes at 900.
 	maxPackets = 2048
 
-	// minSide is the smallest side of a picture, in pixels. Smaller ones are ignored, because some senders fill a pause with pictures of 2x2
-	// pixels.
+	// minSide is the smallest side of a picture, in pixels. Some senders fill a pause with 2x2 pixels.
 	minSide = 16
 )
 
@@ -63,9 +61,11 @@ type Extractor struct {
 	stats       Stats
 }
 
-// NewExtractor returns an extractor whose AddPacket calls show with each picture; show may keep the bytes. changed is false if the picture
-// looks like the newest picture that was shown as changed. decodeLock is held while a picture is decoded: extractors that share it occupy
-// one core together and leave the others to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at 4K.
+// NewExtractor returns an extractor whose AddPacket calls show with each picture; show may keep the bytes. changed is
+// false if the picture looks like the newest changed one.
+//
+// decodeLock is held while a picture is decoded. Extractors that share it leave the other cores to the audio. Measured:
+// 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at 4K.
 func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) *Extractor {
 	return &Extractor{decodeLock: decodeLock, show: show}
 }
@@ -73,9 +73,8 @@ func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) 
 // Stats returns the counters.
 func (e *Extractor) Stats() Stats { return e.stats }
 
-// AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a key frame
-// lacks, as far as p reveals them, so that they can be requested again. It returns each number a few times. Without retransmission the
-// frame is lost; at 5 % packet loss that happens to every other frame.
+// AddPacket adds a packet that arrived at the given time, and does not keep it. It returns the sequence numbers that a
+// key frame lacks, each a few times. Without retransmission, every other frame is lost at 5 % loss.
 func (e *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 	isDue := !now.Add(slack).Before(e.nextDue)
 	hasGap := e.frame.addPacket(p, isDue)

@@ -15,8 +15,8 @@ func planesOf(m *image.YCbCr) [3]plane {
 	return [3]plane{{m.Y, m.YStride, w, h}, {m.Cb, m.CStride, cw, ch}, {m.Cr, m.CStride, cw, ch}}
 }
 
-// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: ITU-R BT.601, black at 16 and white at 235) to
-// that of JPEG, with black at 0. Otherwise pictures look grey.
+// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: black at 16, white at 235) to that of
+// JPEG. Otherwise pictures look grey.
 var (
 	fullLuma   = stretchTable(16, 219)
 	fullChroma = stretchTable(128-112, 224)
@@ -31,8 +31,8 @@ func stretchTable(low, span int) (table [256]byte) {
 
 // scaleDown returns the picture with its longer side at MaxSide. Smaller pictures keep their size.
 //
-// It averages over areas, plane by plane, without converting colours: 720p to 768x432 takes 3 ms. BiLinear of
-// golang.org/x/image/draw took 15 ms and 18 MB of memory for each picture.
+// It averages over areas, plane by plane: 720p to 768x432 takes 3 ms. BiLinear of golang.org/x/image/draw took 15 ms
+// and 18 MB.
 func scaleDown(m *image.YCbCr) *image.YCbCr {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	if long := max(w, h); long > MaxSide {
@@ -51,9 +51,8 @@ func scaleDown(m *image.YCbCr) *image.YCbCr {
 
 // averageInto averages p into dst, which is not larger in either direction.
 //
-// The unit of widths is chosen so that a pixel of p is dst.width wide, and a pixel of dst is p.width wide. Heights are measured in the
-// same way. Then the rows of both have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just
-// fits 32 bits.
+// A pixel of p counts as dst.width wide, and a pixel of dst as p.width wide, and alike for heights. Then the rows have
+// the same length, and every overlap is a whole number. Sums stay below 255*4096*4096, which fits 32 bits.
 func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {

@@ -13,17 +13,15 @@ import (
 )
 
 const (
-	// trailFrames is the number of silent frames after a talkspurt. Measured in Chromium: if packets just stop, its jitter buffer
-	// extends the old voice by 65 ms; after five silent frames it falls silent at once.
+	// trailFrames is the number of silent frames after a talkspurt. Without them, Chromium's jitter buffer extends the
+	// old voice by 65 ms (measured).
 	trailFrames = 5
-	// maxQueue limits the queued sound. The model sends an answer faster than real time, but a single answer of more than two minutes is a
+	// maxQueue limits the queued sound. The model sends faster than real time. An answer of more than two minutes is a
 	// fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce limits the length of a frame for a [media.BackpressureOutput], because much sound may be queued until the output has
-	// room.
+	// maxAtOnce limits a frame for a [media.BackpressureOutput], because much sound may wait until the output has room.
 	maxAtOnce = time.Second
-	// maxHeld limits the sound that is kept on hold, while no client is connected. A client that connects later needs the end of it, not the
-	// beginning.
+	// maxHeld limits the sound that is kept on hold. A client that connects later needs its end, not its beginning.
 	maxHeld = 10 * time.Second
 )
 
@@ -70,8 +68,8 @@ type Pacer struct {
 	frame int       // samples per frame
 	epoch time.Time // the time of PTS 0
 
-	// OnCrash is called with a panic of the output in the ticker's goroutine, after which nothing more is played. It may be nil. It
-	// must be set before the first AttachOutput, and must not block.
+	// OnCrash is called with a panic of the output in the ticker's goroutine. Then nothing more is played. It may be
+	// nil, must not block, and must be set before AttachOutput.
 	OnCrash func(error)
 	Logger  *slog.Logger // logger for that panic; nil means the default logger
 
@@ -123,8 +121,8 @@ func NewPacer(t *Ticker, rate int) *Pacer {
 	return &Pacer{shard: t.nextShard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, targetGain: 1}
 }
 
-// WritePCM queues a copy of pcm. If two minutes of sound are queued already, it queues nothing and returns ErrFull. It first waits until
-// the callbacks of all marks reached so far have returned, including those that the ticker is calling.
+// WritePCM queues a copy of pcm. It returns ErrFull if two minutes are queued already. It blocks until the callbacks of
+// all marks reached so far have returned.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
 	for p.isCallingMark || len(p.readyMarks) > 0 {
@@ -149,9 +147,11 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// AddMark calls f once. It calls f with true when all sound written before has been passed to the output, or at once if no sound is
-// queued. It calls f with false if that sound was flushed or dropped. The callbacks of all marks are called one at a time, in order, by
-// the ticker or within a method of the pacer. f must not block or call the pacer; it may post to a channel that has room.
+// AddMark calls f once: with true when all earlier sound has been passed to the output, with false if that sound was
+// dropped. Without queued sound it calls f at once.
+//
+// Callbacks are called one at a time, in order, by the ticker or a method of the pacer. f must not block or call the
+// pacer. It may post to a channel that has room.
 func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -161,8 +161,8 @@ func (p *Pacer) AddMark(f func(heard bool)) {
 	}
 }
 
-// CallInOrder calls f after all sound written before has been sent to an output with an [media.UnlimitedLead]. If that sound was dropped,
-// isSent is false. Other outputs receive sound when it is played, so for them it calls f at once. The rules of AddMark apply to f.
+// CallInOrder calls f after all earlier sound was sent to an output with an [media.UnlimitedLead]. isSent is false if
+// that sound was dropped. For other outputs it calls f at once. The rules of AddMark apply to f.
 func (p *Pacer) CallInOrder(f func(isSent bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.UnlimitedLead
@@ -174,9 +174,11 @@ func (p *Pacer) CallInOrder(f func(isSent bool)) {
 	f(true)
 }
 
-// Flush drops all queued sound. When it returns, the callbacks of its marks have been called with false, and none of the sound is written
-// any more. There is one exception: an output without lead receives a fade-out of 5 ms within 20 ms, and then the silent frames. An output
-// with a lead receives nothing: sound that it received early is void, and the next frame's PTS is the current time again.
+// Flush drops all queued sound, and calls its marks with false before it returns. An output without lead still receives
+// a fade-out of 5 ms within 20 ms, and silent frames.
+//
+// An output with a lead receives nothing. Sound that it received early is void. The next frame's PTS is the current
+// time again.
 func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -228,9 +230,10 @@ func (p *Pacer) SetTap(t Tap) {
 	p.mu.Unlock()
 }
 
-// AttachOutput sends the queued and all later sound to out, at the pacer's rate; the first frame opens a talkspurt. With nil, sound is
-// discarded and callbacks of marks are called with true at once, unless the pacer is on hold. After it returns, the former output receives
-// no more frames.
+// AttachOutput sends the queued and all later sound to out, at the pacer's rate. The first frame opens a talkspurt. The
+// former output receives no more frames.
+//
+// With nil, sound is discarded and marks are called with true at once, unless the pacer is on hold.
 func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()

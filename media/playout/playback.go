@@ -17,9 +17,9 @@ func (p *Pacer) MeasureLevel(on bool) {
 	p.mu.Unlock()
 }
 
-// Playback reports what the person hears now. isSounding is true from the first frame of queued sound to its last, also while a suspension
-// stops it. level is the level of the newest frame in dBov, or -96 before the first frame, or if levels are not measured. An output with a
-// lead gets frames early, so the person hears the sound of that level only after the lead.
+// Playback reports what the person hears now. isSounding is true from the first frame to the last, also during a
+// suspension. level is that of the newest frame in dBov, or -96 if unknown. After an output's lead, the person hears
+// it.
 func (p *Pacer) Playback() (isSounding bool, level float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,8 +2,7 @@ package playout
 
 import "sync"
 
-// blockSize is the number of samples in a block: 200 ms at 24 kHz, about as much as the model sends at a
-// time.
+// blockSize is the number of samples in a block: 200 ms at 24 kHz, about as much as the model sends at a time.
 const blockSize = 4800
 
 type block [blockSize]int16

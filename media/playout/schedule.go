@@ -7,8 +7,8 @@ import (
 	"voxgate/media"
 )
 
-// This file decides what a pacer sends, and when. The callers of all functions except onTick must hold Pacer.mu. The parameter now
-// is the time since the pacer's epoch.
+// This file decides what a pacer sends, and when. Callers of all functions except onTick must hold Pacer.mu. now is the
+// time since the pacer's epoch.
 
 // onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) onTick(at time.Time) bool {
@@ -21,8 +21,8 @@ func (p *Pacer) onTick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does the work of one tick, but stops at a mark and calls its callback, because sound behind a mark must not be sent
-// before the call. again reports whether the same tick has more to do.
+// tickUpToMark does one tick, but stops at a mark and calls its callback: sound behind it must wait. again reports
+// whether the tick has more to do.
 func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -78,8 +78,8 @@ func (p *Pacer) advance(now time.Duration) bool {
 	return p.inTalkspurt || waiting > 0
 }
 
-// sendAhead sends the sound that an output with a lead may receive by now. It stops at a mark whose callback must be called first; the
-// ticker continues after it.
+// sendAhead sends the sound that an output with a lead may receive by now. It stops at a mark whose callback must come
+// first.
 func (p *Pacer) sendAhead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()
@@ -120,8 +120,8 @@ func (p *Pacer) samplesUntilMark() int {
 // isVoiced reports whether a talkspurt is in progress and has not reached the silent frames at its end.
 func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks does, too. Without the marker and a
-// timestamp that follows the clock, the receiver would play all later sound with a delay.
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. After skipped ticks it must. Otherwise the
+// receiver would delay all later sound.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 
 // sendFrame sends one frame of sound.

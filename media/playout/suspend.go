@@ -21,10 +21,10 @@ type suspension struct {
 // hasStopped reports whether no more sound is sent. Marks then wait together with the sound that follows them.
 func (s suspension) hasStopped() bool { return s.isOn && s.stopAfter <= 0 }
 
-// Suspend stops the voice after its quietest frame within the given time (see [DipSearch]; 0 means before the next frame), because a
-// person may be interrupting. Later sound and its marks are kept. Continue plays them from exactly this place, and Flush drops them.
-// Sound that an output with a lead has already received is played. An output with [media.UnlimitedLead] paces the voice itself and is
-// not suspended. While the voice is suspended, Suspend has no effect.
+// Suspend stops the voice after its quietest frame within the given time (see [DipSearch]). 0 means before the next
+// frame. Later sound and its marks are kept. Continue plays them from this place, and Flush drops them.
+//
+// Sound that an output with a lead has received is played. An output with [media.UnlimitedLead] is not suspended.
 func (p *Pacer) Suspend(within time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

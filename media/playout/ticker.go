@@ -9,13 +9,12 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp limits how many missed ticks are made up for, with one frame each. Ten frames are 200 ms, which a browser's jitter buffer
-// absorbs by playing a little faster. After a longer stall the other ticks are skipped, and the voice continues with a delay.
+// maxCatchUp limits how many missed ticks are made up for. Ten frames are 200 ms, which a browser's jitter buffer
+// absorbs. After a longer stall the voice continues with a delay.
 const maxCatchUp = 10
 
-// Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine could serve
-// only 285 pacers. Therefore pacers are spread over GOMAXPROCS shards, each with a goroutine that sleeps while none of its pacers has
-// a voice to send.
+// Ticker is the 20 ms clock of all pacers of a process. A frame takes about 70 us, so one goroutine could serve only
+// 285 pacers. Therefore there is a shard for each Go thread (GOMAXPROCS). A shard without voice sleeps.
 type Ticker struct {
 	shards     []*shard
 	stop       chan struct{}

@@ -6,8 +6,8 @@ const FeatureCount = 32
 // shortestGap is the length of a gap that separates phrases, in frames: longer than the closure of a "t".
 const shortestGap = 15
 
-// features computes the inputs of the model from the contours. Differences are relative to the speaker's own mean, so that neither
-// the level of a microphone nor the sex of a voice counts.
+// features computes the inputs of the model from the contours. Differences are relative to the speaker's mean, so
+// neither microphone nor sex count.
 func (a *analysis) features() (f [FeatureCount]float32) {
 	if a.last < 0 {
 		return f

@@ -37,9 +37,8 @@ const (
 	speechRange = 25
 )
 
-// Predict returns the probability that the person has finished speaking. pcm must end about 200 ms after the last sound of the voice, and
-// only its last 4 s count. It should be called once per pause, at that time, because the model was made from pauses of this length. It
-// takes about 0.6 ms and does not allocate. It may be called concurrently.
+// Predict returns the probability that the person has finished. pcm must end about 200 ms after the voice's last sound,
+// as in training. Only its last 4 s count. It takes about 0.6 ms, does not allocate, and is safe for concurrent use.
 func Predict(pcm []int16) float32 {
 	features := Features(pcm)
 	sum := float64(bias)

@@ -28,31 +28,31 @@ const (
 
 	frameSamples = rate / 50 // 20 ms
 
-	// bitrate is the rate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence
-	// or noise of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 dB under 1 kHz). At 32 kb/s it is up to -31
-	// dB, because libopus then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
+	// bitrate is the rate of both channels together, in bits a second. At 48 kb/s a tone's crosstalk into the other
+	// channel is below -50 dB. At 32 kb/s it is up to -31 dB: libopus merges the upper bands. An hour of talk takes 22
+	// MB, of silence 1 MB.
 	bitrate = 48000
 
 	// complexity is the effort of the encoder, the same as for the voice: see NewEncoder in media/opus.
 	complexity = 5
 
-	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. Only that application of libopus never uses
-	// SILK, whose stereo prediction would mix each voice into the other channel.
+	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. Other applications use
+	// SILK, whose stereo prediction would mix the voices.
 	preSkip = 120
 
 	// pageTime is the interval between pages. A crash loses this much sound, plus writeDelay.
 	pageTime = time.Second
 
-	// maxQueued limits the chunks that wait to be encoded. It is more than two seconds of both sides, which is longer than a working disk
-	// delays a write.
+	// maxQueued limits the chunks that wait to be encoded: two seconds of both sides, longer than a working disk delays
+	// a write.
 	maxQueued = 256
 
-	// maxChunk limits a chunk, in samples, because a client may send seconds of sound at once, and maxQueued chunks may wait.
+	// maxChunk limits a chunk, in samples. A client may send seconds of sound at once, and maxQueued chunks may wait.
 	maxChunk = 4800
 )
 
-// Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark may be called from several
-// goroutines; they never block and do not keep pcm.
+// Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark are safe for
+// concurrent use. They never block and do not keep pcm.
 type Recording struct {
 	Path string // path of the file, if the recording has one
 
@@ -148,8 +148,8 @@ func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known. Audio comes in bursts
-// and late, so the sound is placed where the previous sound ended, unless that is far from at.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when it was spoken, as far as known. Audio comes in
+// bursts, so it continues the previous sound unless that is far off.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)
@@ -199,8 +199,8 @@ func (r *Recording) Stop() {
 	})
 }
 
-// Close ends the recording, if Stop has not, and waits until the rest is written and the file is closed. It may block for as long
-// as the disk does. It returns the first error of the recording.
+// Close ends the recording, and blocks until the rest is written and the file is closed, as long as the disk does. It
+// returns the first error of the recording.
 func (r *Recording) Close() error {
 	r.Stop()
 	<-r.done

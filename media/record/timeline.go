@@ -4,19 +4,18 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// writeDelay is the delay with which sound is written. It must exceed the 200 ms of sound that a client receives ahead of time, so that an
-	// interruption can withdraw it. It must also exceed the delay of any network that is still usable for talking.
+	// writeDelay is the delay with which sound is written. It exceeds the 200 ms that a client receives ahead, so that
+	// an interruption can withdraw them. It exceeds the delay of any usable network.
 	writeDelay = rate
 
-	// maxDrift limits how far the caller's sound may be from its true place before it is moved there. maxDriftInPause is the limit in a pause,
-	// where moving is inaudible.
-	maxDrift        = rate / 10
+	// maxDrift limits how far the caller's sound may be from its true place before it is moved there.
+	maxDrift = rate / 10
+	// maxDriftInPause is the limit in a pause, where moving is inaudible.
 	maxDriftInPause = rate / 20
 
-	// maxEarly limits how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time and
-	// for wrong clocks. maxEarlyModel is that limit for the model's voice. It is as much as a playout keeps, because a client that paces
-	// the voice itself receives it as soon as it arrives.
-	maxEarly      = 10 * rate
+	// maxEarly limits the caller's sound ahead of its time, for fast clients and wrong clocks.
+	maxEarly = 10 * rate
+	// maxEarlyModel is as much as a playout keeps. A client that paces the voice itself receives all of it at once.
 	maxEarlyModel = 120 * rate
 
 	// speechLevel is the mean amplitude of the quietest speech: -50 dBFS.
@@ -41,9 +40,8 @@ type channel struct {
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at position, in place of the sound that is there. timelineStart is the position of the first sample that was not
-// encoded yet: the part of the sound before it is dropped. If the sound ends more than maxAhead samples after timelineStart, all of it is
-// dropped.
+// write puts sound at position, in place of other sound. Sound before timelineStart, which is encoded already, is
+// dropped. Sound that ends more than maxAhead after it is dropped as a whole.
 func (c *channel) write(pcm []int16, position, timelineStart, maxAhead int64) {
 	c.end = position + int64(len(pcm))
 	if late := timelineStart - position; late > 0 {
@@ -74,11 +72,11 @@ func (t *timeline) truncateModel(at int64) {
 	c.end = min(c.end, at)
 }
 
-// addCaller puts sound at the end of the caller's earlier sound. If that is far from its true place, it puts the sound at its true place.
+// addCaller puts sound at the end of the caller's earlier sound, or at its true place if that is far off.
 //
-// Sound after a gap may follow a pause, or be late because the network delayed it; then more sound arrives at once. So it is placed by the
-// clock. If more sound then arrives than time has passed, all of this sound is moved back into the silence before it. Sound never arrives
-// before it is spoken, so moving it back brings it nearer to its true place.
+// Sound after a gap may follow a pause, or be late. So it is placed by the clock. If more then arrives than time has
+// passed, it was late, and all of it is moved back. Sound never arrives before it is spoken, so this brings it nearer
+// to its true place.
 func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if t.inputRate != from {
 		t.flushResampler()

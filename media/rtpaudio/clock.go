@@ -8,39 +8,37 @@ import (
 )
 
 const (
-	// jitterSlack is the minimum lateness before silence replaces a packet. It is 20 ms more than the longest concealed loss, because
-	// earlier silence would replace the concealment. The sink measures time by the sound written, so lateness does it no harm, but
-	// silence within a word does.
+	// jitterSlack is the minimum lateness before silence replaces a packet. It exceeds the longest concealed loss by 20
+	// ms. Lateness does no harm, but silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack is the longest time that the clock waits for late packets. If a sender stops sending in silence, this wait delays the end of
-	// each turn.
+	// maxSlack limits the wait for late packets. If a sender stops in silence, this wait delays the end of each turn.
 	maxSlack = 240 * time.Millisecond
-	// endOfTurn is the part of a pause that always reaches the sink in real time, even if the sink is ahead of the clock. The end of a turn is
-	// detected by the silence after it, so a delay would hold up every answer.
+	// endOfTurn is the part of a pause that always reaches the sink in real time. It shows the end of a turn, so a
+	// delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the time after the last packet at which silence is inserted (endOfTurn), if the sink has received more sound than time has
-	// passed. It must exceed jitterSlack, because otherwise each late packet would insert more silence.
+	// aheadWait is the time after the last packet at which silence is inserted within endOfTurn, if the sink is ahead.
+	// It must exceed jitterSlack: otherwise each late packet would insert silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64
 	// minFloor is the RMS that zero input counts as: -70 dBov.
 	minFloor = 10
-	// pauseOverFloor is the maximum ratio of a pause's level to the room's noise floor: 6 dB. Frames of steady noise reach 3 dB over the
-	// quietest of them.
+	// pauseOverFloor is the maximum ratio of a pause to the noise floor: 6 dB. Steady noise reaches 3 dB over its
+	// quietest frames.
 	pauseOverFloor = 2
 	// minLoud is the amount of sound in a row that ends a pause. Less sound is a click, which is kept but does not count as a word.
 	minLoud = 2 * media.FrameDuration
 	// minPause is the minimum length of a pause to be stretched: longer than the closure of a "p".
 	minPause = 200 * time.Millisecond
-	// minDrift is the minimum offset between sink and clock that changes a pause. The clocks of good devices drift as much in two
-	// minutes.
+	// minDrift is the minimum offset between sink and clock that changes a pause. Clocks of good devices drift as much
+	// in two minutes.
 	minDrift = 10 * time.Millisecond
 	// spliceTime is the length of a crossfade where part of a pause is left out or repeated.
 	spliceTime = 2500 * time.Microsecond
 )
 
-// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time, and shortens or stretches
-// pauses if the sink is ahead of the clock or behind it. It never changes sound, only its pauses.
+// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time. It
+// shortens or stretches pauses, but never changes sound.
 type clock struct {
 	*Receiver
 	rate       int
@@ -77,18 +75,19 @@ func newClock(r *Receiver) clock {
 	}
 }
 
-// slack returns how late a packet may be: as late as packets usually are, plus the longest loss before it that can be concealed.
+// slack returns how late a packet may be: the usual lateness, plus the longest loss that can be concealed.
 func (c *clock) slack() time.Duration {
 	return max(jitterSlack, min(c.meter.lateness+maxConcealed, maxSlack))
 }
 
-// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far ends. If the
-// sender's clock is slower than the gateway's, a packet is due only when the sender can have sent it; a later pause makes up for the delay.
+// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the written sound
+// ends.
 func (c *clock) nextSilence() time.Time {
 	if !c.isStarted {
 		return time.Time{}
 	}
 	deadline := c.soundEnd
+	// A slow sender's clock: wait until the sender can have sent it. A later pause makes up for the delay.
 	if t := c.meter.idealArrival(c.ts); t.After(deadline) {
 		deadline = t
 	}
@@ -107,8 +106,8 @@ func (c *clock) writeSilenceTick() error {
 	return c.writeSilence(media.FrameDuration)
 }
 
-// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves out some samples if the sink is ahead of the wall clock,
-// and repeats some if the sink is behind.
+// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves out samples if the sink is ahead of the
+// wall clock, or repeats some.
 func (c *clock) writePaced(n int, now time.Time) error {
 	d := media.Duration(n, c.rate)
 	if !c.isStarted {
@@ -135,10 +134,10 @@ func (c *clock) writePaced(n int, now time.Time) error {
 	return c.writeSound(c.pcm[:n])
 }
 
-// isPause reports whether decoded sound is part of a pause, and measures the pause. The loudest 20 ms decide, because a word
-// may begin within a long packet.
+// isPause reports whether decoded sound is part of a pause, and measures the pause.
 func (c *clock) isPause(pcm []int16, d time.Duration) bool {
 	level := 0.0
+	// The loudest 20 ms decide, because a word may begin within a long packet.
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {
 		level = max(level, media.RMS(rest[:min(len(rest), len(c.silence))]))
 	}
@@ -165,8 +164,8 @@ func cutSamples(pcm []int16, n, splice int) int {
 	return remaining
 }
 
-// repeatSamples repeats up to n samples at the end of pcm[:size], for which pcm must have room. It returns their number, 0 if pcm[:size] is
-// too short.
+// repeatSamples repeats up to n samples at the end of pcm[:size], and returns their number. pcm must have room. Too
+// short a pcm[:size] gives 0.
 func repeatSamples(pcm []int16, size, n, splice int) int {
 	n = min(n, size-splice, len(pcm)-size)
 	if n < splice {
@@ -201,8 +200,8 @@ func (c *clock) writeSound(pcm []int16) error {
 	return c.writePCM(pcm)
 }
 
-// writeSilence writes d of silence. To avoid a click, the last 5 ms of sound are first played backwards, which has no step, and faded out.
-// The decoder's concealment is not used for this, because it would harm the decoding of late sound that is still to come.
+// writeSilence writes d of silence. It first plays the last 5 ms backwards and fading out, which avoids a click.
+// Concealment would harm the decoding of late sound.
 func (c *clock) writeSilence(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -238,8 +237,8 @@ func (c *clock) writePCM(pcm []int16) error {
 // noiseFloor tracks the noise level of a room.
 type noiseFloor float64
 
-// update adds the level of the next 20 ms and returns the noise level. It follows a lower level at once, and rises by two thirds in a
-// second. During speech it rises more slowly, and the gaps of real speech bring it down again.
+// update adds the level of the next 20 ms and returns the noise level. It falls at once, and rises by two thirds in a
+// second, more slowly during speech.
 func (f *noiseFloor) update(level float64, speech bool) float64 {
 	floor := max(float64(*f), minFloor)
 	switch {

@@ -7,30 +7,28 @@ import (
 )
 
 const (
-	// delayWindow is the length of a window. The minimum delay in it counts as the delay of an idle path, as in NetEQ
+	// delayWindow is the length of a window. The minimum delay in it counts as that of an idle path, as in NetEQ
 	// (relative_arrival_delay_tracker.cc, kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
 	delayWindow = 2 * time.Second
-	// minPackets is the number of packets that a window must have before the previous window is dropped. After a pause without packets, one
-	// late packet must not make all following ones look early.
+	// minPackets is the number of packets before a window replaces the previous one. After a pause, one late packet
+	// must not make the next look early.
 	minPackets = 25
-	// delayJump is a longer delay than any queue on a path causes. Such a delay means that the sender was muted while its timestamps stood
-	// still, or that the timestamps have jumped.
+	// delayJump is a longer delay than any queue on a path causes. The sender was muted with its timestamps stopped, or
+	// these have jumped.
 	delayJump = 500 * time.Millisecond
-	// latenessStep and latenessSteps are the resolution of the histogram of lateness. The histogram covers 240 ms, because the receiver does
-	// not wait for later packets anyway.
+	// latenessStep is the resolution of the histogram of lateness. It covers 240 ms, because the receiver waits no longer.
 	latenessStep  = 10 * time.Millisecond
 	latenessSteps = 24
-	// latenessShare is the share of packets that should come in time. NetEQ uses 95 % for human ears, which need a low delay. For a model a
-	// delay does little harm, but silence within a word does.
+	// latenessShare is the share of packets that should come in time. NetEQ uses 95 % for human ears, which need a low
+	// delay. A model suffers more from silence within a word.
 	latenessShare = 0.97
-	// latenessMemory is the factor that each packet applies to the weight of all earlier ones, as in NetEQ's delay_manager.cc. After four
-	// seconds, the weight of a second of jitter has fallen below 3 %.
+	// latenessMemory is the factor on the weight of earlier packets, as in NetEQ's delay_manager.cc. After four
+	// seconds, a second of jitter weighs below 3 %.
 	latenessMemory = 0.983
 )
 
-// delayMeter measures how late packets arrive. It knows the sender's clock only from timestamps, and the gateway's only from arrivals. So
-// it assumes that the least delayed recent packet was not delayed at all. Because old packets are forgotten, it follows a clock that runs
-// too fast or too slow.
+// delayMeter measures how late packets arrive, from their timestamps. It assumes that the least delayed recent packet
+// was on time. It forgets old packets, so it follows a fast or slow clock.
 type delayMeter struct {
 	clock       int // rate of the timestamps, in Hz
 	isStarted   bool
@@ -98,8 +96,8 @@ func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 // baseDelay returns the minimum delay of the last two to four seconds, relative to the first packet.
 func (m *delayMeter) baseDelay() time.Duration { return min(m.minDelays[0], m.minDelays[1]) }
 
-// addLateness adds a lateness to the histogram. Of packets that arrive together, only the first counts, because it shows how long they
-// were held up.
+// addLateness adds a lateness to the histogram. Of packets that arrive together only the first counts: it was held up
+// longest.
 func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory

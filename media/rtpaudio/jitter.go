@@ -2,8 +2,8 @@ package rtpaudio
 
 import "time"
 
-// maxHeldPackets limits how many packets are held behind a gap in the sequence. No more than that arrive in the maximum wait of 200
-// ms, unless packets have 2.5 ms. It is a power of two, because sequence numbers wrap around.
+// maxHeldPackets limits the packets held behind a gap. No more arrive in the maximum wait of 200 ms, unless they have
+// 2.5 ms. It must be a power of two, because sequence numbers wrap around.
 const maxHeldPackets = 64
 
 // packet is one RTP packet with its sequence number. Without payload it holds no sound.
@@ -123,11 +123,11 @@ func (r *reorderer) lastSoundBefore(seq uint16) *packet {
 	return nil
 }
 
-// adoptCopies puts the copies in p, oldest first, in place of the missing packets before p, which is already held. Sequence numbers do
-// not identify the copied packets, because padding uses some of them, so each copy goes where its timestamp fits. ts is the timestamp of
-// the next sound to play.
+// adoptCopies puts the copies in p, oldest first, in place of the missing packets before p. ts is the timestamp of the
+// next sound to play.
 func (r *reorderer) adoptCopies(p packet, copies []redBlock, ts uint32) {
 	seq, end := p.seq-1, p.ts // number and timestamp of the position before which the next copy belongs
+	// Padding also uses sequence numbers, so each copy goes where its timestamp fits.
 	for i := len(copies) - 1; i >= 0; i-- {
 		c := packet{ts: p.ts - copies[i].offset, arrived: p.arrived, payload: copies[i].payload, isCopy: true}
 		for ; seq-r.next < maxHeldPackets && r.holds(seq); seq-- {

@@ -3,22 +3,22 @@ package rtpaudio
 import "github.com/pion/rtcp"
 
 const (
-	// maxReported limits how many packets one report may cover: those of a minute, although reports come every few seconds. More packets mean
-	// that the sequence number belongs to another stream.
+	// maxReported limits how many packets one report may cover: a minute of them. More mean a sequence number of
+	// another stream.
 	maxReported = 3000
 	// lossInterval is the number of packets between two loss reports of a [Receiver]: two seconds of sound.
 	lossInterval = 100
 )
 
-// Reports evaluates a peer's reception reports for one stream that the gateway sends (RFC 3550, section 6.4.1). The zero value is ready for
-// use.
+// Reports evaluates a peer's reception reports for one stream of the gateway (RFC 3550, section 6.4.1). The zero value
+// is ready for use.
 type Reports struct {
 	lastSequence, totalLost uint32 // values of the newest report
 	hasReport               bool
 }
 
-// Next returns how many packets were sent since the previous report, and how many of them were lost. sentPackets is 0 if it is unknown: for
-// the first report, a repeated one, or one with foreign sequence numbers.
+// Next returns how many packets were sent since the previous report, and how many of them were lost. sentPackets is 0
+// if unknown, as for the first report.
 func (r *Reports) Next(report rtcp.ReceptionReport) (lostPackets, sentPackets int) {
 	sentPackets = int(int32(report.LastSequenceNumber - r.lastSequence))
 	lostPackets = int(int32((report.TotalLost-r.totalLost)<<8) >> 8) // 24-bit signed: duplicates can make it negative

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxConcealed limits how long lost sound is concealed before silence. After that time the concealment of Opus has only noise left,
-	// and the one of appendix I of G.711 nothing.
+	// maxConcealed limits how long lost sound is concealed before silence. Then Opus has only noise left, and appendix
+	// I of G.711 nothing.
 	maxConcealed = 60 * time.Millisecond
-	// maxDropout and maxMisorder limit the jumps of the sequence number that count as loss and as lateness: RFC 3550, appendix A.1.
-	// Beyond them the sender has restarted. The appendix requires two packets to confirm that. One packet is enough with SRTP, which
-	// authenticates it.
+	// maxDropout and maxMisorder limit the jumps of the sequence number that count as loss and lateness (RFC 3550,
+	// appendix A.1). A larger jump means a restarted sender. The appendix wants two packets as proof; with SRTP one is
+	// enough.
 	maxDropout  = 3000
 	maxMisorder = 100
-	// maxReadErrors is the number of read errors in a row that end Run. Fewer do not, because a UDP socket reports some errors (ICMP)
-	// and continues to work.
+	// maxReadErrors is the number of read errors in a row that end Run. A UDP socket reports some (ICMP) and continues
+	// to work.
 	maxReadErrors = 50
 	// maxPacketSize bounds a received packet, in bytes: a bit more than fits in an Ethernet frame.
 	maxPacketSize = 2048
@@ -66,19 +66,18 @@ type ReceiverOptions struct {
 	PayloadTypes []uint8 // payload types of the codec
 	REDTypes     []uint8 // payload types of the codec with RED: RFC 2198
 
-	// OnEvent is called with each packet of the EventTypes, which hold no sound, such as telephone-event (RFC 4733). It gets each
-	// packet once, in sequence order, and in order with the sound around it. Run calls it; it must not block. If it is nil, such
-	// packets are ignored.
+	// OnEvent is called with each packet of the EventTypes, such as telephone-event (RFC 4733), in order with the
+	// sound. Run calls it; it must not block. nil ignores such packets.
 	OnEvent    func(Event)
 	EventTypes []uint8
 
-	// SendNACK asks the sender to retransmit packets (RFC 4585, section 6.2.1). It must not block or keep missing. It is nil if the
-	// sender does not retransmit.
+	// SendNACK asks the sender to retransmit packets (RFC 4585, section 6.2.1). It must not block or keep missing. nil
+	// means no retransmission.
 	SendNACK func(ssrc uint32, missing []uint16)
 	// RTT returns the round-trip time to the sender, or 0 while it is unknown. It may be nil.
 	RTT func() time.Duration
-	// OnLoss is called every two seconds of sound with the packets lost and sent since the last call. Run calls it; it must not
-	// block. OnLoss may be nil.
+	// OnLoss is called every two seconds of sound with the packets lost and sent since then. Run calls it; it must not
+	// block. It may be nil.
 	OnLoss func(lost, of int)
 }
 
@@ -106,18 +105,19 @@ func NewReceiver(sink media.Sink, o ReceiverOptions) *Receiver {
 // Stats returns the counters. It must not be called during Run.
 func (r *Receiver) Stats() ReceiverStats { return r.stats }
 
-// Run reads packets from src and writes their sound until src ends (it returns nil), ctx is cancelled (it returns the cause), the
-// sink fails, or src fails 50 times in a row. It uses the read deadline of src and does not reset it.
+// Run reads packets from src and writes their sound. It blocks until src ends (nil), ctx is cancelled (its cause), the
+// sink fails, or src fails 50 times in a row. It sets the read deadline of src and does not reset it.
 //
-// A packet in order is decoded and written before Run reads the next one, so a clean path adds no delay. For a missing packet, Run looks in
-// the packets after it (RED), and requests it again (NACK). It waits for 60 ms, and up to 200 ms if packets are so late or can be
-// retransmitted. Then the packet is restored from a copy (Opus FEC) or concealed.
+// A packet in order is written at once, so a clean path adds no delay. A missing one is looked for in later packets
+// (RED), and requested again (NACK). Run waits for 60 ms, or up to 200 ms on a slow path. Then it restores the packet
+// from a copy (Opus FEC) or conceals it.
 //
-// From the first packet on, the sound in the sink is the clock of the model. Sound that was not sent (DTX, mute), is lost, or is
-// later than usual (80 to 240 ms) is replaced by silence in time, in steps of 20 ms. Speech that arrives after its time was filled
-// with silence is still written, because a model can wait but not recover a word. If the sink is then ahead of the wall clock,
-// later pauses are shortened; if it is behind, they are stretched. So the sink follows the wall clock for hours, although the
-// sender has its own clock.
+// The sound in the sink is the clock of the model. So missing sound (DTX, mute, loss, lateness of 80 to 240 ms) is
+// replaced by silence in time, in steps of 20 ms. Speech that comes too late is still written: a model can wait, but
+// not recover a word.
+//
+// Later pauses are then shortened, or stretched if the sink is behind the wall clock. So the sink follows the wall
+// clock for hours, although the sender has its own.
 func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	dec, err := r.options.Codec.NewDecoder(r.sink.Rate())
 	if err != nil {
@@ -158,8 +158,8 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved only when it is too late or has passed, or when it is about to pass without need. Moving it at every
-		// packet would allocate 50 times a second, and a needless wakeup costs two thread switches.
+		// The deadline is moved only if it would wake too late, or without need soon. Moving it at every packet would
+		// allocate 50 times a second. A needless wakeup costs two thread switches.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want
 			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read says so

@@ -20,21 +20,20 @@ const (
 	// senderRate is the rate of Gemini's voice. Opus encodes it directly; G.711 resamples.
 	senderRate = 24000
 
-	// lossyShare is the share of lost packets above which the codec is told to expect losses. Below 3 %, Opus at 48 kb/s without FEC
-	// sounds better than at 32 kb/s with FEC (opus.NewEncoder). If the share is below healthyShare in healthyReports reports in a
-	// row, the codec is told to expect no losses. Encoding with FEC costs four times the CPU, but switching every second would sound
-	// worse.
-	lossyShare     = 0.03
+	// lossyShare is the share of lost packets above which the codec expects losses. Below 3 %, Opus at 48 kb/s without
+	// FEC sounds better than at 32 kb/s with FEC.
+	lossyShare = 0.03
+	// After healthyReports below healthyShare, it expects none. FEC costs four times the CPU, but switching every
+	// second would sound worse.
 	healthyShare   = 0.01
 	healthyReports = 3
-	// minReported is the minimum number of packets for a judgement, those of one second. With fewer packets, a single loss would be
-	// more than 2 %.
+	// minReported is the minimum number of packets for a judgement: one second. With fewer, a single loss would exceed
+	// 2 %.
 	minReported = 50
 )
 
-// Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if the peer
-// supports them. Its frames are written by one goroutine at a time; SetPayloadTypes and ReportLoss may be called by other
-// goroutines.
+// Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if
+// supported. One goroutine at a time writes frames. Others may call SetPayloadTypes and ReportLoss.
 type Sender struct {
 	w      Writer
 	base   uint32 // RTP timestamp of PTS 0, random: RFC 3550, section 5.1
@@ -71,9 +70,8 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss records a peer's report (RFC 3550, section 6.4.1): since its previous report, lost of the given number of
-// packets did not arrive. Above 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s). Below
-// 1 % for a few seconds of voice, the codec is told to expect none. It must not be called concurrently.
+// ReportLoss records a peer's report (RFC 3550, section 6.4.1): of packets since the last, lost did not arrive. Above 3
+// % the codec expects losses. Below 1 % for a few seconds of voice it expects none. It must not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)
@@ -98,8 +96,8 @@ func (s *Sender) ReportLoss(lost, of int) {
 // Lead returns 0, because a browser's jitter buffer wants a packet every 20 ms.
 func (s *Sender) Lead() time.Duration { return 0 }
 
-// WriteFrame encodes and sends f. The RTP timestamp follows its PTS, so it advances through pauses in which nothing is sent. The
-// marker bit signals the end of such a pause (RFC 3551, section 4.1; RFC 7587, section 4.2).
+// WriteFrame encodes and sends f. The RTP timestamp follows its PTS through pauses. The marker bit signals the end of a
+// pause (RFC 3551, section 4.1; RFC 7587, section 4.2).
 func (s *Sender) WriteFrame(f media.Frame) error {
 	if len(f.PCM) != media.Samples(media.FrameDuration, senderRate) {
 		return fmt.Errorf("a frame of %d samples is not 20 ms long", len(f.PCM))

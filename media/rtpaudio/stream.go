@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is the length of three packets, because reordered
-	// packets are mostly one or two ahead, and concealment covers three. It adds delay only if packets are missing.
+	// gapWait is the minimum wait for a missing packet after a later one. Three packets cover most reordering, and
+	// concealment covers three. A complete stream does not wait.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait limits the wait for a packet that was requested again, or that may come so late on this path. A person would hear the gap and
-	// the faster sound after it, but a model waits and gets the whole word.
+	// maxGapWait limits the wait for a requested or late packet. A person would hear the gap, but a model waits and
+	// gets the whole word.
 	maxGapWait = 200 * time.Millisecond
-	// maxRequests limits how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
+	// maxRequests limits how often a packet is requested. At 20 % loss each way, three requests leave 5 % of the
+	// missing packets.
 	maxRequests = 3
-	// requestSlack is added to the round-trip time before a retransmission counts as lost. It covers the sender's processing time and some
-	// jitter.
+	// requestSlack is added to the round-trip time before a retransmission counts as lost. It covers processing and
+	// some jitter.
 	requestSlack = 10 * time.Millisecond
 	// unknownRTT replaces an unknown round-trip time, so that missing packets are requested once.
 	unknownRTT = gapWait
@@ -114,8 +115,8 @@ func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 	return s.playHeld(now)
 }
 
-// measureDelay adds the delay of p to the clock's measurements, unless p is a retransmission or a duplicate, which say nothing
-// about the path.
+// measureDelay adds the delay of p to the clock's measurements. Retransmissions and duplicates say nothing about the
+// path.
 func (s *stream) measureDelay(p packet, ahead int) {
 	newest := ahead >= 0 && !s.reorder.isOvertaken(p.seq)
 	if !newest {
@@ -273,9 +274,7 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	return s.writePaced(n, now)
 }
 
-// fillGap fills the gap before nextPacket. Lost sound is restored from nextPacket if that holds a copy, and is otherwise concealed for up
-// to maxConcealed. Longer gaps become silence, like a gap in which nothing was sent. Silence that the clock has already written is
-// subtracted, and none is written beyond the arrival of next or the time at which it was due, whichever is earlier.
+// fillGap fills the gap before nextPacket: from its copy, by concealment of up to maxConcealed, and by silence.
 func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now time.Time) error {
 	var restored time.Duration
 	if lost {
@@ -283,6 +282,7 @@ func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now t
 			s.stats.Recovered++
 		}
 	}
+	// already written by the clock
 	gap -= restored + s.insertedSilence
 	if lost && s.insertedSilence == 0 { // conceal only right after sound, because a voice that starts out of silence would be wrong
 		madeUp := min(gap, maxConcealed)
@@ -291,6 +291,7 @@ func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now t
 		}
 		gap -= madeUp
 	}
+	// no silence beyond the time at which the packet was due
 	if t := s.meter.idealArrival(nextPacket.ts); !t.IsZero() && t.Before(now) {
 		now = t
 	}

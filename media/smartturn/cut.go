@@ -28,8 +28,8 @@ const (
 
 var errModel = errors.New("not the ONNX file of smart-turn v3 for CPUs")
 
-// cutModel changes the model's input from 8 s to its last 2 s: the length of the input, the constant with the number of positions, and the
-// embeddings of the positions, of which the last are kept. The shapes of intermediate values, which are optional, are dropped.
+// cutModel changes the model's input from 8 s to its last 2 s. It cuts the input's length, the number of positions, and
+// their embeddings. Optional shapes of intermediate values are dropped.
 func cutModel(model []byte) ([]byte, error) {
 	var c cutter
 	c.cutField(&model, modelGraph, func(graph []byte) []byte {

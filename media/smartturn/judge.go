@@ -62,8 +62,9 @@ type question struct {
 	answer   func(finished float64, ok bool)
 }
 
-// Load opens the library of ONNX Runtime and the model, and starts the workers; cpu is the share of a core that questions may use, or 0 for
-// [DefaultCPU]. A process can use only one library. The error names the file that is wrong. The Judge must be closed.
+// Load opens the library of ONNX Runtime and the model, and starts the workers. cpu is the share of a core for
+// questions, or 0 for [DefaultCPU]. A process can use one library only. The error names the wrong file. The Judge must
+// be closed.
 func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
 	n, err := loadNetwork(libraryFile, modelFile)
 	if err != nil {
@@ -87,13 +88,12 @@ func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Dura
 	return j
 }
 
-// Ask asks whether a person has finished, without blocking. pcm is the audio at 16 kHz until about 200 ms after the last sound of the
-// voice, at best its last 4 s. It must not change until the answer.
+// Ask asks whether a person has finished. It does not block. pcm is the audio at 16 kHz until 200 ms after the voice's
+// last sound, at best 4 s. It must not change until the answer.
 //
-// answer is called once, within [Deadline] or a little later, with the probability that the person has finished. This combines the
-// probabilities of the network and of package prosody. ok is false without a probability: if the budget is used up, too many questions
-// wait, or the network was late or failed. answer is called by a goroutine of the Judge, or by Ask itself if the question is refused, and
-// must not block.
+// answer is called once, within [Deadline] or a little later, with the combined probability of network and package
+// prosody. It must not block. ok is false if the budget is used up, too many questions wait, or the network was late or
+// failed.
 func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	j.questions.Add(1)
 	if !j.enqueue(pcm, answer) {
@@ -168,8 +168,8 @@ func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
 	return combine(p, float64(prosody.Predict(pcm))), err
 }
 
-// Predict returns the probability with which Ask would answer, and the network's own probability. It has no queue, budget or deadline,
-// and is meant for measurements.
+// Predict returns the probability with which Ask would answer, and the network's own. It is for measurements: without
+// queue, budget or deadline.
 func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
 	network, err = j.network.predict(new(analysis), pcm)
 	return combine(network, float64(prosody.Predict(pcm))), network, err

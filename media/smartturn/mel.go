@@ -104,8 +104,8 @@ func (a *analysis) features(pcm []int16) []float32 {
 	return a.mel[:]
 }
 
-// load scales the input to the mean 0 and the variance 1, together with the silence before it. It rounds where Pipecat does, because the
-// network's input is quantized.
+// load scales the input and the silence before it to mean 0 and variance 1. It rounds like Pipecat: the network's input
+// is quantized.
 func (a *analysis) load(pcm []int16) {
 	var sum, squares float64
 	for _, s := range pcm {
@@ -150,7 +150,8 @@ func (a *analysis) transform(t *tables, first, second []float64) {
 	}
 }
 
-// quarter is a stage of radix 4 of the Stockham algorithm: it divides transforms of the given length, which are interleaved with a stride.
+// quarter is a stage of radix 4 of the Stockham algorithm. It divides transforms of the given length, interleaved with
+// a stride.
 func (t *tables) quarter(out, in *[fftSize]complex128, length, stride int) {
 	part := length / 4
 	for p := range part {

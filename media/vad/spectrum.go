@@ -13,8 +13,8 @@ const (
 	lowBands     = 3 // below 450 Hz
 )
 
-// bandEdges are in Hz. Below 8 kHz the highest bands are empty. The lowest 150 Hz are left out because of mains hum; above that the
-// bands are as wide as the ear's.
+// bandEdges are in Hz, as wide as the ear's bands. They begin above mains hum. Below a rate of 8 kHz the highest bands
+// are empty.
 var bandEdges = [bands + 1]float64{150, 250, 350, 450, 570, 700, 850, 1050, 1300, 1600, 2000, 2500, 3100, 3800}
 
 // fftTables holds the factors of a complex FFT of 128 points and of its split into the real one of 256.
@@ -41,9 +41,8 @@ type spectrum struct {
 	power      [bands]float32
 }
 
-// analyze returns the mean power in each band, scaled so that white noise has the square of its RMS, and the spectral flatness from the
-// lowest to the highest band. Flatness is the geometric mean of the power over its arithmetic mean: 0 for a tone, 0.56 for noise, 1 for a
-// click. Flatness is computed from the power over the floor, so that noise of any colour is flat once the floor is known.
+// analyze returns the mean power in each band, scaled so that white noise has the square of its RMS. It also returns
+// the spectral flatness, geometric over arithmetic mean: 0 for a tone, 0.56 for noise, 1 for a click.
 func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {
@@ -55,6 +54,7 @@ func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[ba
 	product, n := float32(1), 0
 	for b := range bands {
 		var p float32
+		// relative to the floor, so that noise of any colour is flat
 		over := s.scale / floor[b]
 		for k := s.edges[b]; k < s.edges[b+1]; k++ {
 			x := s.binPower(k)*over + 1e-9
@@ -89,8 +89,8 @@ func (s *spectrum) setRate(rate, size, step int) {
 	}
 }
 
-// loadFrame loads a frame for the FFT: the mean of every step samples, times the window, without the DC offset, which would leak into the
-// lowest bands. Even samples become real parts, odd ones imaginary.
+// loadFrame loads a frame for the FFT: the mean of every step samples, times the window. A DC offset would leak into
+// the lowest bands.
 func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 	clear(s.re[:])
 	clear(s.im[:])
@@ -100,6 +100,7 @@ func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 			sum += int(x)
 		}
 		x := w * (float32(sum)/float32(step) - constant)
+		// even samples are real parts, odd ones imaginary
 		if at := fftTables.reverse[i/2]; i%2 == 0 {
 			s.re[at] = x
 		} else {

@@ -17,37 +17,34 @@ const (
 	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
-	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Fewer bands suffice if they exceed the
-	// floor by more. All values without another source were found with the corpus of TestCorpus.
+	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Values without a
+	// source come from TestCorpus.
 	bandsOver = 0.2
 	// lowShare is the share of the required evidence that the bands below 450 Hz can contribute at most, so that hum alone is not speech.
 	lowShare = 0.9
-	// noiseFlat is a spectral flatness: frames with this flatness or more are noise. Steady noise has a mean of 0.56
-	// (exp of minus Euler's constant), and 0.47 to 0.66 in 90 % of its frames. A click has nearly 1, and speech 0 to
-	// 0.25 in 75 % of its frames.
+	// noiseFlat is the spectral flatness from which frames are noise. Steady noise has 0.47 to 0.66 in 90 % of its
+	// frames. A click has nearly 1, and speech at most 0.25 in 75 % of its frames.
 	noiseFlat = 0.42
 	// longestHiss is the maximum duration of noise within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but shorter than the
-	// noise of a fan.
+	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but shorter than a
+	// fan's noise.
 	steadyAfter = 1500 * time.Millisecond
-	// steadyChange is the maximum change of a steady sound: the difference of the bands from their mean, in nepers of power. Noise differs by
-	// 0.53 to 0.67, speech by at least 1.3.
+	// steadyChange is the maximum difference of a steady sound's bands from their mean, in nepers of power. Noise
+	// differs by 0.53 to 0.67, speech by at least 1.3.
 	steadyChange = 0.75
-	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer. For comparison, a
-	// loud hum with noise 33 dB below it has a flatness of 0.002.
+	// pureTone is the flatness below which a steady sound is a signal, and counts as speech for longer. A loud hum with
+	// noise 33 dB below it has 0.002.
 	pureTone = 0.001
-	// dcRate is the rate at which a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
-	// that must be DC for its offset to be taken over at once.
-	dcRate  = 0.02
-	dcShare = 0.9
-	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less may be a changing noise,
-	// such as voices in the background.
+	dcRate   = 0.02 // rate at which a DC offset is tracked, as a share of the difference in each frame
+	dcShare  = 0.9  // share of a frame's power that must be DC for its offset to be taken over at once
+	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less may be voices in the
+	// background.
 	loudBand = 30
 )
 
-// The noise floor of a band follows its power. In each frame it moves by a share of the difference (floorRate), but it rises by no more
-// than a factor (floorUp).
+// The noise floor of a band follows its power. In each frame it moves by a share of the difference (floorRate), and
+// rises by at most a factor (floorUp).
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
@@ -57,14 +54,19 @@ const (
 	floorUpSpeech   = 1.01 // within speech; its gaps bring the floor down again
 )
 
-// Detector distinguishes speech from silence and noise by its power in bands, each over a tracked noise floor, and by its spectral
-// flatness. One Detector serves one stream; it must not be used concurrently.
+// Detector distinguishes speech from silence and noise by its power in bands, each over a tracked noise floor, and by
+// its spectral flatness. One Detector serves one stream. It must not be used concurrently.
 //
-// Measured by `go test -run TestCorpus -v ./media/vad` with ten voices of espeak-ng in seven languages and the clips of this
-// project, at the level of a phone line, with an onset of 60 ms and a hangover of 240 ms. dB: speech over noise. Hit: share of the
-// speech that was detected, in frames of 20 ms. False: share of the rest, beyond the hangover, detected as speech. Onset, end:
-// delay of detection after the first and last frame of a sentence. Energy: hit and false of energy over one noise floor, without
-// bands and flatness.
+// Measured by `go test -run TestCorpus -v ./media/vad` with ten voices of espeak-ng in seven languages and the clips of
+// this project. The level is that of a phone line, with an onset of 60 ms and a hangover of 240 ms. The columns:
+//
+//   - dB: speech over noise
+//   - hit: share of the speech that was detected, in frames of 20 ms
+//   - false: share of the rest, beyond the hangover, detected as speech
+//   - onset, end: delay of detection after the first and last frame of a sentence
+//   - energy: hit and false of energy over one noise floor, without bands and flatness
+//
+// The table:
 //
 //	noise     dB   hit %  false %  onset ms  end ms  energy
 //	none            97.4      0.0        67     235  98.1  0.0
@@ -84,11 +86,11 @@ const (
 //	6 voices  10    99.1     83.9        29     314  99.2 68.4
 //	6 voices   5    99.2     91.1        20     400  99.1 72.5
 //
-// Voices in the background count as speech, unless they are far below the caller's. A DC offset does not. It costs 2.0 us for 20 ms
-// at 16 kHz, and next to nothing in silence.
+// Voices in the background count as speech, unless they are far below the caller's. A DC offset does not. 20 ms at 16
+// kHz cost 2.0 us, and silence next to nothing.
 type Detector struct {
-	// Onset is the amount of speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is the amount of
-	// silence that ends a talkspurt. Both are counted in whole frames.
+	// Onset is the speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is the
+	// silence that ends it. Both count whole frames.
 	Onset, Hangover time.Duration
 
 	// OverFloor is the minimum ratio of the level of speech to that of the noise floor; 0 means 3 (9.5 dB).
@@ -107,8 +109,8 @@ type Detector struct {
 	isSpeaking bool
 }
 
-// ProcessFrame analyses the next frame and reports whether speech is in progress. The frame has 10 to 40 ms, of which at most 30 ms are
-// used, at a rate of 8 kHz or more.
+// ProcessFrame analyses the next frame and reports whether speech is in progress. The frame has 10 to 40 ms at 8 kHz or
+// more. At most 30 ms are used.
 func (det *Detector) ProcessFrame(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
 	if det.classifyFrame(frame, rate, d) {
@@ -175,8 +177,7 @@ func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) boo
 	return speech
 }
 
-// levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset. It does so slowly,
-// because otherwise a rumble would count as DC, but at once if the frame has hardly anything except DC.
+// levelWithoutDC returns the RMS of a frame without the DC offset of a cheap sound card, and tracks that offset.
 func (det *Detector) levelWithoutDC(frame []int16) float64 {
 	if len(frame) == 0 {
 		return 0
@@ -190,10 +191,12 @@ func (det *Detector) levelWithoutDC(frame []int16) float64 {
 	mean, square := float64(sum)/n, float64(squares)/n
 	off := mean - det.dcOffset
 	level := max(0, square-2*mean*det.dcOffset+det.dcOffset*det.dcOffset)
+	// hardly anything except DC
 	if off*off > dcShare*level {
 		det.dcOffset = mean
 		return math.Sqrt(max(0, square-mean*mean))
 	}
+	// slowly, because otherwise a rumble would count as DC
 	det.dcOffset += off * dcRate
 	return math.Sqrt(level)
 }

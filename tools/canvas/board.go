@@ -26,13 +26,13 @@ type Board struct {
 	references []string // newest last
 }
 
-// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway, see [Fetcher.Sign]. If sign is
-// nil, clients get no such addresses.
+// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway (see [Fetcher.Sign]). nil
+// means that there are none.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
-// Put handles a call of the canvas tool with this name: it shows or appends the canvas in args, {"schema":"…"}. It returns the arguments
-// for the client: {"schema":"<JSON string>"}, without anything that is not allowed. interactive reports whether the canvas has an input or
-// a button, so that the user's answer must be awaited. After an error the board is unchanged; the error is for the model.
+// Put handles a call of a canvas tool with args, {"schema":"…"}. It returns the allowed part for the client:
+// {"schema":"<JSON string>"}. interactive means that the user's answer must be awaited. An error is for the model, and
+// changes nothing.
 func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
 	if !IsCanvas(name) {
 		return nil, false, fmt.Errorf("%s is not a canvas tool", name)
@@ -68,7 +68,7 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	return b.encode(s), isInteractive(s.Elements), nil
 }
 
-// BuildQuestion returns the arguments with which a client asks the user the question of a tool. canvas is the value of "schema" in Put. The
+// BuildQuestion returns the arguments with which a client asks a tool's question. canvas is "schema" as in Put. The
 // board does not change.
 func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()

@@ -14,8 +14,8 @@ const (
 // IsCanvas reports whether a tool of this name is a canvas tool.
 func IsCanvas(name string) bool { return name == Create || name == Append || name == Show }
 
-// Declarations returns the declarations of the canvas tools. The model does not wait for their responses if it supports that: a
-// user may type for minutes, and what they say meanwhile must not remove the canvas.
+// Declarations returns the declarations of the canvas tools. A user may type for minutes, so the model does not wait if
+// it can avoid that.
 func Declarations() []tools.Declaration {
 	return []tools.Declaration{
 		declaration(Create, "Showing canvas…", `Creates a new scrollable canvas overlay (destroying any previous canvas). `+

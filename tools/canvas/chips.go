@@ -21,8 +21,8 @@ const (
 	pageAge = 30 * time.Minute
 )
 
-// Chips keeps Google's search suggestions, which a client must show with a grounded answer. They are untrusted HTML, so each is a page of
-// its own, to be shown in a frame. Chips is an http.Handler for GET canvas/chips.
+// Chips keeps Google's search suggestions, which a client must show. They are untrusted HTML, each in a page for a
+// frame. Chips is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
 	pages []page // newest last
@@ -36,8 +36,8 @@ type page struct {
 // NewChips returns an empty Chips.
 func NewChips() *Chips { return &Chips{} }
 
-// Add keeps searchEntryPoint.renderedContent of an answer's grounding metadata and returns its address on the gateway: an
-// unguessable path relative to the gateway's root. It returns "" for content that is empty or too long.
+// Add keeps a searchEntryPoint.renderedContent and returns its unguessable path, relative to the gateway's root. Empty
+// or too long content gives "".
 func (c *Chips) Add(renderedContent string) (path string) {
 	if renderedContent == "" || len(renderedContent) > maxPage {
 		return ""
@@ -69,14 +69,13 @@ func (c *Chips) findPage(id string) (html string, ok bool) {
 	return c.pages[i].html, true
 }
 
-// chipsPolicy runs only our own script, whatever Google's HTML contains, and loads nothing external. It does not restrict
-// frame-ancestors, because pages of origins that the gateway does not know may show it, and a foreign frame could not misuse it.
-// The sandbox also applies if the page is opened without a frame.
+// chipsPolicy runs only our own script, and loads nothing external. frame-ancestors is open, because unknown origins
+// may show the page. The sandbox applies without a frame, too.
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
-// chipsPage precedes Google's HTML, so that nothing in that HTML, such as an unclosed comment, can swallow the script. The script posts
-// the page's height, and the links that the user chooses, to the parent page, whose origin is unknown.
+// chipsPage precedes Google's HTML, so that this cannot swallow the script. The script posts height and chosen links to
+// the parent page, whose origin is unknown.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">

@@ -18,12 +18,12 @@ const (
 	// MaxElements is the maximum number of elements of a canvas, including those in forms: more than a user looks through.
 	MaxElements = 200
 
-	// MaxBytes is the maximum size of a canvas, as JSON with what is added for the client. A data channel transfers it in well under
-	// a second, and a small photo fits.
+	// MaxBytes is the maximum size of a canvas, as JSON for the client. A data channel transfers it in well under a
+	// second, and a small photo fits.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds the input before it is cleaned. A clean canvas is always shorter than that, even as a string in JSON, where up to six
-	// bytes encode one byte.
+	// maxInput bounds the input before it is cleaned. In a JSON string, up to six bytes encode one byte of a clean
+	// canvas.
 	maxInput = 8 * MaxBytes
 
 	// maxText is the maximum length of a label, hint, title or alt in characters; longer ones are cut.
@@ -32,8 +32,8 @@ const (
 	// maxID is the maximum length of an ID in characters. IDs are the keys of the answer to the model.
 	maxID = 64
 
-	// maxURL is the maximum length of a URL in bytes. A signed URL must fit into a request line, for which 8000 bytes are safe
-	// (RFC 9110, 4.1).
+	// maxURL is the maximum length of a URL in bytes. A signed URL must fit into a request line of 8000 bytes (RFC
+	// 9110, 4.1).
 	maxURL = 2048
 )
 
@@ -70,8 +70,8 @@ var kinds = []string{"text", "multiline", "number", "date", "time", "email", "te
 // formTypes are the element types that a form may contain.
 var formTypes = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add although their instructions forbid it. It is ignored, because every canvas has
-// such a button anyway.
+// dismissButton is the type of an element that models add against their instructions. Every canvas has such a button
+// anyway.
 const dismissButton = `"dismiss_button"`
 
 // reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.

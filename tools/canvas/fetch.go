@@ -39,16 +39,16 @@ const (
 // imageTypes are the image types that clients may get: those that cannot contain scripts.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Fetcher fetches the media of canvases, so that clients do not reveal their address to third parties. It is an http.Handler for
-// GET canvas/image, which serves only URLs signed by Sign.
+// Fetcher fetches the media of canvases, so that clients do not reveal their address. It is an http.Handler for GET
+// canvas/image, for URLs of Sign only.
 type Fetcher struct {
 	client *http.Client
 	key    []byte
 	slots  chan struct{}
 }
 
-// NewFetcher returns a fetcher with a random key: URLs that were signed before a restart of the gateway are not served after
-// it. client must be safe for untrusted URLs, like those of package guard.
+// NewFetcher returns a fetcher with a random key: a restart invalidates signed URLs. client must be safe for untrusted
+// URLs, like those of package guard.
 func NewFetcher(client *http.Client) *Fetcher {
 	return &Fetcher{client: client, key: []byte(rand.Text()), slots: make(chan struct{}, maxFetches)}
 }
@@ -128,8 +128,8 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 	}
 }
 
-// fetch requests address. It returns the content type (kind), the first bytes of the body (start), which were read to find the type, and
-// the rest of the body. Errors are safe to show: they reveal nothing about the network.
+// fetch requests address. It returns the body, its content type, and its first bytes, already read from it. Errors
+// reveal nothing about the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// connectTimeout bounds the start of all MCP servers. Programs that are loaded from a package cache need most of it. A gateway that takes
-// even longer to start looks dead to monitoring.
+// connectTimeout bounds the start of all MCP servers, also from a package cache. A gateway that takes longer looks dead
+// to monitoring.
 const connectTimeout = 20 * time.Second
 
 // Catalogue holds the tools of a file.
@@ -38,9 +38,8 @@ type server struct {
 	place string
 }
 
-// Load reads the file and connects to its MCP servers, all at once. A server that does not start is not an error: it is logged and
-// retried, and its tools are available to later conversations. Errors name the file and the place in it, and never contain values
-// of environment variables. Call Close when the tools are no longer needed.
+// Load reads the file and connects to its MCP servers, all at once. A server that does not start is logged and retried.
+// Errors name file and place, but no environment variable's value. Call Close at the end.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
 	return loadWith(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
 }
@@ -130,8 +129,8 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	return errors.Join(failures...)
 }
 
-// Tools returns the current tools, in the file's order. An MCP server may change its list at any time; a conversation keeps the tools that
-// were current at its start. If such a change gives two tools the same name, Tools returns only the first of them.
+// Tools returns the current tools, in the file's order. MCP servers may change them later. Of two tools with the same
+// name, it returns the first.
 func (c *Catalogue) Tools() []tools.Tool {
 	all, twice := c.listTools()
 	if twice != nil {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Names lists the names that [Check] accepts, for error messages. Plain "iban" is left out, because keypads have no
-// letters; iban:DE stands for any country.
+// Names lists the names that [Check] accepts, for error messages. iban:DE stands for any country: keypads have no
+// letters for a plain "iban".
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
 var dateLayouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
 
-// Check returns the check with this name, or nil if the name is unknown. Checks do not limit the length. The check with the empty name
-// accepts anything. Numbers for iban:DE omit the country, because keys have no letters.
+// Check returns the check with this name, or nil. The empty name accepts anything. Checks do not limit the length.
+// Numbers for iban:DE omit the country.
 func Check(name string) func(number string) bool {
 	kind, of, _ := strings.Cut(name, ":")
 	switch {

@@ -28,8 +28,7 @@ const MaxRedirects = 5
 // maxHeader bounds a response's header, in bytes. Go's default is 10 MB; cookies and policies of real sites stay below 16 KB.
 const maxHeader = 64 << 10
 
-// connectTimeout bounds the time for connecting, and again the time for the TLS handshake: a slower host counts as
-// down.
+// connectTimeout bounds connecting, and again the TLS handshake. A slower host counts as down.
 const connectTimeout = 5 * time.Second
 
 // Options configures Client.
@@ -44,9 +43,8 @@ type Options struct {
 	RootCAs *x509.CertPool
 }
 
-// Client returns a client that speaks https with public addresses only, also after redirects. The address is checked when it is
-// dialled, after name resolution, so DNS rebinding does not help an attacker. The client uses no proxy from the environment, keeps
-// no cookies and sends no Referer.
+// Client returns a client for https with public addresses only. It checks each address when dialling, so DNS rebinding
+// does not help. It uses no proxy, keeps no cookies and sends no Referer.
 func Client(o Options) *http.Client {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
@@ -94,9 +92,9 @@ func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error
 	return nil
 }
 
-// public rejects addresses outside the public internet, by the IANA registries of special-purpose addresses: private and link-local
-// ones, loopback, CGNAT, documentation, multicast. Of IPv6 it rejects everything outside of 2000::/3 (including IPv4 in IPv6 and
-// NAT64), and within that Teredo, ORCHID and 6to4. It also rejects the host of a virtual machine on Azure, which hands out secrets.
+// public rejects addresses outside the public internet, by the IANA registries of special-purpose addresses. Of IPv6 it
+// allows 2000::/3 without Teredo, ORCHID and 6to4. It also rejects Azure's host of a virtual machine, which hands out
+// secrets.
 var public = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 // IsPublic reports whether an address is on the public internet. An IPv4 address mapped into IPv6 never is.

@@ -17,8 +17,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxFrame bounds one message of a server, in bytes: a JSON response, an event of a stream, a line of a child's output. The SDK
-// reads a message completely before it parses it, at several times its size. A result is cut to a fraction of this.
+// maxFrame bounds one message of a server, in bytes. The SDK reads a message completely before it parses it, at several
+// times its size. A result is cut to less.
 const maxFrame = 1 << 20
 
 // errTooLong reports a message longer than maxFrame.
@@ -118,8 +118,8 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	return io.Connect(ctx)
 }
 
-// messageReader extracts the messages from a child's output. Many servers print banners, warnings and log lines there, against the
-// protocol; these are logged and skipped, as other MCP hosts do.
+// messageReader extracts the messages from a child's output. Many servers also print banners and log lines there. These
+// are logged and skipped.
 type messageReader struct {
 	input    *bufio.Reader
 	noiseLog *lines
@@ -171,8 +171,8 @@ func messageIn(line []byte) int {
 	return -1
 }
 
-// childInput is the stdin of a child. Closing it ends the child as the protocol asks: by closing stdin, by SIGTERM after grace, by
-// SIGKILL after grace again.
+// childInput is the stdin of a child. Closing it ends the child: first without a signal, then by SIGTERM after grace,
+// then by SIGKILL.
 type childInput struct {
 	io.WriteCloser
 	cmd *exec.Cmd

@@ -260,8 +260,8 @@ func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 	return content
 }
 
-// value converts the input to a value of the schema's type. If the field is empty and optional, value is nil. If the
-// input is invalid, problem says why.
+// value converts the input to a value of the schema's type. An empty optional field gives nil. problem says why the
+// input is invalid.
 func (f *field) value() (value any, problem string) {
 	var err error
 	switch {

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since version 2026-07-28
-	// the server answers a call with its questions instead.
+	// legacyVersion is the last protocol version in which a server may ask the client at any time. Since 2026-07-28 it
+	// answers a call with its questions.
 	legacyVersion = "2025-11-25"
 
-	// grace limits how long a child process may take to end after its stdin is closed, and again after SIGTERM. The protocol asks for "a
-	// reasonable time"; a restarting gateway should not wait longer than its callers do.
+	// grace limits how long a child may take to end after its stdin is closed, and again after SIGTERM. The protocol
+	// asks for "a reasonable time".
 	grace = 2 * time.Second
 
-	// maxUnanswered is the number of calls in a row that may time out or be cancelled without an answer of the server. Then the link is
-	// ended, also for a server that does not even read.
+	// maxUnanswered is the number of calls in a row without an answer of the server. Then the link is ended.
 	maxUnanswered = 16
 
 	// relistPause is the time between two reads of a changed list: some servers announce a change whenever the list is read.
@@ -306,8 +305,8 @@ func (l *link) addCall(ctx context.Context, token string) error {
 	return nil
 }
 
-// removeCall unregisters a call that has ended, or that was abandoned because ctx is done. If the server has stopped answering,
-// removeCall ends the link as soon as all calls have ended.
+// removeCall unregisters a call that has ended, or was abandoned because ctx is done. It ends the link of a server that
+// no longer answers.
 func (l *link) removeCall(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
@@ -321,9 +320,8 @@ func (l *link) removeCall(ctx context.Context, token string) {
 	}
 }
 
-// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the
-// call's context. Earlier versions do not say which call a question belongs to. Many conversations share the session, so such
-// questions are refused: one user must never answer for another.
+// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call. Earlier versions
+// name no call, so their questions are refused: one user must never answer for another.
 func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {
@@ -334,8 +332,8 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return elicit(ctx, r.Params)
 }
 
-// withoutURL removes the URL, which may hold a token, from an error. If the SDK has flattened the error to text, the text is
-// dropped.
+// withoutURL removes the URL, which may hold a token, from an error. An error that the SDK has flattened to text is
+// replaced.
 func (s *Server) withoutURL(err error) error {
 	var wrapped *url.Error
 	switch {

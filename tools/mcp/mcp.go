@@ -27,9 +27,9 @@ const (
 	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is restarted at the next call. A server that ends again and again is restarted only after a
-	// pause, which doubles each time from minPause to maxPause.
-	minPause, maxPause = time.Second, 30 * time.Second
+	// A server that ends is restarted at the next call. After repeated ends this waits, twice as long each time.
+	minPause = time.Second
+	maxPause = 30 * time.Second
 
 	// maxMessage bounds a server's error text for the model, in bytes.
 	maxMessage = 500
@@ -62,10 +62,10 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 }
 
-// Server is a connection to an MCP server, shared by all conversations.
+// Server is a connection to an MCP server, shared by all conversations. Its tools return when their context is done.
 //
-// Its tools return when their context is done, even if the server does not. A server that has ended, or that leaves maxUnanswered calls
-// in a row unanswered, is stopped with its running calls and restarted at the next call. No call is made twice.
+// A server that has ended, or left maxUnanswered calls in a row unanswered, is restarted at the next call. No call is
+// made twice.
 type Server struct {
 	options  Options
 	lifetime context.Context
@@ -99,8 +99,8 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Open connects like [Connect]. If the server is down, Open logs that and returns a Server without tools, which tries to connect in the
-// background, with growing pauses, until Close. Open fails only for invalid options.
+// Open connects like [Connect], and fails only for invalid options. If the server is down, it returns a Server without
+// tools. That one retries in the background until Close.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {
@@ -352,8 +352,8 @@ func (s *Server) newTool(t *mcp.Tool) (tools.Tool, error) {
 	}, nil
 }
 
-// call runs one of the server's tools. It retries on the next link if the tool has certainly not run, because the link had
-// ended before the call or the server has lost the session. It returns when ctx is done.
+// call runs one of the server's tools, and blocks until ctx is done at most. It retries on the next link if the tool
+// has certainly not run.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	for forgotten := false; ; {
 		l, err := s.getLink(ctx)

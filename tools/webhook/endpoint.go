@@ -40,8 +40,8 @@ func NewEndpoint(address, secret string) (*Endpoint, error) {
 // Close closes idle connections.
 func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 
-// Post sends body as JSON and returns the response; more than 1 MiB is an error. id is globally unique, so that the receiver can
-// detect a repeated message.
+// Post sends body as JSON and returns the response; more than 1 MiB is an error. id is globally unique, to detect
+// repetitions.
 func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, answer []byte, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {

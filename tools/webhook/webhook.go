@@ -39,8 +39,8 @@ const (
 	maxRedirects = 3
 	maxErrorText = 400 // bytes of an endpoint's error text that the model gets
 
-	// A conversation rarely calls more than a few tools at once. Further calls wait for a connection, so that a slow endpoint cannot
-	// use up the gateway's sockets.
+	// A conversation rarely calls more than a few tools at once. Further calls wait: a slow endpoint must not use up
+	// the sockets.
 	connsPerHost     = 64
 	idleConnsPerHost = 8
 
@@ -158,8 +158,8 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
 }
 
-// messageID returns a globally unique ID of a call: a call's own ID is unique within its conversation at best, because a model
-// may repeat an ID. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
+// messageID returns a globally unique ID of a call, because a model may repeat an ID. It replaces full stops, which
+// separate the signed parts, and what headers cannot hold.
 func messageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {
@@ -259,8 +259,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// sign returns the webhook-signature header of Standard Webhooks: version 1 is HMAC-SHA256 of id, timestamp (seconds since 1970)
-// and body, separated by full stops.
+// sign returns the webhook-signature header of Standard Webhooks, version 1: HMAC-SHA256 of id, timestamp (seconds
+// since 1970) and body, separated by full stops.
 func sign(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + timestamp + "."))

@@ -23,10 +23,10 @@ const (
 	// maxText is the maximum length of an argument, in characters: far more than anyone speaks before a tool call.
 	maxText = 8000
 
-	// maxQuoted limits how much of the client's context is quoted in an integration prompt, in bytes. maxStatus limits how much of it is
-	// quoted in the project's status. The context may have 64 KB. A tool result may not have more in all ([tools.MaxResult]), and must
-	// also hold the names of all tools and app files.
+	// maxQuoted limits how much of the client's context (up to 64 KB) an integration prompt quotes, in bytes.
 	maxQuoted = 2000
+	// maxStatus limits the same in the project's status. A tool result has at most [tools.MaxResult], and also names all tools
+	// and files.
 	maxStatus = 8 << 10
 )
 
@@ -71,13 +71,13 @@ type Desk struct {
 	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)
 
-	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted before
-	// the tool call that they cause. If they were counted later, they would be taken for the answer to a question that came after them.
-	// InputCount is nil if the number is unknown; then users cannot answer by voice.
+	// InputCount returns how often the user has started to speak or has typed. It never decreases. Words must count
+	// before the tool call that they cause. Otherwise they would answer a question that came after them. If it is nil,
+	// users cannot answer by voice.
 	InputCount func() int
 
-	// Generate calls a writing model and streams its text to piece, one piece after the other. It returns the error of
-	// piece, that of ctx, or its own if the model did not finish. It is nil without a writing model.
+	// Generate calls a writing model and streams its text to piece. It returns the error of piece or ctx, or its own if
+	// the model did not finish. nil means no writing model.
 	Generate func(ctx context.Context, prompt string, piece func(text string) error) error
 
 	Workspace *Workspace // nil: none

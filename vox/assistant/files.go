@@ -28,10 +28,10 @@ const (
 	endFile   = "<<<end>>>"
 )
 
-// parseApp parses a writing model's answer: files between markers, or a single HTML document, optionally in a Markdown fence. Text
-// around them is ignored. It returns an error if the answer is incomplete or cannot be kept.
+// parseApp parses a writing model's answer: files between markers, or one HTML document, perhaps in a Markdown fence.
+// Other text is ignored. It fails if the answer is incomplete or cannot be kept.
 //
-// old are the files of the version to change. Old files that the answer does not contain stay unchanged.
+// old are the files of the version to change. Those that the answer does not contain stay.
 func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
 	files, err := parseMarkedFiles(answer)

@@ -94,8 +94,8 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	return d.writeVersion(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0, end)
 }
 
-// changeApp generates a new version of an app. The user is not asked for consent, because the model calls this only when the user has
-// requested a change. Each version needs a request of its own.
+// changeApp generates a new version of an app. The model calls it only when the user has requested a change, so it asks
+// for no consent. Each version needs a request.
 func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMe
 	return tools.Encode(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
 }
 
-// Use switches an app to a version, counted from 1; 0 means the version that the current one was made
-// from. An empty name means the newest app.
+// Use switches an app to a version, counted from 1. 0 means the version before the current one. An empty name means the
+// newest app.
 func (d *Desk) Use(name string, version int) (App, error) {
 	app, err := d.Project.use(name, version)
 	if err == nil {
@@ -205,9 +205,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and from is the number
-// of that version. A new app has no old files, and from is 0. end is called before the client learns of the version, because the client
-// may request the next one at once.
+// writeVersion generates a version of an app, keeps it, and shows it. old and from are the files and the number of the
+// version to change; a new app has none.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {
@@ -241,6 +240,7 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 	if err != nil {
 		return nil, err
 	}
+	// The client may request the next version at once.
 	end()
 	d.Act(readyAction(app))
 	result := map[string]any{"app": name, "url": app.URL, "files": app.Files, "version": app.Version}

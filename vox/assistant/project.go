@@ -13,8 +13,8 @@ import (
 	"voxgate/tools"
 )
 
-// maxWritten is the maximum number of app versions written in one conversation. maxApps is the maximum number of apps in a project. They
-// are limited, because each version is a long, costly answer of a writing model.
+// maxWritten limits the app versions of one conversation, and maxApps the apps of a project. Each is a long, costly
+// answer of a writing model.
 const (
 	maxWritten = 30
 	maxApps    = 10
@@ -26,8 +26,8 @@ const (
 // maxName is the maximum length of an app's name, in bytes.
 const maxName = 40
 
-// Project holds what a user has collected in one or more conversations: tools and generated apps. It may be used concurrently. A project in
-// a workspace outlives its conversation: each change reads, changes and writes its file, so that two conversations may share a project.
+// Project holds a user's tools and generated apps. It is safe for concurrent use. A project in a workspace outlives its
+// conversation. Each change reads and writes its file, so two conversations may share it.
 type Project struct {
 	id        string
 	workspace *Workspace // nil if the project is not kept after the conversation
@@ -84,8 +84,8 @@ type Status struct {
 	Place   string          `json:"place,omitempty"`   // last target of navigate_ui
 }
 
-// NewProject returns a project that lives as long as its conversation. context is the client's description of it, a JSON object,
-// null or nil.
+// NewProject returns a project that lives as long as its conversation. context is the client's description, a JSON
+// object, null or nil.
 func NewProject(context json.RawMessage) *Project {
 	p := &Project{}
 	context = bytes.TrimSpace(context)
@@ -200,8 +200,7 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 	return shown, err
 }
 
-// begin marks the project as busy with an app. It fails if the project is busy already, because apps are prepared one after the other. The
-// caller must call end, once or more.
+// begin marks the project as busy with an app, or fails if it is. The caller must call end, once or more.
 func (p *Project) begin() (end func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,8 +253,8 @@ func (p *Project) end() {
 	p.busy, p.status.Writing = false, ""
 }
 
-// openQuestion records a question to the user. inputCount is the number of user inputs counted so far. The caller must call settled
-// once the question is closed.
+// openQuestion records a question to the user. inputCount counts the inputs so far. The caller must call settled when
+// the question is closed.
 func (p *Project) openQuestion(inputCount int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

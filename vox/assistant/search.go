@@ -16,9 +16,9 @@ import (
 	"voxgate/tools"
 )
 
-// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
-// same way, but would make the gateway 10 MB (a quarter) larger and add 80 packages, for less than 200 entries of one sentence;
-// this whole package adds 0.4 MB. We found no maintained library with only BM25.
+// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. bleve v2.6.3 ranks the same way,
+// but would make the gateway 10 MB (a quarter) larger. This whole package adds 0.4 MB. We found no maintained library
+// with only BM25.
 
 // bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
 // Beyond, 2009, 3.2.
@@ -27,8 +27,8 @@ const (
 	bm25B  = 0.75
 )
 
-// The weights of a word by its place in an entry (BM25F, the same work, 3.6). The name and the tags count more than the description. The
-// domain counts least, because many entries share it.
+// The weights of a word by its place in an entry (BM25F, the same work, 3.6). Many entries share a domain, so that
+// counts least.
 const (
 	nameWeight        = 3
 	tagWeight         = 2
@@ -78,8 +78,8 @@ func (i *index) score(entry int, query []string) (sum float64) {
 	return sum
 }
 
-// termsOf returns the stems of a text's words, without stop words. A word with punctuation, such as Next.js, is also included as a
-// whole.
+// termsOf returns the stems of a text's words, without stop words. A word with punctuation, such as Next.js, is also
+// kept whole.
 func termsOf(text string) (terms []string) {
 	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) }
 	for word := range strings.FieldsSeq(strings.ToLower(norm.NFKC.String(text))) {
@@ -110,8 +110,8 @@ func unique(terms []string) []string {
 // query.
 const minRelevance = 0.65
 
-// Search returns at most the given number (most) of entries: first those that match the query best, and then the tools of the needs that
-// the query names. domain is one of [Domains], or "" for all. Without a match it returns nil.
+// Search returns at most `most` entries: those that match the query best, then the tools of the needs in it. domain is
+// one of [Domains], or "" for all. It may return nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
 	isNamed := func(e Entry) bool {
@@ -151,10 +151,11 @@ func Search(query, domain string, most int) []Entry {
 	return found
 }
 
-// recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the tools for the needs that the
-// summary indicates (needs.json): the best tool of each need, then the second best of each. Among these tools, no two have the same role,
-// unless there is only one need. If no need is indicated, tools that match the words of the summary well are used. The project's own tools
-// are left out. The client's context is used if the summary indicates nothing.
+// recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the best tool
+// of each indicated need (needs.json), then the second best of each. The project's own tools are left out.
+//
+// Without a need, tools that match the words of the summary are used. If the summary indicates nothing, the client's
+// context is used.
 func recommend(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
@@ -185,6 +186,7 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 			for _, n := range list {
 				if place < len(n.Tools) {
 					e, _ := Find(n.Tools[place])
+					// No two tools have the same role, unless there is only one need.
 					take(e, place > 0 && len(list) == 1)
 				}
 			}
@@ -209,8 +211,7 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
-// candidates returns the entries among which a model chooses the best for a project: the recommended ones, then those that match the words
-// of the summary.
+// candidates returns the entries among which a model chooses: the recommended ones, then those that match the summary.
 func candidates(summary string, s Status) []Entry {
 	best := recommend(summary, s, maxCandidates)
 	for _, e := range Search(summary, "", maxCandidates) {
@@ -247,8 +248,8 @@ var commonWords = map[string]bool{
 // impliedWeight is the weight of a need that only a kind of project implies. A word of the user that names a need weighs 1.
 const impliedWeight = 0.8
 
-// needsIn returns the needs that terms indicate. Those with more indications come first; among equals, those mentioned earlier. A kind of
-// project, such as a quiz, implies needs of its own.
+// needsIn returns the needs that terms indicate, the most indicated first, then the earliest. A kind of project, such
+// as a quiz, implies needs.
 func needsIn(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
 	type indicated struct {
@@ -294,8 +295,8 @@ func needsIn(terms []string) (list []need) {
 	return list
 }
 
-// commonNeeds returns the needs that every project has, such as a page. It returns nil if a project has no needs, or if it is a bot or a
-// program in another language, which has no page.
+// commonNeeds returns the needs that every project has, such as a page. It returns nil without needs, and for a bot,
+// which has no page.
 func commonNeeds(found []need) []need {
 	if len(found) == 0 || found[0].First {
 		return nil
@@ -343,9 +344,8 @@ func maskPhrases(stems string) string {
 	return stems
 }
 
-// indications returns how many different words of the need a text contains, and the position of the first one. stems holds the stems of
-// the text, separated and surrounded by spaces; phrases are looked up in it. single is the result of [maskPhrases] for stems; single
-// words are looked up in it.
+// indications returns how many words of the need a text contains, and the position of the first. Phrases are looked up
+// in stems, single words in single, the result of [maskPhrases].
 func (n *need) indications(stems, single string) (words, first int) {
 	first = len(stems)
 	for _, word := range needStems()[n.Need] {

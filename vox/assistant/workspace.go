@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// maxWorkspace limits the size of all apps of a workspace, in bytes. maxKept limits the number of its app versions, and also the
-	// number of its projects. If a limit is exceeded, the oldest apps or projects are removed.
+	// maxWorkspace limits the size of all apps of a workspace, in bytes. The oldest apps beyond it are removed.
 	maxWorkspace = 256 << 20
-	maxKept      = 1000
+	// maxKept limits the app versions, and also the projects. The oldest are removed.
+	maxKept = 1000
 
 	// maxProject bounds a project's file, in bytes. It exceeds the size of a file with ten apps, each with thirty versions of forty
 	// files.
 	maxProject = 4 << 20
 
-	// unfinished is the name prefix of a folder that is being written. No write takes longer than maxUnfinished, so an older folder
-	// was left by a gateway that has died.
-	unfinished    = "unfinished-"
+	// unfinished is the name prefix of a folder that is being written.
+	unfinished = "unfinished-"
+	// maxUnfinished is longer than any write takes. An older folder was left by a gateway that has died.
 	maxUnfinished = time.Hour
 )
 
-// Workspace keeps generated apps in a folder, one folder for each version, and serves them. It also keeps projects, one file each.
-// It may be used concurrently, also by several gateways.
+// Workspace keeps generated apps in a folder, one for each version, and serves them. It keeps each project in a file.
+// It is safe for concurrent use, also by several gateways.
 type Workspace struct {
 	root   *os.Root
 	frames string     // origins whose pages may show an app in a frame, for the CSP
 	mu     sync.Mutex // serializes cleanup and changes of projects
 }
 
-// OpenWorkspace uses the folder dir for apps and projects, and creates it if necessary. Apps and projects in it may be removed when
-// newer ones need the room: the limits are 256 MB or 1,000 versions of apps, and 1,000 projects. Pages of the origins, such as
-// "https://app.example.com", may show an app in a frame, in addition to the gateway's own; "*" allows all.
+// OpenWorkspace uses the folder dir for apps and projects. It removes the oldest beyond 256 MB, 1,000 versions of apps,
+// or 1,000 projects. Pages of the origins, such as "https://app.example.com", may show an app in a frame; "*" allows
+// all.
 func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot create the workspace: %w", err)
@@ -148,8 +148,8 @@ func projectFile(id string) string { return projectPrefix + id + ".json" }
 
 const projectPrefix = "project-"
 
-// OpenProject opens the project with an ID, or starts a new one. A context overrides the saved one. The file is only written at the
-// first change, so that merely opening a project leaves nothing behind.
+// OpenProject opens the project with an ID, or starts a new one. context overrides the saved one unless it is nil. The
+// first change writes the file.
 func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project, known bool) {
 	p = NewProject(context)
 	p.workspace = w
@@ -283,10 +283,12 @@ func (w *Workspace) hasApp(url string) bool {
 // appsPath is the path of apps, relative to the gateway's root.
 const appsPath = "vox/apps/"
 
-// appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no allow-same-origin:
-// the app's origin is opaque, it has neither our storage nor our cookies, and its requests to us carry "Origin: null", which the
-// gateway rejects. The sandbox applies with and without a frame, and to windows that the app opens. Libraries may come from public
-// hosts over https: most generated apps load some.
+// appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no
+// allow-same-origin. So the app has neither our storage nor our cookies, and the gateway rejects its requests ("Origin:
+// null").
+//
+// The sandbox also applies without a frame, and to windows of the app. Most apps load libraries from public hosts over
+// https.
 const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
 	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors "
 
@@ -294,8 +296,7 @@ const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups a
 const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
 	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
 
-// contentTypes are the content types of app files, all of them text. The system's table is not used, because it may be missing
-// or different.
+// contentTypes are the content types of app files, all of them text. The system's table may be missing or different.
 var contentTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
@@ -311,8 +312,7 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer") // the URL gives access to the app
-	// To an opaque origin, the app's own modules, fonts and data are cross-origin. They hold no secrets from anyone who knows the
-	// URL.
+	// To an opaque origin, the app's own files are cross-origin. They hold no secrets from those who know the URL.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	app, name := r.PathValue("app"), r.PathValue("file")

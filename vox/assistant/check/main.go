@@ -144,7 +144,8 @@ type metadata struct {
 	Origin struct{ URL string } // Go
 }
 
-// homepages returns the homepages that a package names, including its repository, or errMissing if the package does not exist.
+// homepages returns the homepages that a package names, including its repository. It returns errMissing if the package
+// does not exist.
 func (c *checker) homepages(ctx context.Context, e assistant.Entry) ([]string, error) {
 	host := c.hosts[e.Registry]
 	var address string
