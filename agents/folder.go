@@ -236,13 +236,12 @@ func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 	return list
 }
 
-// Select sets the agent that answers: the one that the client names in Origin.Agent, unless the grant names another. The client
-// cannot change an agent that comes from the grant. Without a name and without agents in the grant, nothing changes. When a
-// conversation is resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the
-// prompt.
+// Select sets the agent that answers: the grant's, else the one named in Origin.Agent. The client cannot change the
+// grant's. Without both, nothing changes. values fill the variables of the prompt.
 func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {
+	// An unknown name is an error only if there is nothing to resume.
 	case err != nil && o.ResumeToken != "":
 		o.ResumeError = cmp.Or(o.ResumeError, err)
 		return nil
@@ -281,7 +280,7 @@ func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string)
 	return a, granted, nil
 }
 
-// Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. Without a choice it returns an
+// Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. The default is an
 // agent with all defaults.
 func (f *Folder) Resolve(c Choice, protocol string, values map[string]string) (*Agent, error) {
 	a := c.Agent
@@ -315,8 +314,8 @@ func newError(code bridge.Code, status int, format string, args ...any) error {
 
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readFile reads an agent. Its errors name the file and the line: "desk.md:4: …". known lists the operator's tools; nil means that not
-// all of them are known.
+// readFile reads an agent. Its errors name the file and the line: "desk.md:4: …". known lists the operator's tools; nil
+// skips their check.
 func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
@@ -364,9 +363,10 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// splitFrontMatter divides a file into its front matter and the prompt. Line numbers in the front matter are those of the file. Empty
-// lines and comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error. If it became
-// part of the prompt, it would be sent to the model, and its restrictions would not apply.
+// splitFrontMatter divides a file into its front matter and the prompt, with the file's line numbers. Empty lines and
+// comments may come first.
+//
+// A malformed front matter is an error. As part of the prompt, its restrictions would not apply.
 func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
 	lines, err := splitLines(text)
 	if err != nil {

@@ -18,8 +18,8 @@ var (
 	heading = regexp.MustCompile(`(?i)^## +step: *(.*?) *$`)
 	// almostHeading matches a mistyped step heading, which would silently become part of the prompt.
 	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
-	// fieldPattern matches the first line of a step's fields. It accepts any name, so that an unknown field is an error and does
-	// not become text of the step.
+	// fieldPattern matches the first line of a step's fields. It accepts any name: an unknown field is an error, and
+	// not text of the step.
 	fieldPattern = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
 

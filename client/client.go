@@ -82,8 +82,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// isFinal reports whether retrying is pointless. Retrying helps if the gateway is busy, because it may have capacity later. It
-// also helps after an error without a code: a stopping gateway sends such an error, and another gateway takes over.
+// isFinal reports whether retrying is pointless. A busy gateway may have capacity later. A stopping one sends an error
+// without a code.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.
@@ -111,7 +111,7 @@ type Conversation struct {
 	peer        Peer  // of the newest connection; nil without WebRTC
 }
 
-// Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits only Dial, not the conversation. Read
+// Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits only Dial. Read
 // [Conversation.Events] until it is closed.
 func Dial(ctx context.Context, o Options) (*Conversation, error) {
 	if o.MicrophoneRate == 0 {
@@ -157,8 +157,8 @@ func (c *Conversation) Err() error {
 	return c.err
 }
 
-// SendAudio sends samples of the microphone, preferably 20 to 100 ms at a time. It blocks while the network accepts no data, for 5 s
-// at most. While the connection is lost it discards the samples.
+// SendAudio sends samples of the microphone, preferably 20 to 100 ms. It blocks while the network accepts no data, for
+// 5 s at most. Without a connection it discards them.
 func (c *Conversation) SendAudio(pcm []int16) error {
 	data := make([]byte, 0, 2*len(pcm))
 	for _, s := range pcm {

@@ -16,8 +16,8 @@ type Event interface{ isEvent() }
 
 // Events of a conversation.
 type (
-	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played at that rate after the previous ones.
-	// While WebRTC is connected the voice comes there instead.
+	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played in order. A connected WebRTC carries
+	// the voice instead.
 	Audio struct{ PCM []int16 }
 
 	// Interrupted ends the answer: discard audio that has not been played. PlayedText is what the person heard.
@@ -39,8 +39,8 @@ type (
 	// TurnComplete is the end of an answer that was played to its end.
 	TurnComplete struct{ Turn int }
 
-	// State is the state of the connection to the model, such as live or resuming. Message is a sentence for the person who
-	// waits; it may be empty.
+	// State is the state of the connection to the model, such as live or resuming. Message is for the person who waits;
+	// it may be empty.
 	State struct{ State, Message string }
 
 	// Failure is an error that does not end the conversation.
@@ -49,8 +49,8 @@ type (
 	// ConnectionLost reports that the connection to the gateway is lost, and that the client dials again.
 	ConnectionLost struct{ Err error }
 
-	// Resumed reports that the conversation goes on over another connection. If IsNew is true, the gateway no longer had the
-	// conversation, and a new one has begun.
+	// Resumed reports that the conversation goes on over another connection. IsNew means that a new one has begun: the
+	// old one was lost.
 	Resumed struct{ IsNew bool }
 
 	// Connected is the first event of each connection. Servers lists the STUN and TURN servers of the gateway.

@@ -10,8 +10,8 @@ import (
 // PeerDialer opens the WebRTC connection of a conversation, which then carries the audio in both directions: see
 // package voxgate/client/rtc.
 type PeerDialer interface {
-	// OpenPeer opens a peer for a new connection to the gateway. The peer may send an offer at once, or wait for
-	// SetServers. send sends a message of the protocol; it blocks for 5 s at most.
+	// OpenPeer opens a peer for a new connection to the gateway. The peer may send an offer at once, or after
+	// SetServers. send sends a message; it blocks for 5 s at most.
 	OpenPeer(send func(kind string, payload any) error) (Peer, error)
 }
 

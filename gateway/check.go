@@ -16,8 +16,8 @@ import (
 	"voxgate/tools/catalogue"
 )
 
-// checkConfig implements gateway check-config: it reads every file that serve would read and reports all errors. It opens no port,
-// connects to no server and starts no tool server.
+// checkConfig implements gateway check-config: it reads every file that serve would read, and reports all errors. It
+// opens no port and connects to no server.
 func checkConfig(s settings, stdout io.Writer) error {
 	var wrong []error
 	for _, sentence := range s.unknown {

@@ -92,8 +92,8 @@ func (g *gateway) openTools(ctx context.Context) (end func(context.Context) erro
 	return end, nil
 }
 
-// openTelemetry opens the metrics, traces and reports of conversations. There are metrics only with a private address, which
-// serves them.
+// openTelemetry opens the metrics, traces and reports of conversations. Metrics need a private address, which serves
+// them.
 func (g *gateway) openTelemetry(ctx context.Context) (end func(context.Context) error, err error) {
 	g.telemetry, err = telemetry.New(ctx, telemetry.Options{
 		Metrics: g.settings.privateAddr != "", BuildLabels: buildLabels(),

@@ -91,8 +91,8 @@ func readScenario(from string) (emulator.Scenario, error) {
 	return emulator.ParseScenario(data)
 }
 
-// startEmulator runs the emulator at addr, where clients reach it in the same way as Google's servers. stop ends it; ended receives the
-// reason when it ends.
+// startEmulator runs the emulator at addr, where it is reached like Google's servers. stop ends it. ended receives the
+// reason.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// gateway is a running gateway. Its fields are its components, in the order in which [gateway.components] opens them; each may use those
-// above it.
+// gateway is a running gateway. Its fields are in the order in which [gateway.components] opens them. Each may use
+// those above it.
 type gateway struct {
 	settings settings
 	log      *slog.Logger

@@ -13,8 +13,8 @@ import (
 // healthTimeout is shorter than the timeout of the image's HEALTHCHECK.
 const healthTimeout = 2 * time.Second
 
-// checkHealth implements the command "gateway health". It requests /healthz from the gateway on this machine. The
-// container image has no shell and no other HTTP client.
+// checkHealth implements "gateway health": it requests /healthz from this machine. The container image has no other
+// HTTP client.
 func checkHealth(ctx context.Context, s settings, stdout io.Writer) error {
 	if s.privateAddr == "" {
 		return errors.New("health: VOXGATE_PRIVATE_ADDR is not set")

@@ -16,8 +16,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries limits how often the system is asked for a port until its number is free for TCP and for UDP. Ten times suffice, because
-// few of the 28,000 numbers are in use.
+// portTries limits how often the system is asked for a port that is free for TCP and UDP. Few of the 28,000 are in use.
 const portTries = 10
 
 // openPorts opens the ports of the page and of WebRTC.
@@ -99,9 +98,8 @@ func unspecifiedAddress(ip net.IP) string {
 	return net.IPv6unspecified.String()
 }
 
-// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte of a connection tells
-// whether it is for the page or for WebRTC. ICE-TCP begins with a message's length (RFC 4571), which is below 2,048 for a first
-// STUN request. TLS begins with 22, and HTTP with a letter.
+// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte decides.
+// ICE-TCP begins with a length below 2,048 (RFC 4571), TLS with 22, HTTP with a letter.
 func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}

@@ -13,8 +13,8 @@ import (
 	"voxgate/vox"
 )
 
-// protocols returns the protocols of the gateway. To add an endpoint, add a line to this list. The REST API is not in it, because other
-// components use it, too.
+// protocols returns the protocols of the gateway. Add an endpoint here. The REST API is not in it, because other
+// components use it.
 func protocols() []signaling.Protocol {
 	return []signaling.Protocol{
 		backend.Protocol(),

@@ -16,8 +16,7 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// recordWire implements gateway record: it holds one conversation with the Live API, and writes its messages as a
-// recording that tests can replay.
+// recordWire implements gateway record: it holds one conversation with the Live API, and writes its messages for tests.
 func recordWire(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) (err error) {
 	f := flag.NewFlagSet("gateway record", flag.ContinueOnError)
 	f.SetOutput(stderr)

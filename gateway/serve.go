@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// components lists the components in the order in which they are opened. They are closed in reverse order, except
-// for the conversations, which are closed first: callers get their goodbye while their endpoints still run.
+// components lists the components in the order of opening. They are closed in reverse order. Only the conversations
+// come first: callers get their goodbye while endpoints run.
 func (g *gateway) components() []component {
 	return []component{
 		{"agents", g.openAgents},

@@ -30,9 +30,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// closeAfterChunks closes a connection after a request with a chunked body, to prevent request smuggling. Such a request may also have a
-// Content-Length, which net/http drops silently. If a proxy uses that length, the proxy and the gateway disagree on where the next
-// request begins. RFC 9112, section 6.1, requires the connection to be closed.
+// closeAfterChunks closes a connection after a request with a chunked body (RFC 9112, section 6.1), against request
+// smuggling. A proxy may use a Content-Length that net/http drops silently.
 func closeAfterChunks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
@@ -52,7 +51,8 @@ func serveAt(listener net.Listener, server *http.Server) (stop func()) {
 	}
 }
 
-// loggingListener logs failures of Accept, such as too many open files, which net/http retries silently while callers wait.
+// loggingListener logs failures of Accept, such as too many open files. net/http retries them silently while callers
+// wait.
 type loggingListener struct {
 	net.Listener
 	log    *slog.Logger

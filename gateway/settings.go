@@ -24,8 +24,8 @@ import (
 	"voxgate/store"
 )
 
-// settings holds everything an operator can configure. Each setting is a flag with an environment variable; a test compares them with
-// the table in docs/settings.md.
+// settings holds everything an operator can configure: flags with environment variables. A test compares them with
+// docs/settings.md.
 type settings struct {
 	addr       string
 	webrtcHost string // "": the host of addr, or all addresses if addr is on the loopback
@@ -71,8 +71,8 @@ type settings struct {
 	protocols   []signaling.Protocol // the protocols, which add settings of their own
 	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
-	// These settings are read from the environment variables of Google's SDKs. They have no flags, because every user of the machine could
-	// see a key on the command line.
+	// These come from the environment variables of Google's SDKs. Every user of the machine could see a key on the
+	// command line.
 	apiKey   api.Secret // or an ephemeral token
 	baseURL  string     // of the backend that is used
 	vertex   bool

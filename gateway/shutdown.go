@@ -47,7 +47,7 @@ func closeFunc(end func()) func(context.Context) error {
 	}
 }
 
-// closeAll closes all components, within shutdownTimeout in all. Those that have not ended by then are logged, abandoned and named in the
+// closeAll closes all components, within shutdownTimeout in all. It logs and abandons late ones, and names them in the
 // error.
 func (s *shutdown) closeAll() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)

@@ -18,12 +18,12 @@ func forceContext(ctx context.Context) context.Context {
 	return context.Background()
 }
 
-// notifyStop returns a context that ends at the first signal. The context that [forceContext] returns for it ends at the second signal.
-// Both signals are received by one channel, so that a second signal right after the first is not lost. stop frees both contexts. After
-// stop, signals are still caught until the process exits, because a late signal must not change the exit status.
+// notifyStop returns a context that ends at the first signal. At the second, the context of [forceContext] ends. stop
+// frees both.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
+	// one channel for both, so that a second signal right after the first is not lost
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, signals...)
 	go func() {
@@ -36,15 +36,15 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 			}
 		}
 	}()
+	// Signals stay caught until the process exits: a late one must not change the exit status.
 	return ctx, func() {
 		end()
 		endForce()
 	}
 }
 
-// stopSignals returns the signals that stop the program. They include SIGHUP if standard error is a terminal, because a terminal sends
-// SIGHUP when it is closed. Without a terminal, SIGHUP conventionally means "reload"; the gateway reloads changed files by itself, so it
-// ignores the signal, and calls go on.
+// stopSignals returns the signals that stop the program. A terminal sends SIGHUP when it is closed. Without one, SIGHUP
+// means "reload", and is ignored: the gateway reloads files by itself.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // as nohup does

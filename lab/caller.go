@@ -70,8 +70,8 @@ func (c *caller) peerOptions() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
-// joinVoxgate opens a conversation by the client protocol, with WebRTC. It sends the offer right behind CONNECT_GEMINI, so both together
-// take one round trip. It returns when WebRTC is connected.
+// joinVoxgate opens a conversation by the client protocol, with WebRTC, and blocks until that is connected. The offer
+// follows CONNECT_GEMINI at once, to save a round trip.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if c.Caller, err = rtctest.New(c.peerOptions()); err != nil {
 		return err

@@ -126,8 +126,7 @@ func (c *comparison) measureReplies(ctx context.Context) error {
 	return err
 }
 
-// measureFirstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected. Audio that arrives
-// late counts, too.
+// measureFirstWord measures how much of the first word arrives if the caller speaks at once. Late audio counts, too.
 func (c *comparison) measureFirstWord(ctx context.Context) error {
 	const (
 		word       = 20 // frames: 400 ms
@@ -276,8 +275,8 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 	return nil
 }
 
-// addRuns measures a time once per run of the comparison, and adds the times as a figure. Runs that fail are counted as missing, with the
-// last error as the reason. addRuns returns an error only if ctx has ended and no run has succeeded.
+// addRuns measures a time once per run of the comparison, and adds the figure. Failed runs are missing, with the last
+// error as reason. It fails if ctx has ended without a success.
 func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
 	var took []float64
 	var last error
@@ -353,8 +352,8 @@ var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
 	return packets
 })
 
-// measureSilence makes the model stop replying, although it still sends transcripts and keeps its connection. It measures the time from an
-// unanswered sentence to the next reply.
+// measureSilence makes the model stop replying without losing its connection. It measures the time from an unanswered
+// sentence to the next reply.
 func (c *comparison) measureSilence(ctx context.Context) error {
 	packets := sentencePackets()
 	return c.addRuns(ctx, "silent", func() (time.Duration, error) { return c.measureSilentModel(ctx, packets) })

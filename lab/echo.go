@@ -21,12 +21,12 @@ import (
 // echoCommand is the argument with which this program starts itself as the echo server.
 const echoCommand = "echo"
 
-// echoVoice in the environment makes the echo server reply with a voice instead of the received audio. It has the same length, and serves
-// to measure the cost of a model's voice.
+// echoVoice in the environment makes the echo server reply with a voice of the same length, for the cost of a model's
+// voice.
 const echoVoice = "BENCH_ECHO=voice"
 
-// echo is a server with about the minimum cost of a Go server with the gateway's codecs: it decodes received audio, and sends it back. Like
-// the gateway it has one UDP port for all calls, sends reports, answers NACKs, and accepts a data channel.
+// echo is a server with about the minimum cost for the gateway's codecs: it decodes audio and sends it back. Like the
+// gateway it has one UDP port, reports, NACKs and a data channel.
 type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.

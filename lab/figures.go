@@ -53,8 +53,8 @@ func (t *table) writeMarkdown(w io.Writer, began time.Time, notes ...string) err
 	return err
 }
 
-// paceFrames calls speak once a period for each of n callers, until ctx is done or all frames were sent. It returns how late each call
-// of speak was. The callers' frames are spread evenly over the period. Deadlines are absolute, so delays do not accumulate.
+// paceFrames calls speak once a period for each of n callers, spread evenly, until ctx is done or all frames were sent.
+// It returns how late each call was.
 func paceFrames(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (delays []time.Duration) {
 	began := time.Now()
 	for i := 0; i < n*frames; i++ {

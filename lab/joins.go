@@ -67,9 +67,8 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	return c.waitFor(ctx, c.Connected())
 }
 
-// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15).
-// It has two connections. The participant sends the offer for the publishing connection, and the server sends the offer
-// for the subscribing connection.
+// liveKit is a participant of a room of LiveKit's server (livekit_rtc.proto, version 15). It has two connections: the
+// participant offers the publishing one, the server the subscribing one.
 type liveKit struct {
 	*caller
 	ws          *websocket.Conn
@@ -264,8 +263,8 @@ func varintField(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// parseFields returns the fields of a Protocol Buffers message by number. Of a repeated field it returns the last value, and of a number
-// the encoded varint. It stops at the first error.
+// parseFields returns the fields of a Protocol Buffers message by number: the last of repeated ones, and encoded
+// varints. It stops at an error.
 func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {

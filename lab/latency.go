@@ -29,12 +29,12 @@ const (
 
 // trialTiming holds the durations of the phases of a trial.
 type trialTiming struct {
-	// trial is the duration of a trial. It is silent until its last 100 ms, and the beep begins somewhere in the next packet. The reply (150
-	// ms, and some silence) ends before the next beep.
+	// trial is the duration of a trial. It is silent until its last 100 ms. The beep begins somewhere in the next packet. The
+	// reply (150 ms, and some silence) ends before the next beep.
 	trial time.Duration
-	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added. silenceAfter is the silence
-	// after the interruption.
-	voiceBefore, silenceAfter time.Duration
+	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added.
+	voiceBefore  time.Duration
+	silenceAfter time.Duration // after the interruption
 }
 
 // slowTrialTiming is for subjects with replies within a second.
@@ -152,8 +152,8 @@ func (tt trialTiming) matchReplies(trials []time.Duration, sent, replies []time.
 	return l, nil
 }
 
-// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after each interruption. An
-// answer that does not arrive, or does not end, has no figure. failed describes the last such answer.
+// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after each.
+// failed describes the last answer without a figure.
 func (tt trialTiming) measureInterruptions(
 	ctx context.Context, s *session, voice *loudness, trials int,
 ) (took []time.Duration, failed error) {

@@ -154,8 +154,8 @@ func (c *comparison) measureBeeps(ctx context.Context, open lineOpener, n int) (
 	return c.trialTiming.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
-// socketLine returns a line over a WebSocket. It sends the initialMessages, and closes the WebSocket if that fails. say becomes
-// [line.sendFrame]. A goroutine calls read with each received message; [line.end] waits for it.
+// socketLine returns a line over a WebSocket, after it has sent the initialMessages. say becomes [line.sendFrame]. A
+// goroutine calls read with each message; [line.end] waits for it.
 func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), initialMessages ...any) (*line, error) {
 	for _, message := range initialMessages {
 		if err := conn.WriteJSON(message); err != nil {
@@ -307,7 +307,7 @@ const lineIP = "127.0.0.2"
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 
-// openSippLine lets sipp make a call, and sends and receives the audio itself, as PCMU. It sends to the source address of the gateway's
+// openSippLine lets sipp make a call, and carries the audio itself, as PCMU. It sends to the source of the gateway's
 // first packet.
 func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")

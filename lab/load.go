@@ -93,8 +93,8 @@ func (l *load) startCalls(ctx context.Context, o options, n int) error {
 	return sleep(ctx, o.settle)
 }
 
-// awaitSessions waits until each of n calls has its session with the model, because some subjects open it after the call is connected. For
-// a subject without a model it returns at once.
+// awaitSessions waits until each of n calls has its session with the model, which some subjects open late. Without a
+// model it returns at once.
 func (l *load) awaitSessions(ctx context.Context, n int) error {
 	if l.cannot["barge"] != "" {
 		return nil

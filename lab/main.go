@@ -56,8 +56,8 @@ func main() {
 	}
 }
 
-// run measures and prints the tables; progress goes to stderr. If a call failed or replies were missing it returns an error, and the
-// table is incomplete or missing.
+// run measures and prints the tables; progress goes to stderr. It fails if a call failed or replies were missing. A
+// table is then incomplete.
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == echoCommand {
 		return serveEcho(ctx)

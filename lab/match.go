@@ -8,23 +8,22 @@ import (
 	"voxgate/media"
 )
 
-// This file finds the speech in received audio, in blocks of 20 ms. A block counts only if its own waveform is found: a decoder's
-// concealment of lost packets is mostly different from the speech.
+// This file finds the speech in received audio, in blocks of 20 ms. Only a block's own waveform counts: concealment
+// mostly differs.
 
 const (
-	// likeness is the minimum correlation of a block with the audio received in its place: 1/√2, so that half of the received energy is
-	// the speech. Without losses, every block passes. Of the blocks that a decoder conceals, four in ten pass (TestJudgeSpeech).
+	// likeness is the minimum correlation of a block with the received audio: 1/√2, half of the energy. Every block
+	// without loss passes, and four in ten concealed ones (TestJudgeSpeech).
 	likeness = 0.707
-	// least10dB is the factor for a level 10 dB below another. It is the minimum level of received audio relative to the speech. It is
-	// also the minimum level of a voiced block relative to the whole speech.
+	// least10dB is the factor for 10 dB less. Received audio must have this level relative to the speech, and a voiced
+	// block relative to all.
 	least10dB = 0.316
 
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together. A group is long enough that a vowel is not confused with its
-	// neighbour, and short enough to follow changes of a jitter buffer's delay. The search compares twice as many blocks, including their
-	// neighbours.
+	// groupFrames is the number of blocks that are searched together. A group must not be confused with its neighbour,
+	// but follow a jitter buffer's delay. The search includes neighbouring blocks.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
 	sure        = 0.7 // correlation of a group above which the search ends early
@@ -185,8 +184,8 @@ func rmsLevel(wave []float64) float64 {
 	return math.Sqrt(sum / float64(max(1, len(wave))))
 }
 
-// lowPass returns the part of the signal below cutoff, whose waveform a codec keeps. It uses a windowed sinc, and removes the filter's
-// delay. A pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
+// lowPass returns the part of the signal below cutoff, whose waveform a codec keeps. It removes the filter's delay.
+// A pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
 //
 //go:norace // as correlation
 func lowPass(pcm []int16) []float64 {
@@ -217,8 +216,8 @@ func lowPass(pcm []int16) []float64 {
 	return out
 }
 
-// applyPlayout replaces the arrival times of blocks by their playout times. The assumed player keeps the order, and begins with the
-// first packet, which may arrive 20 ms early. It does not speed up before a pause.
+// applyPlayout replaces the arrival times of blocks by their playout times. The assumed player keeps the order, begins
+// with the first packet, and does not speed up before a pause.
 func applyPlayout(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {

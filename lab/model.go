@@ -122,8 +122,8 @@ func (m *model) openSessions() (all []*session) {
 	return all
 }
 
-// awaitSession returns the newest open session that has this system instruction and began after the given time. It waits for such a
-// session until ctx is done.
+// awaitSession waits for an open session with this system instruction that began after the given time, until ctx is
+// done. It returns the newest.
 func (m *model) awaitSession(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()
@@ -306,8 +306,8 @@ func (s *session) sendTurn(ctx context.Context, voice []int16) error {
 // chatterLength is the length of a turn of chatter.
 const chatterLength = 1800 * time.Millisecond
 
-// chatterTurn returns the messages of a turn: pieces of the voice with transcripts, in lengths like Google's, four times faster than real
-// time, as from the emulator. They are built only once, to save CPU time on the callers' machine.
+// chatterTurn returns the messages of a turn: voice with transcripts, in lengths like Google's, four times faster than
+// real time. Building it once saves CPU time.
 var chatterTurn = sync.OnceValue(func() (messages []timedMessage) {
 	lengths := []int{2, 6, 12, 4, 10} // frames: 40 to 240 ms
 	const frames = int(chatterLength / frame)
@@ -327,8 +327,8 @@ type timedMessage struct {
 	text string
 }
 
-// sendChatter waits for delay, and then talks without a pause until ctx is done. Each turn begins when only the last piece of the
-// previous one has not been played.
+// sendChatter waits for delay, and then talks without a pause until ctx is done. A turn begins when the last piece of
+// the previous one is left.
 func (s *session) sendChatter(ctx context.Context, delay time.Duration) error {
 	for begin, ahead := time.Now().Add(delay), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

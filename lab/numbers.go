@@ -14,8 +14,8 @@ const (
 	targetMemory = 1126 << 10 // bytes per call, with 100 calls: 1.1 MB
 )
 
-// turnCalls is the number of calls of measureTurns. It is small enough that the machine has time for all of them where the gateway decides
-// about turns, because a load that the machine cannot carry has no comparable cost.
+// turnCalls is the number of calls of measureTurns. The machine must have time for all of them: an overload has no
+// comparable cost.
 const turnCalls = 50
 
 // measureNumbers measures the cost of calls, and prints a table.
@@ -49,8 +49,8 @@ func (o options) measureCalls(ctx context.Context, n int) (observed, error) {
 	return measureLoad(ctx, o, stage, n)
 }
 
-// measureTurns compares the cost of calls in which the model decides about turns with those in which the gateway does, and prints a table
-// of medians. In each round, both are measured once.
+// measureTurns compares the cost of calls whose turns the model or the gateway decides, and prints medians. Each round
+// measures both once.
 func measureTurns(ctx context.Context, o options, rounds int, stdout io.Writer) error {
 	began := time.Now()
 	n := min(turnCalls, o.sessions[0])

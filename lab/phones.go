@@ -32,8 +32,8 @@ const (
 //go:embed phone.xml
 var phoneScenario string
 
-// measurePhones lets sipp call a gateway that uses the emulator: first with telephones that speak for 1 s in every 8 s, and
-// then with telephones that speak all the time. Without sipp it only prints a message.
+// measurePhones lets sipp call a gateway with the emulator, first speaking for 1 s of 8, then all the time. Without
+// sipp it only prints a message.
 func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if _, err := exec.LookPath("sipp"); err != nil {
 		logProgress("no telephones: %v", err)

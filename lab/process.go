@@ -51,8 +51,8 @@ type process struct {
 	lines []string // the newest lines of its log
 }
 
-// startProcess starts a program and waits until it has logged its URL. Its environment is that of this program without the variables
-// that configure a gateway, plus env ("NAME=value").
+// startProcess starts a program and waits until it has logged its URL. env ("NAME=value") extends this environment,
+// from which a gateway's variables are removed.
 func startProcess(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
 	ctx, end := context.WithCancel(ctx)
 	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, done: make(chan struct{})}

@@ -30,8 +30,8 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads it more slowly than it is sent. Meanwhile
-// another caller is answered as usual.
+// measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads too slowly. Another caller
+// is answered meanwhile.
 func (c *comparison) measureSlowReader(ctx context.Context) error {
 	c.model.answerBeeps()
 	open, fast := lineOpeners[c.caller]["websocket"], make(chan struct{})

@@ -22,8 +22,8 @@ const (
 //go:embed speech.wav
 var wav []byte
 
-// reference is the speech that is repeated over bad networks. It holds the clip at four pitches, so that a late piece is not confused
-// with the next repetition.
+// reference is the speech that is repeated over bad networks. Four pitches of the clip keep a late piece apart from the
+// next repetition.
 type reference struct {
 	pcm   []int16 // at modelRate; a whole number of frames
 	mic   []int16 // the same at micRate

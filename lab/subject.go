@@ -13,9 +13,11 @@ import (
 	"strings"
 )
 
-// setups holds the set-up files, one for each subject. A file is a program in sh or Python. It starts its server with the settings of
-// environment, logs "url=URL" to stderr when the server is ready for calls, and ends on SIGTERM. With the argument "version" it prints the
-// version of the subject. Comments in the file describe the subject: "# name:", "# caller:" and "# cannot CELL: why".
+// setups holds the set-up files, one for each subject: a program in sh or Python. It starts its server with the
+// settings of environment, logs "url=URL" to stderr when ready, and ends on SIGTERM. With the argument "version" it
+// prints that.
+//
+// Comments in the file describe the subject: "# name:", "# caller:" and "# cannot CELL: why".
 //
 //go:embed compare/subjects
 var setups embed.FS

@@ -24,13 +24,13 @@ const (
 	// MinSecret is the minimum length of the secret, in bytes.
 	MinSecret = 16
 
-	// After maxFailures failed calls in a row, Redis is not called for retryDelay, because each failed call takes a Timeout. Then a
-	// single call tests whether Redis is back.
+	// maxFailures is the number of failed calls in a row after which Redis is left alone. Each failed call takes a Timeout.
 	maxFailures = 3
-	retryDelay  = time.Second
+	// retryDelay is the time until a single call tests whether Redis is back.
+	retryDelay = time.Second
 
-	// poolSize bounds the connections to one Redis, for many simultaneous callers. The default of go-redis is ten per CPU, for
-	// programs that do nothing else.
+	// poolSize bounds the connections to one Redis. The default of go-redis, ten per CPU, is for programs that do
+	// nothing else.
 	poolSize = 32
 )
 
@@ -45,15 +45,17 @@ type redisStore struct {
 	retryAt  time.Time // when to call Redis again; zero while it responds
 }
 
-// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be
-// unreachable now or later; that is logged. The URL is one of
+// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not block: Redis may be
+// unreachable now or later, which is logged. The URL is one of
 //
 //	redis://user:password@host:6379/0                                    one server
 //	redis://host:26379/0?master_name=main&addr=host2:26379               the master of this name, as these Sentinels know it
 //	redis://host:6379?addr=host2:6379                                    a Cluster of these and further servers
 //
-// and rediss:// for TLS, as parsed by go-redis's ParseURL, ParseFailoverURL and ParseClusterURL. Redis sees neither values nor
-// names: values are encrypted (AES-256-GCM) and names hashed (HMAC-SHA256), with keys derived from the secret (HKDF, RFC 5869).
+// or rediss:// for TLS (see go-redis's ParseURL, ParseFailoverURL and ParseClusterURL).
+//
+// Redis sees neither values nor names. Values are encrypted (AES-256-GCM) and names hashed (HMAC-SHA256). The keys are derived
+// from the secret (HKDF, RFC 5869).
 func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if len(secret) < MinSecret {
 		return nil, fmt.Errorf("the secret has %d bytes, minimum %d", len(secret), MinSecret)
@@ -140,8 +142,8 @@ func (s *redisStore) hashName(name string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
-// cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages per key (NIST
-// SP 800-38D section 8.3), which all gateways together would reach within a day.
+// cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages
+// per key (NIST SP 800-38D section 8.3). One key would last less than a day.
 func (s *redisStore) cipherFor(name string) (cipher.AEAD, error) {
 	mac := hmac.New(sha256.New, s.valueKey)
 	mac.Write([]byte(name))
@@ -262,8 +264,8 @@ func (s *redisStore) CompareAndSwap(
 	return now, err
 }
 
-// The counts of a name are a hash, too. A member's field holds n, the order of the call, and the expiry by Redis's clock, so that
-// the gateways' clocks may differ. usageOfOthers and setUsage are like those of memory.
+// The counts of a name are a hash. A member's field holds n, the order of the call, and the expiry by Redis's clock.
+// The functions are like those of memory.
 const countFunctions = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -310,8 +312,8 @@ func (s *redisStore) SetUsage(
 	return total, ok, err
 }
 
-// reserveScript records a usage and reserves more, as [Reservation.Grant] does. Both keys have the same hash tag, so
-// they are in one slot of a Redis Cluster.
+// reserveScript records a usage and reserves more, as [Reservation.Grant] does. Both keys share a hash tag, for a Redis
+// Cluster.
 var reserveScript = redis.NewScript(countFunctions + `
 local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local others, _, newest = usageOfOthers(KEYS[1], member)

@@ -12,36 +12,35 @@ import (
 	"time"
 )
 
-// Timeout bounds each call. A Redis in the same region responds within a millisecond. A store that takes longer than Timeout counts
-// as down, because callers wait for it.
+// Timeout bounds each call. A Redis in the same region responds within a millisecond. Callers wait, so a slower store
+// counts as down.
 const Timeout = 300 * time.Millisecond
 
 // ErrDown is the error of a call that was not made because the store is down.
 var ErrDown = errors.New("the store does not respond")
 
-// Store is shared by gateways. Its methods may be called from any goroutine and block for at most [Timeout]. A name begins with its
-// purpose and a slash: "session/x".
+// Store is shared by gateways. Its methods are safe for concurrent use, and block for at most [Timeout]. A name begins
+// with its purpose: "session/x".
 type Store interface {
 	// Get reads a value and its generation. Generation 0 means that the value does not exist.
 	Get(ctx context.Context, name string) (value []byte, generation uint64, err error)
 
-	// CompareAndSwap writes a value and its generation, which expire after ttl. It writes only if the current generation equals was, or
-	// the value does not exist. now is the resulting generation: it differs from generation if another gateway has written. A nil value
-	// only renews the current value; if that does not exist, nothing is written and now is 0. With ttl 0 the value is deleted, and now
-	// is 0.
+	// CompareAndSwap writes a value and its generation, for ttl, if the current generation is was or the value does not
+	// exist. now is the resulting generation. It differs if another gateway has written.
 	//
-	// A gateway that takes over a conversation writes a higher generation, once, and the former owner notices that at its next write. So
-	// of two gateways that both believe they own a conversation, only one can write.
+	// A nil value renews the current value; now is 0 if that does not exist. A ttl of 0 deletes the value; now is 0.
+	//
+	// A gateway that takes over a conversation writes a higher generation. The former owner then cannot write any more.
 	CompareAndSwap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
 
-	// SetUsage records that a member uses n of the limit with this name. The record expires after ttl. total is the usage of all
-	// members. If total would exceed limit, nothing changes and ok is false; a negative limit means no limit. n = 0 releases the
-	// member's usage. Of two calls of a member, the one with the higher order counts, whichever arrives first.
+	// SetUsage records for ttl that a member uses n of the limit with this name; 0 releases it. total is the usage of
+	// all members. Beyond limit nothing changes, and ok is false. A negative limit means none.
+	//
+	// Of two calls of a member, the one with the higher order counts.
 	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
-	// Reserve records how much of a budget a member has spent and reserved, and reserves more in the same step. got is the part of the
-	// wanted amount that the limit leaves. others is the usage of all other members. Of two calls of a member, the one with the higher
-	// order counts.
+	// Reserve records how much of a budget a member has spent and reserved, and reserves more. got is what the limit
+	// leaves of the wish. others is the other members' usage. Of two calls of a member, the higher order counts.
 	Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error)
 
 	// Members returns the usage of each member of this name.

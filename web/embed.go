@@ -46,8 +46,8 @@ func SiteFolders() []fs.FS {
 // cssSpace matches comments and indentation of a style sheet.
 var cssSpace = regexp.MustCompile(`(?s)/\*.*?\*/|\n\s*`)
 
-// withLooks returns a copy of the library with looks.js, a script that exports the text of looks.css: a shadow root gets its style sheet
-// from a script, because the Content-Security-Policy of a foreign page does not allow a style sheet of the gateway.
+// withLooks returns a copy of the library with looks.js, which exports the text of looks.css. The
+// Content-Security-Policy of a foreign page does not allow the gateway's style sheet.
 func withLooks(folder fs.FS) fs.FS {
 	var packed bytes.Buffer
 	archive := zip.NewWriter(&packed) // an fs.FS in memory

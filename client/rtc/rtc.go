@@ -30,15 +30,15 @@ const (
 	// time.
 	failedAfter = time.Minute
 
-	// answerTimeout is the time after which ICE may be restarted although the last offer has no answer: the gateway may
-	// have rejected that offer.
+	// answerTimeout is the time after which ICE may restart without an answer to the last offer. The gateway may have
+	// rejected it.
 	answerTimeout = 10 * time.Second
 )
 
 // Options configure the audio.
 type Options struct {
-	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. The packets come as
-	// the network delivers them, so an application that plays them needs a jitter buffer. OnPacket must not block.
+	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. It must not
+	// block. To play them, an application needs a jitter buffer.
 	OnPacket func(*rtp.Packet)
 
 	// OnState receives the state of the WebRTC connection. It may be nil.
@@ -52,8 +52,8 @@ type Options struct {
 	RelayOnly bool
 }
 
-// Audio carries the audio of one conversation over WebRTC. It implements [client.PeerDialer], and can be used for several
-// connections of the conversation, one after the other. Its methods may be called concurrently.
+// Audio carries the audio of one conversation over WebRTC, also over several connections in turn. It implements
+// [client.PeerDialer]. It is safe for concurrent use.
 type Audio struct {
 	options    Options
 	api        *webrtc.API

@@ -31,8 +31,10 @@ type Options struct {
 	// URL is the address of the gateway: https://voice.example.com, or the wss: URL of its WebSocket.
 	URL string
 
-	// Token is the access token, if the gateway requires one. Key is a server key, with which the checks mint a token for each conversation.
-	Token, Key string
+	// Token is the access token, if the gateway requires one.
+	Token string
+	// Key is a server key, with which the checks mint a token for each conversation.
+	Key string
 
 	// Origins are the origins of the operator's pages, all of which the gateway must accept.
 	Origins []string
@@ -83,8 +85,8 @@ const (
 	maxSkew = 30 * time.Second
 )
 
-// CheckGateway runs all checks and returns their results in order. It blocks for at most about 30 s plus o.Stay. An error means that o.URL
-// is not the URL of a gateway.
+// CheckGateway runs all checks and returns their results in order. It blocks for about 30 s plus o.Stay. It fails only
+// if o.URL is not a gateway's.
 func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	base, err := parseURL(o.URL)
 	if err != nil {

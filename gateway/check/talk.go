@@ -19,8 +19,8 @@ import (
 	"voxgate/client"
 )
 
-// checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first path. Then it drops the WebSocket,
-// and resumes the conversation on a new one.
+// checkWebRTC connects by WebRTC over each path, and measures the voice on the first. Then it resumes the conversation
+// on a new WebSocket.
 func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
@@ -145,8 +145,8 @@ func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call
 	c.pass("voice", "%s", found)
 }
 
-// forbiddenAddresses lists addresses that a relay must not reach: its own machine, inner networks, the metadata service of a cloud, and
-// an unrelated host. Only permissions for them are requested; no packet is sent there.
+// forbiddenAddresses lists addresses that a relay must not reach: its machine, inner networks, a cloud's metadata, an
+// unrelated host. Only permissions are requested.
 var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
 // checkRelay checks a TURN server with the credentials that the gateway gives to clients.

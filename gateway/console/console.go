@@ -75,8 +75,8 @@ func New(o Options) (*Console, error) {
 // Close ends the requests in progress.
 func (c *Console) Close(ctx context.Context) error { return c.server.Close(ctx) }
 
-// newPage returns the handler of the page and of its endpoints: those of signaling/backend, the status, and the sound of conversations
-// for clients with a ticket.
+// newPage returns the handler of the page and of its endpoints: those of signaling/backend, the status, and the sound
+// for tickets.
 func (c *Console) newPage() (http.Handler, error) {
 	files, err := site()
 	if err != nil {
@@ -105,9 +105,8 @@ func (c *Console) newPage() (http.Handler, error) {
 	return mux, nil
 }
 
-// newHandler returns the handler of the private address: /metrics, /healthz (the process runs), /readyz (it takes calls), POST /v1/drain,
-// Go's profiler at /debug/pprof/ (without the command line, which may hold a secret), and page for everything else. Pages in a browser
-// cannot POST, and pages of other origins can only link to it, see isForeignRequest.
+// newHandler returns the handler of the private address. /healthz means that the process runs, /readyz that it takes
+// calls. The profiler at /debug/pprof/ lacks the command line, which may hold a secret. page serves the rest.
 func (c *Console) newHandler(page http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
@@ -147,8 +146,8 @@ func (c *Console) serveReadiness(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// isForeignRequest reports whether a request comes from a page of another origin and must be rejected. Such a page may link to pages of
-// the console, except to the profiler's: it could not read the response, but could keep the profiler busy.
+// isForeignRequest reports whether a request of another origin's page must be rejected. Such a page may link to the
+// console, but not keep the profiler busy.
 func isForeignRequest(r *http.Request) bool {
 	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
 	switch r.Header.Get("Sec-Fetch-Site") {

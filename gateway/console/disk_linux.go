@@ -2,7 +2,8 @@ package console
 
 import "syscall"
 
-// diskSpace returns the free and the total bytes that the disk of a folder has for this program; ok is false if they cannot be read.
+// diskSpace returns the free and the total bytes of a folder's disk for this program. ok is false if they cannot be
+// read.
 func diskSpace(folder string) (free, total uint64, ok bool) {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {

@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// listenTickets lets an <audio> element play a conversation although it cannot send a key. A ticket is the encrypted key. It is valid for
-// one conversation and for 10 s; playback that began in that time continues.
+// listenTickets lets an <audio> element, which cannot send a key, play a conversation. A ticket is the encrypted key,
+// for one conversation and for 10 s. Playback then continues.
 type listenTickets struct{ seal cipher.AEAD }
 
 const ticketLife = 10 * time.Second

@@ -78,7 +78,8 @@ func transcriptEntries(transcript []bridge.Entry) []transcriptEntry {
 // maxQueuedFiles bounds the conversations that wait for their files: the default limit of parallel sessions.
 const maxQueuedFiles = 1000
 
-// callFileWriter writes a file for each conversation that has ended. Failures are logged and counted; no conversation waits for the disk.
+// callFileWriter writes a file for each ended conversation. Failures are logged and counted. No conversation waits for
+// the disk.
 type callFileWriter struct {
 	folder string
 	log    *slog.Logger
@@ -174,8 +175,8 @@ var deletableFile = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z-
 // deleteInterval is the time between two searches for expired files.
 const deleteInterval = time.Hour
 
-// deleteExpiredFiles deletes the gateway's files in these folders that are older than the given number of days, now and every hour, until
-// stop is called.
+// deleteExpiredFiles deletes the gateway's files in these folders that are older than days, now and every hour, until
+// stop.
 func deleteExpiredFiles(days int, folders []string, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// metrics holds the Prometheus metrics (docs/operating.md). The labels hold endpoints, states, kinds and names of server keys, never
-// callers or conversations. The counts of a conversation are added at its end, which keeps them off the audio path.
+// metrics holds the Prometheus metrics (docs/operating.md). Labels never name callers or conversations. A
+// conversation's counts are added at its end, off the audio path.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -49,8 +49,8 @@ type metrics struct {
 	dayCounter dailyCounter
 }
 
-// answerBuckets are the buckets for latencies, in seconds. They reach from the delay that the gateway adds (ms) to the time that a
-// thinking model takes (10 s).
+// answerBuckets are the buckets for latencies, in seconds: from the gateway's own delay (ms) to a thinking model's time
+// (10 s).
 var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
 
 // newMetrics registers all metrics but those of the host. buildLabels are the versions of this build.
@@ -376,8 +376,8 @@ func (m *metrics) countSession(e bridge.SessionEnded) {
 	m.framesDropped.WithLabelValues("output").Add(float64(c.Voice.WriteErrors))
 }
 
-// modalityLabel returns the label for one of Google's modalities (https://ai.google.dev/api/live, Modality). All others share the label
-// "other", so that a server with invented modalities cannot create series without limit.
+// modalityLabel returns the label for one of Google's modalities (https://ai.google.dev/api/live, Modality), or
+// "other". Invented ones must not create series without limit.
 func modalityLabel(name string) string {
 	switch name {
 	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":

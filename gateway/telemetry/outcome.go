@@ -37,8 +37,7 @@ type TextGenerator func(
 ) (
 	bridge.Cost, error)
 
-// endReport describes a conversation that has ended. outcome follows the JSON Schema of the agent; failed is the reason why
-// the outcome is missing.
+// endReport describes an ended conversation. outcome follows the agent's JSON Schema. failed says why it is missing.
 type endReport struct {
 	bridge.SessionEnded
 	outcome json.RawMessage

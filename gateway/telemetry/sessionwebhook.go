@@ -67,8 +67,8 @@ type webhookSession struct {
 	Attributes map[string]string `json:"attributes,omitempty"` // of a telephone call: headers, parameters
 }
 
-// admitSession asks the endpoint whether a conversation may begin, and with which configuration. If the endpoint does not answer, the
-// conversation is rejected, because the operator has reserved the decision. It blocks for 5 s at most.
+// admitSession asks the endpoint whether a conversation may begin, and how. Without an answer it is rejected: the
+// operator has reserved the decision. It blocks for 5 s at most.
 func (s *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
@@ -118,8 +118,7 @@ func (s *sessionWebhook) observe(_ string, o bridge.Observation) {
 	}
 }
 
-// sendReport sends a report in the background, and tries again until the endpoint accepts it or webhookTries is reached. Reports may
-// arrive in any order.
+// sendReport sends a report in the background, webhookTries times at most. Reports may arrive in any order.
 func (s *sessionWebhook) sendReport(id string, body any) {
 	s.running.Go(func() {
 		for try := 1; ; try++ {

@@ -117,8 +117,8 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Observer returns a function that receives the observations of all conversations and each sip.CallStatus. It is nil if nothing is
-// observed, so that observations need not be created.
+// Observer returns a function that receives the observations of all conversations and each sip.CallStatus. It is nil if
+// that would be useless.
 func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	switch len(t.observers) {
 	case 0:
@@ -134,8 +134,8 @@ func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	}
 }
 
-// Admission returns the function that asks the session webhook whether a conversation may begin, and counts those that it rejects. It is
-// nil without a session webhook.
+// Admission returns the function that asks the session webhook whether a conversation may begin. It counts rejections.
+// It is nil without a webhook.
 func (t *Telemetry) Admission() func(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	if t.webhook == nil {
 		return nil
@@ -185,8 +185,7 @@ func (t *Telemetry) Metrics() prometheus.Gatherer {
 	return t.metrics.registry
 }
 
-// CountToday returns the conversations that began since midnight (UTC) or since the start, and the cost in that time. Without metrics both
-// are 0.
+// CountToday returns the conversations since midnight (UTC) or the start, and their cost. Without metrics both are 0.
 func (t *Telemetry) CountToday() (begun int, dollars float64) {
 	if t.metrics == nil {
 		return 0, 0

@@ -12,9 +12,8 @@ import (
 	"unicode"
 )
 
-// CleanValue removes the white space at the ends of value, which is the content of the environment variable name. It fails if
-// the rest has a control character or is in quotation marks: no setting contains these. The error names the variable and never
-// contains the value.
+// CleanValue trims the value of an environment variable. It fails if a control character or quotation marks remain,
+// which no setting has. The error never contains the value.
 func CleanValue(name, value string) (string, error) {
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
 	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {

@@ -35,8 +35,8 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 
 func (c *Certificate) files() []string { return []string{c.cert, c.key} }
 
-// Current returns the newest valid certificate. While only one of the two files has been replaced, certificate and key do not
-// match, and Current still returns the previous certificate.
+// Current returns the newest valid certificate. While only one of the two files is new, they do not match, and the
+// previous one stays.
 func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,8 +141,7 @@ func (a *Authorities) load() error {
 	return nil
 }
 
-// readPEM reads a file, and fails if its last block has no end. Such a file is half written. Without this check, a truncated chain
-// or list of authorities would be accepted as complete.
+// readPEM reads a file, and fails if its last block has no end. A half-written chain would be accepted as complete.
 func readPEM(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

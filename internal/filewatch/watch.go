@@ -22,9 +22,8 @@ type Watch struct {
 	fingerprint string
 }
 
-// NewWatch returns a watch of the files' current state. Read the files after this call, so that no change is missed. It logs a warning
-// for each file that is itself a mount point, as with a container volume of a single file: replacing such a file outside the container
-// leaves the old one inside.
+// NewWatch returns a watch of the files' current state. Read the files after this call. It logs a warning for each file
+// that is itself a mount point: a replacement outside is not seen.
 func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	for _, name := range files {
 		if isMountPoint(name) {
@@ -34,8 +33,8 @@ func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	return &Watch{now: now, lastCheck: now(), fingerprint: fingerprintOf(files)}
 }
 
-// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. If several goroutines
-// call it, only one gets true for a change.
+// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of
+// several goroutines, only one gets true.
 func (w *Watch) HasChanged(files func() []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +59,8 @@ func fingerprintOf(files []string) string {
 	return b.String()
 }
 
-// IsStale reports whether a file that is itself a mount point was replaced or removed outside its mount. The visible content is
-// then outdated, and stays so until the file is mounted again.
+// IsStale reports whether a file that is itself a mount point was replaced or removed outside. Its content stays
+// outdated until it is mounted again.
 func IsStale(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -74,8 +73,8 @@ func IsStale(name string) bool {
 // maxFile limits the size of a reloaded file, in bytes. The largest known files, bundles of CA certificates, have 300 kB.
 const maxFile = 16 << 20
 
-// CheckFile returns an error for a file that must not be read while calls wait: a named pipe would block until somebody writes into it,
-// and a huge file would fill the memory.
+// CheckFile returns an error for a file that must not be read while calls wait. A named pipe would block, and a huge
+// file would fill the memory.
 func CheckFile(name string) error {
 	info, err := os.Stat(name)
 	switch {

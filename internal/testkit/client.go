@@ -26,8 +26,8 @@ func CheckFaults(t *testing.T, c *Client) {
 	}
 }
 
-// goWords are words of Go and its JSON packages that must not appear in messages to clients. They are searched for one
-// by one: a regular expression would take more CPU than the gateway in tests that measure it.
+// goWords are words of Go and its JSON packages that must not appear in messages to clients. A regular expression would
+// take too much CPU here.
 var goWords = []string{
 	"Go struct", "Go value", "json: ", "nmarshal", "strconv", "map[", "[]interface", "interface {", "struct {", "reflect.",
 }

@@ -12,9 +12,8 @@ import (
 	"voxgate/media"
 )
 
-// Conformance holds the clients of a protocol, with which the tests of this package check the rules for all protocols. Each endpoint has a
-// Conformance in a test package of its folder, such as whiptest. The file protocols_test.go lists them. A field is empty if its rule does
-// not apply.
+// Conformance holds the clients of a protocol for the rules of all protocols. Each endpoint has one in a test package,
+// such as whiptest; see protocols_test.go. An empty field means that the rule does not apply.
 type Conformance struct {
 	Name string // of the protocol
 
@@ -33,12 +32,12 @@ type Conformance struct {
 	// NeedsAudio requires sound in each answer.
 	NeedsAudio bool
 
-	// FillQueues send more messages than any queue holds while the loop of a call is busy, by name. Each returns when the call has continued;
-	// leave ends the call.
+	// FillQueues send more messages than any queue holds while the loop of a call is busy. Each returns when the call
+	// has continued. leave ends the call.
 	FillQueues map[string]func(t *testing.T, g *Gateway) (leave func())
 
-	// ControlCall begins a call with a token and returns a function that reports whether a request with a token, or with "", controls it. A
-	// request with the address of the call needs no token, because the address is a secret.
+	// ControlCall begins a call with a token. control reports whether a request with a token, or "", controls it. The
+	// address of a call is a secret, and needs no token.
 	ControlCall func(t *testing.T, l *LockedGateway, token string) (control func(token string) bool)
 
 	// Malformed lists the kinds of broken messages that the protocol is tested with.
@@ -70,8 +69,8 @@ type Speaker struct {
 	Ask      func()         // sends a request that the gateway answers by Conn
 }
 
-// NewSocketSpeaker returns a speaker with a socket, whose More sends moreMessages. At the end of the conversation, the gateway sends
-// lastMessage (if it is not "") and closes the socket with a code.
+// NewSocketSpeaker returns a speaker with a socket, whose More sends moreMessages. At the end, the gateway sends
+// lastMessage, unless "", and closes with a code.
 func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Speaker {
 	say := func() {
 		for _, m := range moreMessages {
@@ -162,9 +161,8 @@ type Flooder struct {
 	Web  *Client // a client of the client protocol, which receives a warning; may be nil
 	Stop func()  // ends a Send that blocks, or nil
 
-	// Cores is the number of cores that the flood may use after the initial burst, or 0 for no limit. The gateway grants a connection a tenth
-	// of a core for what it sends. The rest is for the flooder itself, the race detector and other calls, on a machine with other work: five
-	// connections have used 1.0 to 1.4 cores. Without a limit in the gateway, one connection would use a whole core.
+	// Cores is the number of cores that the flood may use after the initial burst, or 0 for no limit. The gateway
+	// grants a connection a tenth of a core. The flooder takes the rest: five connections have used 1.0 to 1.4 cores.
 	Cores float64
 }
 

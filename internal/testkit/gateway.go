@@ -63,8 +63,8 @@ func (e *Endpoints) AddEndpoints(endpoints func(*bridge.Host, *rtc.API) []signal
 
 // RunTests runs the tests of a package and checks that no goroutine is left.
 func RunTests(m *testing.M) {
-	// Conversations take time but little CPU, so run more of them at once than there are processors. They must be few
-	// enough to run in real time under -race on two processors. -parallel overrides it.
+	// Conversations take time but little CPU, so more of them run at once than there are processors. -race on two
+	// processors bounds them.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}

@@ -78,8 +78,7 @@ func shapesOf(value string) []string {
 
 var capital = regexp.MustCompile(`[A-Z]`)
 
-// MalformedVariants returns malformed versions of a JSON text. In each, a value is wrong or has another shape, a field has another
-// spelling or comes twice, or the end is missing or wrong.
+// MalformedVariants returns malformed versions of a JSON text: wrong values, shapes, names and ends.
 func MalformedVariants(text string) (all []string) {
 	for i, p := range placesOf(text) {
 		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }

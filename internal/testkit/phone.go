@@ -357,8 +357,8 @@ func (p *Phone) VoiceLevel(hz float64) float64 {
 	return ToneShare(TrimSilence(p.ReceivedVoice()), hz)
 }
 
-// CheckBothWays checks that audio flows in both directions over WebRTC. It tries up to three times, because on a busy machine
-// a sentence and its answer may be broken in two.
+// CheckBothWays checks that audio flows in both directions over WebRTC. It tries three times: a busy machine may break
+// a sentence in two.
 func (p *Phone) CheckBothWays(hz float64) {
 	p.T.Helper()
 	for left := 3; ; left-- {

@@ -49,8 +49,8 @@ func TrimSilence(pcm []int16) []int16 {
 	return pcm[first:last]
 }
 
-// ToneShare returns the share of a frequency in the energy of the voice. It is computed piece by piece, because a sender
-// on a busy machine may leave gaps: a tone counts even if its phase jumps.
+// ToneShare returns the share of a frequency in the energy of the voice. It works piece by piece, so gaps and jumps of
+// the phase do no harm.
 func ToneShare(pcm []int16, hz float64) float64 {
 	const piece = wire.OutputRate / 20
 	if len(pcm) < piece {

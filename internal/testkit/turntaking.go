@@ -51,9 +51,8 @@ func (l *turnLog) has(want []string) bool {
 	return slices.Equal(l.events, want)
 }
 
-// CheckTurnTaking talks to the emulator in a conversation whose gateway decides about turns. play plays the person's sound at a
-// rate in Hz, in real time, with silence after it, and returns at its end. A cough begins no turn, a pause ends none, a short
-// word holds an answer, and a sentence cuts it off. If the machine is too busy for this, a test that would fail is skipped.
+// CheckTurnTaking talks to the emulator in a conversation whose gateway decides about turns. play plays sound in real
+// time, and returns at its end. A failure on a machine that is too busy skips the test.
 func CheckTurnTaking(t *testing.T, s *bridge.Session, rate int, play func(pcm []int16)) {
 	t.Helper()
 	machine := mediatest.MeasureLateness(t)

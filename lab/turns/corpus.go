@@ -26,10 +26,9 @@ type half struct {
 	python    []string
 }
 
-// The split is by package, so that no recording is in both halves. All 14 people of Hedgewars, the noises of livekit-agents, and the
-// meeting were in the test half before anything was tuned on such sounds, and stay there: the training half has other games' people and
-// other crowds. Of the prompts, the languages are split. One voice is in both halves: Allison speaks English in the one and Spanish in the
-// other.
+// The split is by package, so that no recording is in both halves. All people of Hedgewars, the noises of
+// livekit-agents, and the meeting were in the test half before any tuning on such sounds. Only the voice Allison is in
+// both, in English and Spanish.
 var (
 	trainingHalf = half{
 		prompts: []string{"en_US_f_Allison", "fr_CA_f_June"}, dialogues: "cs", clips: [2]int{300, 600},
@@ -253,8 +252,8 @@ func (b *builder) addSpoken(kind, voice string, pcm []int16, gaps [][2]int) {
 	}
 }
 
-// findDip returns the number of a random frame in mid-phrase at which the voice dips, or 0 if there is none. The frame is at
-// least 0.5 s from the ends and 0.3 s from gaps.
+// findDip returns a random frame in mid-phrase at which the voice dips, or 0. It is at least 0.5 s from the ends and
+// 0.3 s from gaps.
 func (b *builder) findDip(levels []float64, threshold float64, gaps [][2]int) int {
 	var dips []int
 	for i := 50; i < len(levels)-50; i++ {

@@ -15,8 +15,8 @@ type soundSource struct {
 	isRepeated bool
 }
 
-// testSounds has the people of Hedgewars and the noises of livekit-agents. bursts are sounds with which a person does not mean to
-// interrupt; stops are words with which they do.
+// testSounds has the people of Hedgewars and the noises of livekit-agents. bursts do not mean to interrupt; stops are
+// words that do.
 var testSounds = []soundSource{
 	{"bursts", "hedgewars-data/usr/share/games/hedgewars/Data/Sounds/voices/*", []string{
 		"Hmm*.ogg", "Laugh*.ogg", "PoisonCough*.ogg", "Ow*.ogg", "Ooff*.ogg", "Uh-oh*.ogg", "Oops*.ogg", "Yessir*.ogg",
@@ -30,9 +30,8 @@ var testSounds = []soundSource{
 // actorSounds are those of OpenArena's actors, who gasp, groan and shout.
 var actorSounds = []string{"[Dd]eath*.wav", "fall1.wav", "gasp.wav", "jump1.wav", "[Pp]ain*.wav"}
 
-// trainingSounds has the people of three other games, among them 14 actors of OpenArena (all figures but a penguin and a skeleton), coughs,
-// laughs and sneezes of Scratch, and as noises the crowds of a stadium and of a party, traffic, steps, and music. Stops are missing:
-// prompts and dialogues are the interruptions of the training half.
+// trainingSounds has the people of three other games, among them 14 actors of OpenArena, human sounds of Scratch, and
+// as noises crowds, traffic, steps and music. Prompts and dialogues replace stops.
 var trainingSounds = []soundSource{
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/[^ps]*", actorSounds, false},
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/s[^k]*", actorSounds, false},
@@ -85,8 +84,8 @@ func (b *builder) addSounds(source soundSource) error {
 	return nil
 }
 
-// addWords adds the shortest prompts and lines of the dialogues as bursts: one says "yes" or "hm" over an answer and does not mean to end
-// it. It adds at most the given number, from all voices alike.
+// addWords adds the shortest prompts and lines of the dialogues as bursts, such as "yes" or "hm" over an answer: at
+// most the given number, from all voices alike.
 func (b *builder) addWords(most int) {
 	b.rng.Shuffle(len(b.words), func(i, j int) { b.words[i], b.words[j] = b.words[j], b.words[i] })
 	for _, pcm := range b.words[:min(most, len(b.words))] {

@@ -131,8 +131,8 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	return sum
 }
 
-// measureSilences looks at the pauses in which the end was told. For each one it returns the time in seconds from the person's next sound
-// until the answer was stopped, or could no longer begin.
+// measureSilences returns, for each pause in which the end was told, the seconds from the person's next sound until the
+// answer was stopped, or could not begin any more.
 func measureSilences(it item, events []event) (silences []float64) {
 	for _, p := range it.pauses {
 		isTold := false

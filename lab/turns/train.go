@@ -43,8 +43,8 @@ func pausesOf(it item) (positions []int) {
 	return positions
 }
 
-// examplesOf returns the pauses of 200 ms in items, as the detector finds them. It skips pauses between sentences, which are neither
-// inner pauses nor ends. judge may be nil.
+// examplesOf returns the pauses of 200 ms in items, as the detector finds them. Pauses between sentences are neither
+// inner ones nor ends, so they are skipped. judge may be nil.
 func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err error) {
 	for _, it := range items {
 		if it.kind == "pause" || it.kind == "natural" {
@@ -75,12 +75,12 @@ func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err e
 	return examples, nil
 }
 
-// Shares of the ends in the training half that have at least a probability. At quickest an end is reported at once, at likely after the
-// second length of silence.
+// Shares of the ends in the training half that have at least a probability. At quickest an end is reported at once, at
+// likely after the second length of silence.
 //
-// quickShare was chosen with models of prosody that were made without the voice in question. Normal patience then tells of an end in
-// 18 % of the training half's unfinished prompts, and an answer is heard in 2 %; with a share of 0.45 it would be 23 and 7 %. Ends are told
-// 60 ms later in the mean.
+// quickShare was chosen with models of prosody without the voice in question. Normal patience then tells of an end in
+// 18 % of the unfinished prompts, and 2 % hear an answer. A share of 0.45 would give 23 and 7 %. Ends are told 60 ms
+// later in the mean.
 const (
 	quickest, likely = 0.8, 0.3
 
@@ -113,8 +113,8 @@ func standardize(examples []example) (mean, deviation [count]float64) {
 	return mean, deviation
 }
 
-// fit returns the coefficients of a logistic regression, by gradient descent. The ends together have the same weight as both kinds of
-// inner pauses together.
+// fit returns the coefficients of a logistic regression, by gradient descent. The ends weigh as much as all inner
+// pauses.
 func fit(examples []example) (w [count]float64, bias float64) {
 	share := map[string]float64{}
 	for _, e := range examples {
@@ -199,12 +199,12 @@ func writeSource(file string, source []byte) error {
 	return os.WriteFile(file, source, 0o644)
 }
 
-// combine returns the weight of the log odds of prosody and of the network, and the bias. Both have the same weight: a fit to the
-// training half gives the network 0.43 of the weight of prosody, but is hardly better there (areas under the curve in mid-phrase and
-// after unfinished prompts 0.88 and 0.74 for both). Besides, that half has no spontaneous speech, of which prosody knows nothing.
+// combine returns the weight of the log odds of prosody and of the network, and the bias. Both weigh the same. A fit to
+// the training half gives the network 0.43, but is hardly better (areas under the curve 0.88 and 0.74 for both). That
+// half has no spontaneous speech.
 //
-// The bias comes from models of prosody that were made without the voice in question, because models that know the voice look better
-// than they are. shift is added to the log odds of these models.
+// The bias comes from models of prosody without the voice in question: models that know it look better than they are.
+// shift is added to their log odds.
 func combine(examples []example, shift float64) (weight, bias float64) {
 	var sums []float64
 	for _, voice := range voicesOf(examples) {

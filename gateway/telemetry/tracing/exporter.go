@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// exportTimeout bounds an export with its retries, unless the environment sets another limit. It is the standard's default:
-	// https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+	// exportTimeout bounds an export with its retries. It is the standard's default:
+	// https://opentelemetry.io/docs/specs/otel/protocol/exporter/. The environment may replace it.
 	exportTimeout = 10 * time.Second
 
-	// exportPause is the pause before spans are sent again to a busy collector (429, 502, 503, 504) that sends no
-	// Retry-After. Retries end with exportTimeout.
+	// exportPause is the pause before spans are sent again to a busy collector (429, 502, 503, 504) without a
+	// Retry-After.
 	exportPause = time.Second
 
-	// maxRetryAfter caps the Retry-After of a collector, in seconds: a larger value could overflow time.Duration, and
-	// mean no pause at all.
+	// maxRetryAfter caps a collector's Retry-After, in seconds. A larger value could overflow time.Duration, and mean
+	// no pause.
 	maxRetryAfter = 24 * 60 * 60
 )
 
 // exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
-// OpenTelemetry's own exporter shows the URL, which may hold a token, in its errors.
+// OpenTelemetry's own shows the URL in errors, perhaps with a token.
 type exporter struct {
 	url     string
 	headers http.Header

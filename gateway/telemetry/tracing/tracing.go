@@ -56,8 +56,8 @@ type call struct {
 // maxCalls limits the calls that are kept for a turn without an end; further calls get no span.
 const maxCalls = 100
 
-// New returns nil if the environment names no collector, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. It reads
-// the other standard variables of the exporter; the SDK reads the rest.
+// New returns nil if OTEL_EXPORTER_OTLP_ENDPOINT, or its _TRACES_ form, names no collector. It reads the other
+// variables of the exporter; the SDK reads the rest.
 func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	if setting("ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {

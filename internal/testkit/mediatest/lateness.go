@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Lateness measures how late this machine runs timers during a test that judges durations in real time. If the machine is too busy, such
-// durations say nothing about the code.
+// Lateness measures how late this machine runs timers during a test in real time. On a busy machine, durations say
+// nothing.
 type Lateness struct {
 	mu      sync.Mutex
 	start   time.Time
@@ -50,9 +50,8 @@ func (l *Lateness) add(late time.Duration) {
 	l.longest = max(l.longest, late)
 }
 
-// CanJudge reports whether a limit of d can be judged: each timer was late by less than a quarter of d, and all delays add up to less than
-// a fifth of the time. The delays add up to 5 % of the time on a quiet machine, and to 40 to 80 % with four busy processes per core. If
-// the limit cannot be judged, the test log says so.
+// CanJudge reports whether a limit of d can be judged, else logs why not. Each timer must be late by less than d/4, all
+// together by a fifth of the time. A quiet machine has 5 %. Four busy processes per core make 40 to 80 %.
 func (l *Lateness) CanJudge(t testing.TB, d time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()

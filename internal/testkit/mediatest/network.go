@@ -25,8 +25,8 @@ type Burst struct {
 	Length float64 `json:"length"` // mean number of packets in a row, at least 1
 }
 
-// Path is one direction of a bad network. A seeded random source decides about each packet: with the same impairment, the n-th
-// packet has the same fate in every run.
+// Path is one direction of a bad network. A seeded random source decides, so the n-th packet has the same fate in every
+// run.
 type Path struct {
 	mu            sync.Mutex
 	random        *rand.Rand
@@ -55,8 +55,8 @@ func (p *Path) Blackout(until time.Time) {
 	p.blackoutUntil = until
 }
 
-// Send decides when a packet that is sent now arrives, and in how many copies: 0, 1 or 2. It draws the same random numbers for every
-// packet, so changing the impairment does not change the fate of later packets.
+// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It always draws the same random numbers, so
+// a new impairment does not change later packets' fate.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,9 +83,8 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	return arrives, copies
 }
 
-// advanceBurst decides whether a burst of losses begins, goes on or ends with the next packet, and reports whether that packet is lost. A
-// burst ends with probability 1/Length, so it lasts Length packets on average. Bursts begin so often that the share of packets in bursts
-// is Loss.
+// advanceBurst decides about the next packet's burst of losses, and reports whether that packet is lost. A burst lasts
+// Length packets on average. Bursts have a share of Loss.
 func (p *Path) advanceBurst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FreePort returns a port of 127.0.0.1 that is free for UDP and TCP, as is the port after it. It is for programs that cannot let the
-// system choose a port and then report it. The port lies outside the ephemeral range (from 32768 on Linux).
+// FreePort returns a port of 127.0.0.1 that is free for UDP and TCP, like the next one. It is outside of the ephemeral
+// range (from 32768 on Linux).
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 50 {

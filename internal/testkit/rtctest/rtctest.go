@@ -229,9 +229,8 @@ func (c *Caller) Speak(opus []byte) error {
 	return c.Mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
 }
 
-// PackRED prepends a copy of before, which is the previous packet of 20 ms, to packet. The copy gets a header (RFC
-// 2198, section 3) of four fields: a flag that another block follows, the payload type, the time offset (14 bits) and
-// the length (10 bits).
+// PackRED prepends a copy of before, the previous packet of 20 ms. Its header (RFC 2198, section 3) has a flag, the
+// payload type, the time offset (14 bits) and the length (10 bits).
 func PackRED(before, packet []byte) []byte {
 	var header []byte
 	if len(before) > 0 {

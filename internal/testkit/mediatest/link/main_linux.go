@@ -37,9 +37,8 @@ func main() {
 	}
 }
 
-// serve connects two namespaces by a bad network and applies settings from stdin until stdin ends or ctx is done. It prints a
-// JSON line {"ends": …} at the start and after each change. If a link is impossible on this machine it prints {"impossible":
-// reason}.
+// serve connects two namespaces by a bad network, and applies settings from stdin until its end. It prints {"ends": …}
+// after each change, or {"impossible": reason}.
 func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
 	if err := checkLinkPossible(); err != nil {
@@ -111,8 +110,8 @@ func checkLinkPossible() error {
 	return device.Close()
 }
 
-// openLink creates two namespaces, whose names begin with prefix, and an unimpaired link between them. It needs root. The
-// caller must close the link, also after an error.
+// openLink creates two namespaces, whose names begin with prefix, and a perfect link. It needs root. The caller must
+// close it, also after an error.
 func openLink(prefix string, seed uint64) (*link, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &link{stop: stop}
