@@ -150,7 +150,7 @@ func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true
 	}
-	// keeps all digits of numbers
+	// Decode keeps all digits of numbers.
 	value, err := tools.Decode(raw)
 	if value == nil {
 		value = map[string]any{}

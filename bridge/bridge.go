@@ -27,12 +27,13 @@ const VoiceRate = wire.OutputRate
 
 // Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
-	// Serve delivers audio and commands to s. It blocks until the caller leaves or fails, or ctx is done. It returns an
-	// error if the caller failed; once ctx is done, it may return either. It waits for its goroutines first.
+	// Serve delivers audio and commands to s. It blocks until the caller leaves or fails, or ctx is done. It must wait
+	// for its goroutines before it returns. It returns nil if the caller has left, and an error if the caller has
+	// failed. Once ctx is done, it may return either.
 	//
 	// It passes the output for the voice to s.AttachOutput. The voice is held until s.HoldVoice(false) is called.
 	//
-	// context.Cause(ctx) is [ErrReplaced] or the end of the conversation.
+	// context.Cause(ctx) is [ErrReplaced] or the reason for the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 
 	// Notify passes an event to the caller. It must not block, and must not call the session. A slow caller must
@@ -45,7 +46,7 @@ type Caller interface {
 
 // SessionRequest describes the conversation that a caller wants.
 type SessionRequest struct {
-	// Agent configures the model. Config is the caller's LiveConfig in JSON. It overrides Agent field by field.
+	// Agent configures the model. Config is the caller's LiveConfig in JSON. Config overrides Agent field by field.
 	Agent  Agent
 	Config json.RawMessage
 
@@ -76,8 +77,8 @@ type SessionRequest struct {
 	ResumeToken string
 	// ResumeError, for example [ErrNotResumed], is returned by Serve instead of opening a new conversation.
 	ResumeError error
-	// LastEvent is the number of the newest event that the caller has received. The later ones are sent again, in order.
-	// 0 requests only the essential events.
+	// LastEvent is the number of the newest event that the caller has received. Serve sends the later events again, in
+	// order. If LastEvent is 0, it sends only the essential events.
 	LastEvent uint64
 
 	// Replaces is a conversation to take over from its current caller, which gets [ErrReplaced]. If it has ended, a new
@@ -119,7 +120,7 @@ type Origin struct {
 	Address    string            // IP address of the caller, for the operator; empty means unknown
 	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the client can show the questions of tools without a canvas, as a [ToolCall]
+	// the client shows the questions of tools even without a canvas; it gets each as a [ToolCall]
 	ShowsQuestions bool `json:"Asks"`
 }
 

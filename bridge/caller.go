@@ -130,7 +130,8 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.clock.Set(alarmPark, s.parkDuration())
 }
 
-// endSpeechOfLostCaller ends a speech that the lost caller had started. Errors are ignored: the queue is full of marks.
+// endSpeechOfLostCaller ends a speech that the lost caller had started. QueueMark fails only if the queue is full of
+// marks, so its error is ignored.
 func (s *Session) endSpeechOfLostCaller() {
 	if s.keeper.Config().Options.Turns.By == turns.ByGateway {
 		_ = s.uplink.QueueMark(uplink.MarkPause)

@@ -14,8 +14,8 @@ const (
 	// moveRetry is the time after which a caller that has not moved is asked again. The other gateway may have been
 	// unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait limits how long a move waits for a resumption handle that covers the last turn. Then the caller moves
-	// without one.
+	// handleWait limits how long a move waits for a resumption handle that covers the last turn. After handleWait, the
+	// caller moves without a handle.
 	handleWait = 10 * time.Second
 	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
 	// web page is back within 1 s.

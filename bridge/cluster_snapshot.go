@@ -79,8 +79,8 @@ type clusterState struct {
 // markChanged records a change that the store should have.
 func (c *clusterState) markChanged() { c.hasChanges = true }
 
-// saveSnapshot writes the conversation to the store, if it has changed. Of one that cannot move, it writes only the
-// name of its gateway, once.
+// saveSnapshot writes the conversation to the store, if it has changed. A conversation that cannot move is written
+// once, with the name of its gateway only.
 func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
 	changed := c.hasChanges
 	c.hasChanges = false

@@ -53,7 +53,7 @@ type (
 	}
 
 	// Pause puts the conversation on hold, or ends the hold. On hold the voice is dropped, and no waiting tones are
-	// played. The model gets audio and pictures only with Listen. It may then use its tools.
+	// played. The model gets audio and pictures only with Listen. With Listen the model may also use its tools.
 	Pause struct{ On, Listen bool }
 
 	// PauseRecording pauses the recording, e.g. for card numbers, or continues it. Changes of the configuration do not
@@ -61,7 +61,7 @@ type (
 	PauseRecording struct{ On bool }
 
 	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool
-	// runs, the model first answers its result, even if that tool requests the end.
+	// runs, the model first answers the tool's result. This holds for the requesting tool, too.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration. [SetupComplete] or [SetupFailed] answers it.
@@ -94,8 +94,8 @@ type (
 
 // Commands of the host.
 type (
-	// drainCommand reports that the gateway accepts no more calls. It stops after stopsIn; 0 means that it does not
-	// stop.
+	// drainCommand reports that the gateway accepts no more calls. The gateway stops after stopsIn, or not at all if
+	// stopsIn is 0.
 	drainCommand struct{ stopsIn time.Duration }
 
 	// takenCommand ends a conversation at this gateway, because another gateway continues it.

@@ -130,8 +130,8 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	return config, err
 }
 
-// sendConfigChange sends a change to Gemini; [Session.onConfigResult] gets the result. A rejection becomes the result,
-// after those of earlier changes. sent means that the change precedes everything that is sent later.
+// sendConfigChange sends a change to Gemini. [Session.onConfigResult] gets the results, in the order of the changes. If
+// rejection is set, it becomes the result. sent means that the change precedes everything that is sent later.
 func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change

@@ -135,7 +135,7 @@ func Reason(err error) string {
 	return AsError(err).Message
 }
 
-// AsError converts err for callers. An unknown error becomes [CodeUnknown]. Its text is only for the log.
+// AsError converts err for callers. An unknown error becomes [CodeUnknown], and only the log has its text.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e

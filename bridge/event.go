@@ -14,7 +14,8 @@ import (
 
 // Event is something that happens in a conversation, with its time.
 type Event struct {
-	// Number counts the events of the conversation from 1, across all its callers. The SetupComplete of a resume has 0.
+	// Number counts the events of the conversation from 1, across all its callers. It is 0 for the SetupComplete of a
+	// resume.
 	Number uint64
 	Time   time.Time
 	Body   EventBody
@@ -85,8 +86,7 @@ type (
 	// Speaking reports that the voice of a turn begins: it comes once, just before the first audio.
 	Speaking struct{ Turn int }
 
-	// Thinking reports that an answer is due and not yet played. False reports the end of this: [Speaking] follows, or
-	// no answer comes.
+	// Thinking reports that an answer is due and not yet played. With false, [Speaking] follows, or no answer comes.
 	Thinking struct{ Thinking bool }
 
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
@@ -120,8 +120,8 @@ type (
 		Details        map[string]any
 	}
 
-	// ToolLosses lists the functions of a client's config that the model lacks at least in part. A [Log] says so in
-	// words.
+	// ToolLosses lists the functions of a client's config that the model has only in part, or not at all. A [Log] says
+	// the same.
 	ToolLosses struct{ Losses []ToolLoss }
 
 	// StateChange reports the state of the conversation.

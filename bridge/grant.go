@@ -52,7 +52,7 @@ type Account interface {
 	// the budget, including the new reservation. most is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
 	// ReserveCost reserves the maximum cost of work outside the turns, or rejects the work with an [Error]. got is less
-	// than most if the budget has less. settle must be called once with the actual cost, and returns the rest.
+	// than most if the budget has less. settle must be called once with the actual cost, and returns the unused part.
 	//
 	// It blocks as long as the store does. It is safe for concurrent use, also after End.
 	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)

@@ -92,9 +92,9 @@ func (h *Host) Backend() string { return h.options.Backend }
 // Models returns the names of the models of the Live API, the default first.
 func (h *Host) Models() []string { return liveconfig.Models(h.options.Client.Vertex != nil) }
 
-// Serve opens or resumes a conversation and serves c. It blocks until c is no longer served. It returns nil when c has
-// left, and [ErrReplaced] when another caller took over. Otherwise it returns why the conversation ended; see
-// [AsError].
+// Serve opens or resumes a conversation and serves c. It blocks until c has left, was replaced, or the conversation has
+// ended. It returns nil when c has left, and [ErrReplaced] when another caller took over. Otherwise it returns why the
+// conversation ended; see [AsError].
 func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 	if o.Account == nil {
 		o.Account = Unlimited

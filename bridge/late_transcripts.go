@@ -90,8 +90,8 @@ func (m *modelOutput) hasRequest() bool {
 	return expected || m.prompts.isOpen || m.isWorking && m.workRequested || m.calls.HasRunningCall()
 }
 
-// hasRepliedSince reports whether an answer has begun after end. The gateway detects the end of a question later than
-// the model.
+// hasRepliedSince reports whether an answer has begun after end. This happens because the gateway detects the end of a
+// question later than the model.
 func (m *modelOutput) hasRepliedSince(end time.Time) bool {
 	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }

@@ -438,8 +438,8 @@ func (m *modelOutput) recordQuestion(at time.Time) {
 // takeQuestion removes the question of the answer that begins now, and returns when it ended, or zero.
 func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
 
-// interrupt interrupts the answer, if there is one. The model may not know yet. sendsText means that the model gets
-// text now.
+// interrupt interrupts the answer, if there is one. The model may not have noticed the interruption yet. sendsText
+// means that the model gets text now.
 func (m *modelOutput) interrupt(by Cause, sendsText bool) {
 	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
@@ -484,8 +484,8 @@ func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer in the gateway. The model may not know yet. behind are the events that were queued
-// behind the dropped voice.
+// cutOff interrupts the answer in the gateway. The model may not have noticed the interruption yet. behind are the
+// events that were queued behind the dropped voice.
 func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	t := &m.turn
 	playing, stopped := m.voice.QueuedDuration() > 0, m.hasStopped()

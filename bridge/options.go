@@ -28,8 +28,8 @@ type Options struct {
 
 	// Prices holds the prices of the models' tokens; nil means that all are unknown.
 	Prices pricing.Table
-	// Observe receives the observations of the conversation with this ID. nil saves time. Observe is called by several
-	// goroutines and must not block.
+	// Observe receives the observations of the conversation with this ID. nil observes nothing, which saves time.
+	// Observe is called by several goroutines and must not block.
 	Observe func(id string, o Observation)
 	// TurnJudge improves the gateway's decisions about the ends of turns. nil means that prosody alone decides.
 	TurnJudge TurnJudge

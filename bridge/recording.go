@@ -70,8 +70,8 @@ func (r *recording) setPaused(on bool) error {
 	return nil
 }
 
-// applyConfig starts or stops the recording. The configuration must be in force: undoing a rejected one would split the
-// recording.
+// applyConfig starts or stops the recording by a configuration that is in force. Undoing a rejected configuration would
+// split the recording.
 func (r *recording) applyConfig(enabled bool) {
 	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
 	switch {

@@ -40,8 +40,8 @@ func parseSessionID(token string) string {
 	return ""
 }
 
-// issueToken issues the next token of a conversation. The used token stays valid until the next is used, because the
-// answer may be lost. Older tokens are revoked.
+// issueToken issues the next token of a conversation. The used token stays valid until the next is used: the answer
+// with the next token may be lost. Older tokens are revoked.
 func (t *resumeTokens) issueToken(id, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)

@@ -53,7 +53,7 @@ func (m *modelOutput) queueNote(note string) {
 // noteFor returns a note to put before a typed text, or "". The note says what was heard of the interrupted answer.
 func (m *modelOutput) noteFor() string {
 	note := m.takeUnheardNote()
-	// This model accepts notes by themselves.
+	// This model accepts a note without a typed text.
 	if note != "" && m.keeper.Config().Profile.Appends {
 		m.queueNote(note)
 		return ""

@@ -226,7 +226,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client would take the end of an empty turn for the end of the answer. It gets the real end before or later.
+	// The client would take the end of an empty turn for the end of the answer. The real end comes at another time.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")

@@ -37,8 +37,9 @@ type HTTPCall struct {
 // AsHTTPCall returns the call itself, for [PeerRegistry].
 func (h *HTTPCall) AsHTTPCall() *HTTPCall { return h }
 
-// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request. It blocks until it has
-// returned its error. An ended call returns goneErr, a done ctx its error.
+// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request. It blocks until the
+// function has returned, and returns the function's error. It returns goneErr if the call has ended, or the error of
+// ctx.
 func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, do func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -86,8 +87,9 @@ type Peer struct {
 // HasLeft reports whether the peer is lost because the client has closed it.
 func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 
-// AnswerOffer creates the peer of a conversation and answers the offer. It sets some options, such as Cameras. A
-// [rtc.RefusedError] describes a bad offer. The caller must close the peer.
+// AnswerOffer creates the peer of a conversation and answers the offer. It sets Cameras, OnConnected and
+// OnConnectionLost of o, and Session if that is nil. A [rtc.RefusedError] describes a bad offer. The caller must close
+// the peer.
 func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	h.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
@@ -159,8 +161,8 @@ type PeerRegistry[C interface {
 	recentlyEnded access.TTLCache[string, struct{}] // IDs
 }
 
-// endedCallTime is how long the ID of an ended call is remembered, at least. A page closes its peer first, then
-// requests the end.
+// endedCallTime is the minimum time for which the ID of an ended call is remembered. A page closes its peer first, and
+// then requests the end of its call.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.
@@ -180,8 +182,8 @@ func (p *PeerRegistry[C]) removeCall(id string) {
 	p.recentlyEnded.Put(time.Now(), id, struct{}{})
 }
 
-// StartCall starts a call for the offer of a request, and the call outlives that. It blocks until the answer is
-// available. It returns the reason if the conversation ends before.
+// StartCall starts a call for the offer of a request. The call outlives the request. StartCall blocks until the answer
+// is available. If the conversation ends before that, it returns the reason.
 func (p *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
 	err error,
 ) {

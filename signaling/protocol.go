@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol describes an endpoint to the program. protocol.go in the endpoint's folder has it, with the settings that
-// nothing else reads.
+// Protocol describes an endpoint to the program. The endpoint's folder declares it in protocol.go, with the settings
+// that only this endpoint reads.
 type Protocol struct {
 	Name string
 
@@ -53,7 +53,7 @@ type Environment struct {
 // TextModels serves requests to text models.
 type TextModels interface {
 	// GenerateContent lets a model answer a request, and passes each GenerateContentResponse to piece. It blocks until
-	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if it cannot.
+	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if its budget is too low.
 	GenerateContent(
 		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 	) (bridge.Cost, error)

@@ -23,9 +23,11 @@ var NodeTransport http.RoundTripper = &http.Transport{
 }
 
 // ProxyTo proxies a request to another gateway. It blocks until the answer, or a WebSocket, has ended. It returns false
-// if the address is unknown, or the request was proxied already. failed must answer if the other gateway does not.
+// if the address is unknown, or the request was proxied already. If the other gateway does not answer, failed must
+// answer the request.
 //
-// Credentials are replaced by the client's identity. token replaces the access token of the request unless it is empty.
+// The other gateway gets the client's identity, but not its credentials. token replaces the access token of the request
+// unless it is empty.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
@@ -93,8 +95,8 @@ func OwnedID(host *bridge.Host, id string) string {
 	return id
 }
 
-// ProxyToOwner is [ProxyTo] for the gateway in an ID of [OwnedID]. It also returns false for this gateway, or one that
-// is gone.
+// ProxyToOwner is [ProxyTo] for the gateway that an ID of [OwnedID] names. It also returns false for this gateway, or
+// one that is gone.
 func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {

@@ -18,8 +18,8 @@ const (
 	messageRate = 500 // per second
 	// messageBurst is 10 s of audio in chunks of 5 ms, as after a lost connection.
 	messageBurst = 2000
-	// heavyCost is the weight of a rejected message, or one without audio that is not a PIECE. It costs at least ten
-	// times as much. No client needs 50 a second.
+	// heavyCost is the weight of a message that is rejected, or is neither audio nor a PIECE. Such a message costs at
+	// least ten times as much. No client needs 50 a second.
 	heavyCost = 10
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.

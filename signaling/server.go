@@ -88,8 +88,8 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 	return s
 }
 
-// bodyTimeout limits the time for reading a request's body: a missing one costs a connection. 64 KiB arrive in time at
-// 105 kbit/s. Package geminirest has longer bodies and its own deadline.
+// bodyTimeout limits the time for reading a request's body: a client that never sends it costs a connection. 64 KiB
+// arrive in time at 105 kbit/s. Package geminirest has longer bodies and its own deadline.
 const bodyTimeout = 5 * time.Second
 
 // setBodyDeadline sets a read deadline for the body of a request, until its end. The answer may take longer, and a
@@ -240,8 +240,8 @@ func loggerOf(ctx context.Context) *slog.Logger {
 	return e.server.options.Logger
 }
 
-// OutliveRequest returns a context for work that continues after the request of ctx, such as a call. It ends when the
-// server is closed. Close waits until leave is called. leave is nil at a shutdown, or outside of a [Server].
+// OutliveRequest returns a context for work that continues after the request of ctx, such as a call. The context ends
+// when the server is closed. Close waits until leave is called. leave is nil at a shutdown, or outside of a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {

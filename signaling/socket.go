@@ -25,7 +25,8 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// CurrentGeneration, if not nil, drops the message when it has passed Generation. Voice has both.
+	// If CurrentGeneration is not nil, the message is dropped once CurrentGeneration has passed Generation. Voice has
+	// both.
 	CurrentGeneration *atomic.Uint32
 	Generation        uint32
 

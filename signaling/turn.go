@@ -130,8 +130,8 @@ func (i ICEServer) hasTURN() bool {
 // NeedsSecret reports whether the settings of the server lack credentials that clients need.
 func (i ICEServer) NeedsSecret() bool { return i.Credential == "" && i.hasTURN() }
 
-// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets some, with a user name
-// for this client, as in coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
+// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets new ones, with a user
+// name for this client. Their format is coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
 func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))

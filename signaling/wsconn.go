@@ -130,8 +130,8 @@ func (w *WSConn) MarkOpened() {
 	w.releaseWait()
 }
 
-// Next blocks until the next message begins, and skips unread data. text means that it is not binary. More than 500
-// messages or 4 MiB a second are throttled, and costly ones (see [WSConn.ChargeTime]).
+// Next blocks until the next message begins, and skips unread data. text means that it is not binary. A client with
+// more than 500 messages or 4 MiB a second is throttled. So is a client with costly messages (see [WSConn.ChargeTime]).
 func (w *WSConn) Next() (message io.Reader, text bool, err error) {
 	if w.isOpened.Load() {
 		w.extendDeadline(silenceTimeout, false)

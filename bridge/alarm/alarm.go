@@ -5,7 +5,7 @@ package alarm
 import "time"
 
 // Clock holds the times of a few alarms, numbered from 0. It belongs to one goroutine. That goroutine receives from C,
-// and then calls Due until it returns false.
+// and then calls Due until ok is false.
 type Clock[K ~int] struct {
 	C     <-chan time.Time // receives when an alarm may be due
 	timer *time.Timer

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// leaseEvery is the interval of renewing the entries in the store. At the next renewal it notices a lost
-	// conversation.
+	// leaseEvery is the interval of renewing the entries in the store. A gateway notices at a renewal that another one
+	// has taken a conversation.
 	leaseEvery = 5 * time.Second
 	// leaseTime limits the life of an entry that is not renewed.
 	leaseTime = 15 * time.Second
@@ -229,8 +229,8 @@ func (e *Entry) End(last Snapshot) {
 	f.wakeWriter()
 }
 
-// EndIfTaken ends the conversation here if another gateway has taken it over, and reports whether it has. generation is
-// that in the store.
+// EndIfTaken ends the conversation here if another gateway has taken it over, and reports whether one has. generation
+// is the one in the store.
 func (e *Entry) EndIfTaken(generation uint64) bool {
 	f := e.cluster
 	f.mu.Lock()
@@ -244,10 +244,11 @@ func (e *Entry) EndIfTaken(generation uint64) bool {
 	return hasEnded
 }
 
-// TakeOver takes over a conversation from another gateway, with the next generation. parse decodes its snapshot. accept
-// decides whether to take it, and may block.
+// TakeOver takes over a conversation from another gateway, with the next generation. parse decodes the snapshot of the
+// conversation. accept decides whether to take the conversation, and may block.
 //
-// It returns 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or that of ctx.
+// TakeOver returns 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or the error of
+// ctx.
 func (c *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {

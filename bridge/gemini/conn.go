@@ -129,14 +129,13 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. SetupComplete is never set, because Dial handles it. An audio-only message, and any
-// Audio, is valid until the next call. Everything else belongs to the caller.
+// Recv returns the next message. SetupComplete is never set, because Dial handles it. An audio-only message, and the
+// Audio of any message, is valid until the next call. Everything else belongs to the caller.
 //
-// A reader should use one ctx for all calls, because watching another one costs allocations.
+// A reader should use one ctx for all calls: each change of ctx costs allocations.
 //
 // The connection continues after a *wire.FrameError or a *wire.ServerError. Every other error is final, and each
-// further call returns it. It is *wire.CloseError if the connection has ended, ctx's error, or net.ErrClosed after
-// Close.
+// further call returns it again. A final error is a *wire.CloseError, the error of ctx, or net.ErrClosed after Close.
 func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	if len(c.pending) > 0 {
 		m := c.pending[0]

@@ -92,8 +92,8 @@ func (s Setup) encode(client *api.Client) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Dial opens a Live connection, and blocks until the server has accepted the setup. It then sends the history.
-// Cancelling ctx aborts it. The connection outlives ctx.
+// Dial opens a Live connection, and blocks until the server has accepted the setup. It then sends the history. The end
+// of ctx aborts the dial, but not the connection.
 //
 // It returns *wire.HandshakeError if the upgrade was refused, and *wire.CloseError if the setup was refused.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {

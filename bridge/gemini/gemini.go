@@ -20,8 +20,8 @@ const (
 	// socket buffers two seconds. Without it, the loss would never be detected.
 	writeTimeout = 2 * time.Second
 
-	// closeTimeout bounds the close frame. A peer that does not read must not delay the close: a new connection of the
-	// session is refused until then.
+	// closeTimeout bounds the close frame. A peer that does not read must not delay the close. While the old connection
+	// is open, a new one of the same session is refused.
 	closeTimeout = 500 * time.Millisecond
 
 	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Pings cannot

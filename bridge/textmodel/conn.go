@@ -107,7 +107,7 @@ func (c *conn) run(ctx context.Context) {
 }
 
 // handleMessage handles a message. Real-time text is queued until the answer ends. Only a complete turn, or content
-// without turns, stops it; in the Live API any content does.
+// without turns, stops the answer; in the Live API any content does.
 func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -229,8 +229,8 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report restarts the count
-// first.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first: the
+// reader then restarts its count.
 func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)

@@ -294,8 +294,8 @@ func (c *Calls) HasRunningCall() bool {
 // IsIdle reports whether no call and no question is open.
 func (c *Calls) IsIdle() bool { return len(c.openCalls) == 0 && len(c.questions) == 0 }
 
-// UpdateGate stops audio while a tool runs, if audio would make the model close the session. The calls' time limits end
-// this.
+// UpdateGate stops audio while a tool runs, if audio would make the model close the session. Each such call has a time
+// limit, so the audio always continues.
 func (c *Calls) UpdateGate() { c.Uplink.SetGate(c.IsBlocking()) }
 
 // IsBlocking reports whether the model waits for a call, and can neither receive nor answer meanwhile.

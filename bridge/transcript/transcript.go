@@ -370,7 +370,8 @@ func (t *Transcript) Clear() {
 }
 
 // HistoryBefore returns the newest entries before a turn, with alternating roles and at most limit bytes of text. It
-// includes the time before the conversation. Of a longer newest entry, it returns the end.
+// includes entries from before the conversation. If the newest entry alone is too long, it returns the end of that
+// entry.
 func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }

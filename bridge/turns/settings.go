@@ -188,8 +188,8 @@ type steps struct {
 // The limits come from the training half of lab/turns. For quick, normal and patient (make bench-turns):
 //
 //   - with package prosody, 25, 13 and 3 % of pauses of 0.4 to 1.2 s within a phrase end a turn
-//   - half of these turns end after 0.26, 0.63 and 1.10 s
-//   - with package smartturn these are 15, 7 and 1 %, and 0.27, 0.64 and 1.11 s
+//   - with package prosody, half of all turns end after 0.26, 0.63 and 1.10 s
+//   - with package smartturn, the shares are 15, 7 and 1 %, and the times 0.27, 0.64 and 1.11 s
 var (
 	quickSteps   = steps{250 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 0.4, 0.17}
 	normalSteps  = steps{300 * time.Millisecond, 640 * time.Millisecond, 1600 * time.Millisecond, 0.8, 0.3}

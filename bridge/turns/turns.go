@@ -47,8 +47,8 @@ const (
 	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
-	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s does, and 95 %
-	// of interruptions do within 1.00 s. With 0.7 s, 23 % of these words did.
+	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s cuts one
+	// off, and 95 % of interruptions do within 1.00 s. With 0.7 s, 23 % of these words did.
 	cutTime = 880 * time.Millisecond
 	// loudCutTime is enough if the newest frame is speech at the person's usual level or above.
 	loudCutTime = 820 * time.Millisecond
@@ -63,18 +63,20 @@ const (
 	loudCutCertainty = 0.88
 	certainFrames    = 16
 	// continueTime is the length of speech in a second burst that cuts an answer off while the first still holds it.
-	// Both are one sentence with a gap.
+	// Both bursts are one sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
 	// A quieter sound comes from another person. levelRange is for single frames, in dB below the person's usual level.
 	levelRange = 12.0
-	// peakRange is for the loudest frame of speech, in dB below the mean of the person's frames over the usual level. In the
-	// training half 98 % of interruptions exceed it by 3 dB. A crowd 10 dB below the person stays under it.
+	// peakRange is for the loudest frame of speech, in dB below the mean of the person's frames over the usual level.
+	// In the training half 98 % of interruptions exceed this threshold by 3 dB. A crowd 10 dB below the person stays
+	// under it.
 	peakRange = 2.0
 
 	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer.
 	earTime = 400 * time.Millisecond
-	// earPeriod restarts it while it finds no speech. Speech may follow a noise without a gap.
+	// earPeriod is the interval at which the detector is started again while it finds no speech. Speech may follow a
+	// noise without a gap.
 	earPeriod = time.Second
 	// earLeadIn is the audio from before the voice that the second detector gets first: three of its frames of 32 ms.
 	earLeadIn = 96 * time.Millisecond

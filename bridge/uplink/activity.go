@@ -18,11 +18,12 @@ const (
 	// trailingSilence is how much silence after a speech is replayed with it: enough for Gemini to detect its end.
 	trailingSilence = time.Second
 
-	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of many.
+	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of a
+	// sentence of seven.
 	maxReplay = 10 * time.Second
 
-	// MicPause is the longest time that a microphone may send nothing while the model needs audio. Google wants to know
-	// of pauses over a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	// MicPause is the longest time that a microphone may send nothing while the model needs audio. Google asks to be
+	// told of pauses of more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
 

@@ -78,8 +78,8 @@ func (i Item) duration() time.Duration {
 }
 
 // milliTokens returns an upper bound of the tokens of the item, in thousandths. Audio has 25 tokens a second, a video
-// frame 258 (https://ai.google.dev/gemini-api/docs/tokens). Other pictures have 1,120 (…/media-resolution), two bytes
-// of text one.
+// frame 258 (https://ai.google.dev/gemini-api/docs/tokens). Any other picture has 1,120 tokens (…/media-resolution).
+// Text has one token for two bytes.
 func (i Item) milliTokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {

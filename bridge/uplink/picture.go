@@ -11,7 +11,8 @@ const (
 	// (https://ai.google.dev/gemini-api/docs/live-api/capabilities).
 	pictureTime = time.Second
 
-	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers one every second.
+	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers a picture every
+	// second.
 	inlineAge = 10 * time.Second
 
 	// largeInline is the size in bytes above which a picture goes with one typed turn only. Repeating it with each line
@@ -19,7 +20,7 @@ const (
 	largeInline = 1 << 20
 
 	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. Further turns are sent without a
-	// picture. A single one is always kept: messages have at most 8 MB.
+	// picture. A single picture is always kept: messages have at most 8 MB.
 	maxInline = 8 << 20
 )
 

@@ -145,15 +145,15 @@ func (b *replayBuffer) recordHandle(covered int64) {
 	}
 }
 
-// needsReplay reports whether a resumed session must receive something again. The handle may cover a tool call as the
-// reaction to this input.
+// needsReplay reports whether a resumed session must receive something again. Input that led to a tool call is not sent
+// again if the handle covers the call.
 func (b *replayBuffer) needsReplay() bool {
 	return b.hasUnanswered && (!b.actedCovered || slices.ContainsFunc(b.items[b.actedCount:],
 		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
 // takeReplay empties the buffer and returns the items to send again. The turn stays unanswered. A complete question is
-// always repeated: Google does not document whether a resumed session answers it.
+// always repeated: Google does not document whether a resumed session answers a question from before the resume.
 func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip, open := 0, b.hasUnanswered
 	if b.actedCovered && !fresh {

@@ -227,8 +227,8 @@ func (u *Uplink) dropOldest() {
 	}
 }
 
-// QueueMark queues a mark in order with the audio. It rejects a mark for which the model would close the session, or
-// one too many.
+// QueueMark queues a mark in order with the audio. It rejects a mark for which the model would close the session. It
+// also rejects a mark beyond maxMarks.
 func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -399,7 +399,8 @@ func (u *Uplink) SetGate(gated bool) {
 	notify(u.Ready)
 }
 
-// SetPaused puts audio and pictures on hold, or ends the hold. New ones are silently dropped on hold.
+// SetPaused puts audio and pictures on hold, or ends the hold. Audio and pictures that arrive on hold are silently
+// dropped.
 func (u *Uplink) SetPaused(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -462,7 +463,7 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 }
 
 // nextUrgent returns the index of the next item to send ahead of the audio, or -1. A picture behind a held tool result
-// waits with it. The caller must hold mu.
+// waits with that result. The caller must hold mu.
 func (u *Uplink) nextUrgent() int {
 	if !u.toolResponsesHeld {
 		return min(len(u.urgent), 1) - 1
@@ -525,7 +526,8 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 }
 
 // QueueReplay queues the unanswered input again after a lost connection, before all other input. fresh means that the
-// new session knows nothing. lost was too old to keep. partial means that the session has the beginning of the speech.
+// new session knows nothing. lost is the length of speech that was too old to keep. partial means that the session has
+// the beginning of the speech.
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -632,8 +634,8 @@ func (u *Uplink) NeedsReplay() bool {
 	return u.replayBuf.needsReplay() || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// RestoreTurn restores a question from another gateway. The handle covers a tool call for it, so only a fresh session
-// gets it again.
+// RestoreTurn restores a question from another gateway. The handle covers a tool call for this question, so only a
+// fresh session gets the question again.
 func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Lock()
 	u.replayBuf = replayBuffer{hasUnanswered: true, items: []Item{{Turn: &turn}}, actedCount: 1, actedCovered: true}

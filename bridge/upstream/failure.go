@@ -23,8 +23,8 @@ const (
 	// calmTime, the next setup sends less.
 	maxRejections = 3
 
-	// strikeTime must also have passed since the first rejection. Gemini rejects a handle with 1011 while it considers
-	// the previous connection open.
+	// strikeTime must also have passed before the next setup sends less. Gemini rejects a handle with 1011 while it
+	// considers the previous connection open.
 	strikeTime = 3 * time.Second
 
 	// silentTime replaces strikeTime after a loss without a close frame. The server may not have noticed the loss.

@@ -59,7 +59,8 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 }
 
 // earliestReplacement returns the earliest time to replace the connection. After short-lived connections it stays in
-// use for calmTime. The server may send goAway at once, or the client may change its configuration all the time.
+// use for calmTime. The server may be sending goAway on each, or the client may be changing its configuration all the
+// time.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {
 	case young == 0:

@@ -269,7 +269,8 @@ func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) e
 	return nil
 }
 
-// withPicture returns the parts of a turn with its picture. Queued turns share their picture, so they are joined late.
+// withPicture returns the parts of a turn with its picture. They are joined only when the turn is sent: queued turns
+// share their picture.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)
 	if picture == nil || !bytes.HasSuffix(parts, []byte("]")) {

@@ -184,8 +184,8 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress returns the address of a request's client. Addresses in X-Forwarded-For count from the end: clients can
-// forge the first. trusted means that a trusted proxy sent the request.
+// clientAddress returns the address of a request's client. In X-Forwarded-For, the last address that is not a trusted
+// proxy's counts. Clients can forge the addresses before it. trusted means that a trusted proxy sent the request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
@@ -236,8 +236,8 @@ func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return cl.gate.options.Agents.Select(open, nil)
 }
 
-// Admit allows the client to open a conversation, and fills in identity, grant and account. An empty token means the
-// request's. It is for endpoints that choose the agent later.
+// Admit allows the client to open a conversation, and fills in identity, grant and account. It is for endpoints that
+// choose the agent later. An empty token means the token of the request.
 //
 // The client is counted when the conversation begins, and may be rejected then. An expired token allows a resume only.
 func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
@@ -284,11 +284,11 @@ var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This co
 // caller.
 func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
-// AuthorizeControl rejects a client that may not control a running conversation, for example end it. An empty token means
-// the request's. It allows:
+// AuthorizeControl rejects a client that may not control a running conversation, for example end it. An empty token
+// means the token of the request. It allows:
 //
-//   - the caller that began it, with a token of the same key and person, even an expired one
-//   - the server key in whose name it was begun, if that may mint tokens
+//   - the caller that began the conversation, with a token of the same key and person, even an expired one
+//   - the server key in whose name it was begun, if that key may mint tokens
 //   - a key that may watch it
 func (cl *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := cl.gate
@@ -319,7 +319,7 @@ func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) 
 }
 
 // TrunkAccount returns an account for a telephone trunk, whose protocol checks the access itself. The conversations
-// count under name. sessions limits them.
+// count under name. sessions limits how many there are at once.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited

@@ -204,8 +204,8 @@ func (g *Gate) untilMidnight() time.Duration {
 	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
-// turnBudgetError rejects a conversation whose first turn exceeds the rest of the budget. A retry makes sense when
-// others return reserved budget, or after midnight.
+// turnBudgetError rejects a conversation whose first turn exceeds the rest of the budget. The client may retry soon if
+// others may return reserved budget, else after midnight.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
@@ -295,7 +295,7 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 		return most, nil
 	}
 	want := most
-	// First in this gateway, so that its other calls see the reservation at once. Then in the store.
+	// Reserve in this gateway first, so that its other calls see the reservation at once. The store follows.
 	g.mu.Lock()
 	for _, b := range budgets {
 		left, wanted := g.usageOf(b.budgetOwner).remaining(b), b.unit.costField(&want)
@@ -349,8 +349,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn, as far as this gateway knows the budget. left and most are the rest and the limit
-// of the tightest budget, for each unit. Needs mu.
+// reserveTurn reserves the next turn, as far as this gateway knows the budget. For each unit, left is the rest of the
+// tightest budget, and most is the limit of that budget. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -373,8 +373,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// RecordCost counts a cost for the key and the token, and reserves the next turn. left and most are the rest and the
-// limit of the tightest budget, for each unit.
+// RecordCost counts a cost for the key and the token, and reserves the next turn. For each unit, left is the rest of
+// the tightest budget, and most is the limit of that budget.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()

@@ -131,7 +131,7 @@ func (g *Gate) publishCounters(list []counter) {
 }
 
 // countSessions reports an owner's conversations to the store. It returns false if all gateways together would exceed
-// the limit, unless that is negative. Without the store, it returns true.
+// the limit. A negative limit means none. Without the store, it returns true.
 func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	g.mu.Lock()
 	g.cluster.order++

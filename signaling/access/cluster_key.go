@@ -35,8 +35,8 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 	return ClusterKey{key}, err
 }
 
-// SignNode returns the name of a gateway in the store: name, URL and signature. Without this, a writer to the store
-// could redirect requests.
+// SignNode returns the name of a gateway in the store: name, URL and signature. Without the signature, anyone who can
+// write to the store could redirect requests.
 func (c ClusterKey) SignNode(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(c.sign(name+" "+at))
 }

@@ -18,8 +18,8 @@ import (
 // maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
 const maxKeySet = 1 << 20
 
-// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens. The library
-// rejects a whole set for one unreadable key. Section 5 of the RFC requires ignoring it.
+// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that is not needed to verify tokens. The
+// library rejects a whole set for one unreadable key. Section 5 of the RFC requires ignoring such a key.
 type keySetTransport struct{ http.RoundTripper }
 
 // maxRedirects limits the redirects of an issuer's address, which some issuers need because they have moved.

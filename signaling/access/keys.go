@@ -356,7 +356,8 @@ func (k *keyring) proxyAuthorization(identity string) authorization {
 	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
-// NewKey creates a server key and returns it. Only the key's hash is written into the keys file, which may be missing.
+// NewKey creates a server key and returns it. Only the key's hash is written into the keys file. A missing file is
+// created.
 func NewKey(path, name string, may []string) (string, error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {

@@ -14,7 +14,8 @@ import (
 const (
 	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares is the number of shares of both limits. Each key gets one, because secrets may live for 20 hours.
+	// secretShares is the number of shares of both limits. Each key gets one share. Its secrets may live for 20 hours,
+	// and must leave room for other keys.
 	secretShares = 4
 )
 

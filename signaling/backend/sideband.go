@@ -57,7 +57,7 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 }
 
 // withSession returns a handler that calls serve with the conversation of a request. The key must be allowed to watch
-// it. Another gateway may have it.
+// the conversation. If another gateway has it, the request is proxied.
 func (srv *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session, access.Watcher),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {

@@ -119,8 +119,8 @@ func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 // microphone sends a packet every 400 ms.
 const deadMicrophone = time.Second
 
-// onAudio accepts audio from the socket, unless WebRTC already carries it. A client leaves WebRTC by this, before ICE
-// detects the loss.
+// onAudio accepts audio from the socket, unless WebRTC already carries it. A client that gives up WebRTC sends audio
+// here before ICE detects the loss.
 func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.isConnected {
 		switch quiet, ok := p.MicrophoneSilence(); {

@@ -11,7 +11,7 @@ import (
 )
 
 // BuildPackage builds the npm package of files like "npm pack", for npm install https://HOST/voxgate.tgz. version
-// replaces that in package.json unless "".
+// replaces the version in package.json; "" keeps that.
 func BuildPackage(files fs.FS, version string) ([]byte, error) {
 	var packed bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid

@@ -234,8 +234,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client one of our candidates. It arrives after the answer: the loop was making that when the
-// candidate was found.
+// sendCandidate sends the client one of our candidates. The candidate arrives after the answer: the loop was making the
+// answer when the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

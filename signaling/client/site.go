@@ -50,8 +50,8 @@ type Status struct {
 	Models  []string `json:"models"`  // models that the backend has, the default first
 }
 
-// Handler serves the pages, the status at /status, and library, built by [BuildPackage], at /voxgate.tgz unless nil.
-// Pages of other origins may import the scripts.
+// Handler serves the pages, the status at /status, and the npm package at /voxgate.tgz. library is the package that
+// [BuildPackage] has built, or nil. Pages of other origins may import the scripts.
 //
 // Browsers may cache scripts and styles under /v/VERSION/ permanently. They revalidate other files (RFC 9110, section
 // 13).
@@ -169,7 +169,7 @@ func (s *Site) withBackend(backend string) *Site {
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
 // withVersion changes a page's references to scripts and styles to /v/VERSION/, where browsers cache them permanently.
-// folder is the page's.
+// folder is the folder of the page.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {

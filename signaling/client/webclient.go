@@ -278,8 +278,8 @@ func (c *webClient) runQueued() {
 	}
 }
 
-// stopCapture stops the microphones and cameras of Serve. It blocks as long as [rtc.Cameras.Stop]. Only a client that
-// takes over waits for it.
+// stopCapture stops the microphones and cameras that Serve started. It blocks as long as [rtc.Cameras.Stop]. Only a
+// client that takes over the conversation waits for it.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
 		p.StopMicrophone()

@@ -226,8 +226,8 @@ func gaveUpResult(c *Collection) string {
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// postDigits sends the digits to the webhook. Only the field "valid" of its response is used, by default true. Other
-// fields could contain the number.
+// postDigits sends the digits to the webhook. Only the field "valid" of its response is used. If that is missing, the
+// number is valid. Other fields could contain the number.
 func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()

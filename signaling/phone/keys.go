@@ -22,8 +22,8 @@ const (
 // MaxKeys bounds the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad routes the keys that a caller presses: to the model, or to the open collection. The model must not learn that
-// number.
+// Keypad routes the keys that a caller presses: to the model, or to the open collection. The model must not learn a
+// collected number.
 type Keypad struct {
 	log     *slog.Logger // set by Run
 	queue   chan byte

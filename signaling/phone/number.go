@@ -117,7 +117,7 @@ func inContext(number, context string) string {
 }
 
 // withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. ok is false if text is not a
-// number. A few digits with separators are one only with isNumber.
+// number. A few digits with separators count as a number only if isNumber is set.
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
@@ -239,8 +239,8 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// alternateSpelling returns an international number with its "+" added or removed, or "". It must be longer than the
-// number of a service such as 112.
+// alternateSpelling returns an international number with its "+" added or removed, or "". The number must be longer
+// than that of a service such as 112.
 func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {

@@ -185,8 +185,8 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
-// localAddresses returns the addresses of this machine that clients may reach, with only4 only IPv4. Link-local
-// addresses would need an interface.
+// localAddresses returns the addresses of this machine that clients may reach. If only4 is set, it returns only IPv4.
+// Link-local addresses would need an interface.
 func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

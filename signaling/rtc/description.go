@@ -8,7 +8,7 @@ import (
 )
 
 // description is a session description (RFC 8866), as far as offers and answers need it. Only readDescription parses a
-// client's SDP. Pion receives text of this package.
+// client's SDP. Pion receives only text that this package wrote.
 type description struct {
 	head       []string // lines before the first media section, without attributes
 	attributes attributes

@@ -318,7 +318,7 @@ func (s *section) isUsable(c *codec) bool {
 }
 
 // acceptSections decides which sections are accepted: the supported ones of one transport. Without a BUNDLE group, only
-// the first audio section is (RFC 9143 section 7.3).
+// the first audio section is accepted (RFC 9143 section 7.3).
 func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
@@ -567,7 +567,7 @@ func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
 func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
 // voiceSection returns the mid of the section for the model's voice, or "". The current section stays if it still
-// receives. Otherwise it is the first one.
+// receives. Otherwise the first section that receives is chosen.
 func (o *Offer) voiceSection(current string) (mid string) {
 	for _, s := range o.sections {
 		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
@@ -589,8 +589,9 @@ func (o *Offer) sectionByMid(mid string) *section {
 // buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. An offer without changes has
 // the same text. voice is the mid of the only section for which Pion may create a sender.
 //
-// Pion cannot resume a stopped section, so no direction stops one. wireAnswer sets the actual directions. The SSRCs of
-// audio are left out: a sender may change its SSRC (RFC 3550 section 8.2), and Pion would drop its packets.
+// Pion cannot resume a stopped section, so the directions here never stop one. wireAnswer sets the actual directions.
+// The SSRCs of audio are left out: a sender may change its SSRC (RFC 3550 section 8.2), and Pion would drop its
+// packets.
 func (o *Offer) buildPionOffer(voice, setup string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
@@ -621,7 +622,7 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 }
 
 // addPionMedia adds formats and attributes of an audio or video section to Pion's offer. The client receives sound only
-// in the section voice.
+// in the section whose mid is voice.
 func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})

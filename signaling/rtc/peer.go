@@ -189,14 +189,14 @@ func (p *Peer) IsSameClient(o Offer) bool {
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
-// startsTransport reports whether an offer stops the transport's sections, and starts others. A browser then restarts
-// ICE and DTLS (RFC 9143 section 7.5).
+// startsTransport reports whether an offer stops all sections of the transport, and starts others with a new transport.
+// A browser then restarts ICE and DTLS (RFC 9143 section 7.5).
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.RestartsICE(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.sectionByMid(mid) != nil })
 }
 
-// replacesTransport reports whether an offer stops the section with the transport, and moves the others to a new one.
-// Chromium and Firefox then end DTLS.
+// replacesTransport reports whether an offer stops the section with the transport, and moves the others to a new
+// transport. Chromium and Firefox then end DTLS.
 func (p *Peer) replacesTransport(o Offer) bool {
 	if p.tag == "" || len(p.candidates) == 0 || p.RestartsICE(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
@@ -365,8 +365,8 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// updatePion passes a changed offer to Pion. A hold changes nothing there, and is not passed. Pion would end the tracks
-// of unnamed sources, which interrupts audio.
+// updatePion passes a changed offer to Pion. A hold changes nothing for Pion, so it is not passed. Pion would end the
+// tracks of unnamed sources, which interrupts audio.
 func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
@@ -496,8 +496,8 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 // maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors depend
-// on reading.
+// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors get
+// reports and NACKs only as the stream is read.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {

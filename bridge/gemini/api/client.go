@@ -58,7 +58,7 @@ type Client struct {
 	Vertex *Vertex
 
 	// BaseURL is "" for Google's server, or a URL with http, https, ws or wss and an optional path. Live connections
-	// and REST calls convert the scheme.
+	// use it with ws, and REST calls with http.
 	BaseURL string
 
 	// NetDial opens TCP connections. Nil means a net.Dialer and the proxy from the environment.

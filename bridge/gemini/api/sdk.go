@@ -36,8 +36,8 @@ const (
 // SDK returns Google's Go SDK for everything off the audio path. It sends its requests through base. maxResponse limits
 // a response, or an event of a stream, in bytes. With an ephemeral token SDK returns [ErrToken].
 //
-// Some errors of the SDK would print credentials, so the transport adds them later. A refused request's error wraps a
-// [*wire.HandshakeError] without secrets.
+// The SDK itself gets no credentials, because some of its errors would print them. The transport adds them to each
+// request. The error of a refused request wraps a [*wire.HandshakeError] without secrets.
 func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err

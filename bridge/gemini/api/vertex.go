@@ -106,8 +106,8 @@ func (v *Vertex) Format(f fmt.State, _ rune) {
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the cached token, or fetches one if that expires soon. Concurrent callers share a fetch. If it fails,
-// the old token is used until it expires.
+// token returns the cached token, or fetches a new one if the cached one expires soon. Concurrent callers share a
+// fetch. If the fetch fails, the old token is used until it expires.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err

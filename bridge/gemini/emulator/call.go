@@ -95,8 +95,8 @@ func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 	return nil
 }
 
-// endCallingTurn ends the turn that has waited for a result. On the Gemini API the answer of a blocking model continues
-// it.
+// endCallingTurn ends the turn that has waited for a result. On the Gemini API, a model that blocks continues the turn
+// with its answer.
 func (s *session) endCallingTurn() error {
 	if s.endpoint.Vertex || !s.setup.Blocks {
 		return s.endTurn()

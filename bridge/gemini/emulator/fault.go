@@ -70,7 +70,8 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer with an After between from and to. These are durations of voice sent.
+// reachVoice applies the faults of OnAnswer whose After lies between from and to. All three are durations of sent
+// voice.
 func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {

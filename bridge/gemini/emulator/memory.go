@@ -107,8 +107,8 @@ func (m *memory) find(handle string) (savedSession, bool) {
 	return s, true
 }
 
-// enter makes s the connection of c. If c has one, enter changes nothing. It returns a channel that is closed when that
-// one leaves.
+// enter makes s the connection of c. If c already has a connection, enter changes nothing. It returns a channel that is
+// closed when that connection leaves.
 func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

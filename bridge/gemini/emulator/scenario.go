@@ -61,8 +61,8 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After delays the fault after its moment. For OnAnswer it counts the voice sent in the turn, which is faster than
-	// real time.
+	// After delays the fault after its moment. For OnAnswer the delay counts voice sent in the turn, which is faster
+	// than real time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.

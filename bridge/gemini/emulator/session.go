@@ -217,8 +217,8 @@ func (s *session) startTimers() {
 	}
 }
 
-// sendGoAway announces the end of the connection. The Gemini API sends "50s" (recorded twice). Vertex AI is unknown, so
-// it sends a fraction, which the format allows.
+// sendGoAway announces the end of the connection. The Gemini API sends "50s" (recorded twice). For Vertex AI nothing is
+// known: the emulator sends a fraction, which the format allows.
 func (s *session) sendGoAway(left time.Duration) error {
 	text := seconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {

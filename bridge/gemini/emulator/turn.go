@@ -131,7 +131,7 @@ func transcriptBefore(words []string) []step {
 	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
-// maxQueue limits the queued turns: half a minute of voice takes 2 MB. Beyond it, the oldest turn is dropped.
+// maxQueue limits the queued turns: half a minute of voice takes 2 MB. Beyond maxQueue, the oldest turn is dropped.
 const maxQueue = 32
 
 // say starts a turn, or queues it. Answers to typed text come first, because a typed turn interrupts the others.

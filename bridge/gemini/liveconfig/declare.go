@@ -379,8 +379,8 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 	return schema, places, nil
 }
 
-// declareSchema translates the schema of arguments by Google's rules. Any other property becomes a string, described by
-// its original schema.
+// declareSchema translates the schema of arguments, and checks it against Google's rules. A property that violates a
+// rule becomes a string, described by its original schema.
 func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	translated := p.translateObjectSchema(mergeAlternatives(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {

@@ -37,7 +37,7 @@ type Profile struct {
 	EndSilence time.Duration
 
 	// AnswersAfterTurn means that the result of a non-blocking call must wait for the end of its turn. The server drops
-	// an earlier one.
+	// an earlier result.
 	AnswersAfterTurn bool
 
 	// InterruptedAnswersContinue means that the model continues an answer that an empty client turn has interrupted.
@@ -125,8 +125,8 @@ func (f Findings) apply(p *Profile) {
 
 // TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// Some models accept no clientContent then. They get images as video frames, and then the text as realtime text. They
-// may answer an incomplete turn. Other kinds of parts are dropped.
+// Some models accept no clientContent in an open session. These get images as video frames, and then the text as
+// realtime text. They may answer an incomplete turn. Other kinds of parts are dropped.
 func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}

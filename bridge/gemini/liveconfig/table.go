@@ -145,14 +145,16 @@ var models = []row{
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: voiceOutput | textOutput, thinking: thinkingByBudget, calls: callsSync,
 	},
-	// It accepts clientContent only as history, and later closes with 1007. It does not support scheduling.
+	// This model accepts clientContent only as history. Later clientContent closes the session with 1007. It does not
+	// support scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: voiceOutput, thinking: thinkingByLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling with 1007, too.
-	// After a response with willContinue, the final one was never spoken (openclaw #152413, September 2026).
+	// A missing level closes the session with 1007 `Thinking level must be specified for this model`. So does
+	// scheduling. After a response with willContinue, the final response was never spoken (openclaw #152413, September
+	// 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,

@@ -129,13 +129,13 @@ func (p *parser) fitCoverage(setup map[string]any) {
 	}
 }
 
-// A long conversation keeps this many tokens of context, unless the client sets other limits: 8 to 17 minutes of audio, at
-// 25 tokens a second. Google's AI Studio generates the same numbers.
+// A long conversation keeps this many tokens of context: 8 to 17 minutes of audio, at 25 tokens a second. A client may
+// set other limits. Google's AI Studio generates the same numbers.
 //
-// Each turn is billed for the whole context (https://ai.google.dev/gemini-api/docs/pricing). By default it grows to 80 % of
-// 131,072 tokens (https://ai.google.dev/api/live, ContextWindowCompressionConfig).
+// Each turn is billed for the whole context (https://ai.google.dev/gemini-api/docs/pricing). By default the context
+// grows to 80 % of 131,072 tokens (https://ai.google.dev/api/live, ContextWindowCompressionConfig).
 //
-// Google may not observe them closely. With a limit of 25,000 a developer saw 71,000 tokens after 25 turns
+// Google may not observe the limits closely. With a limit of 25,000 a developer saw 71,000 tokens after 25 turns
 // (discuss.ai.google.dev/t/147228, gemini-3.1-flash-live-preview).
 const (
 	triggerTokens = "25600"
@@ -143,7 +143,7 @@ const (
 )
 
 // maxInstruction is the largest size of instruction and tools for these numbers, in bytes of JSON: about 6,400 tokens.
-// They are never dropped, so the server would compress larger ones all the time.
+// Instruction and tools are never dropped, so the server would compress larger ones all the time.
 const maxInstruction = 25 << 10
 
 // setCompression lets the server drop the oldest turns, unless the client disables that. Otherwise a session ends after

@@ -464,7 +464,7 @@ func speakMarked(t *talk) {
 	}
 }
 
-// retractEnd says a sentence twice, the second time before the first answer begins. The first must then stay
+// retractEnd says a sentence twice, the second time before the first answer begins. The first sentence must then stay
 // unanswered.
 func retractEnd(t *talk) {
 	if !t.open("") {

@@ -72,8 +72,8 @@ type ToolResponse struct {
 	FunctionResponses []FunctionResponse `json:"functionResponses"`
 }
 
-// FunctionResponse answers the call with the same ID and Name. Response is a JSON object, not {}: gemini-3.8-live then
-// calls again and again.
+// FunctionResponse answers the call with the same ID and Name. Response is a JSON object that is not empty: on {}
+// gemini-3.8-live calls again and again.
 type FunctionResponse struct {
 	ID       string          `json:"id,omitempty"`
 	Name     string          `json:"name,omitempty"`

@@ -66,7 +66,8 @@ type ServerContent struct {
 	// usageMetadata. It is compact, and nil if nothing is left.
 	Fields json.RawMessage
 
-	// Transcript is the raw {"outputTranscription":…}, text or its end. It must be sent when the voice is played.
+	// Transcript is the raw {"outputTranscription":…}: text, or the end of the transcript. It must be sent when the
+	// voice is played.
 	Transcript          json.RawMessage
 	OutputTranscription string // the next text, to be appended
 	InputTranscription  string

@@ -170,8 +170,8 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
-// EndTurn starts the next turn. A report with turnComplete must be added before. EndTurn also ends a turn that
-// continues on another connection: its count starts again.
+// EndTurn starts the next turn. A report that comes with turnComplete must be added before EndTurn. EndTurn also ends a
+// turn that continues on another connection, because the count starts again there.
 func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns the tokens of the conversation, including this turn.

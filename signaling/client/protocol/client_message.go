@@ -26,8 +26,8 @@ const (
 	maxLarge = maxImage/3*4 + MaxControl/4
 	// maxCandidate limits a candidate line, in bytes. Typical lines have about 120.
 	maxCandidate = 1 << 10
-	// maxAnswers limits the tool responses in one message: twice the calls that can be open. Some may answer calls that
-	// were just cancelled.
+	// maxAnswers limits the tool responses in one message: twice the calls that can be open. A client may also answer
+	// calls that were just cancelled.
 	maxAnswers = 64
 	// maxID limits the ID of a message, in bytes: enough for a UUID with a prefix. The bridge remembers some hundreds of IDs.
 	maxID = 128
@@ -142,8 +142,8 @@ func (m ClientMessage) DecodePayload(v any) error {
 	return nil
 }
 
-// readFields parses an object into the values that into points to by field name. It skips null. A *json.RawMessage gets
-// a part of raw that is not validated, which is faster. It returns the paths of all other fields.
+// readFields parses an object. into maps field names to pointers for their values. null is skipped. A *json.RawMessage
+// gets a part of raw that is not validated, which is faster. The result lists the paths of all other fields.
 func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
 	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
 	var bad error
@@ -281,8 +281,8 @@ type part struct {
 	InlineData *blob   `json:"inlineData,omitempty"`
 }
 
-// readPart parses an element of parts. Text and data become two parts: Google accepts one. Unknown fields and wrong
-// types would close the connection (1007).
+// readPart parses an element of parts. Text and data become two parts: Google accepts only one of them in a part.
+// Unknown fields and wrong types would close the connection (1007).
 func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
 	var text *string
 	var data json.RawMessage
@@ -311,7 +311,7 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 	return parts, others, nil
 }
 
-// ParseToolResponses parses SEND_TOOL_RESPONSE into a flat list. The session validates the results, because it discards
+// ParseToolResponses parses SEND_TOOL_RESPONSE into a flat list. It does not validate the results: the session discards
 // a late response unread.
 func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {

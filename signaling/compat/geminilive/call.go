@@ -338,8 +338,8 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// consumeClientChange reports whether the client requested the configuration change that has ended, and counts it. The
-// backend may change it, too.
+// consumeClientChange reports whether the client requested the configuration change that has ended, and counts it as
+// finished. A change by the backend does not count.
 func (c *call) consumeClientChange() bool {
 	isClientChange := c.pendingChanges.Load() > 0
 	if isClientChange {
@@ -349,7 +349,7 @@ func (c *call) consumeClientChange() bool {
 }
 
 // Lead implements media.Output. The voice is sent as fast as Google sends it. Some clients take generationComplete for
-// the voice's end (livekit-plugins-google 1.8.9, realtime_api.py).
+// the end of the voice, so no voice may follow it (livekit-plugins-google 1.8.9, realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket

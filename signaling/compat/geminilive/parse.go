@@ -221,8 +221,8 @@ func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 	return clientRequest{setup: &opening}, nil
 }
 
-// extractAgent removes the agent name from the field "model" of the setup and returns it, or "". With agents, any name
-// unlike Google's models is an agent's.
+// extractAgent removes the agent name from the field "model" of the setup and returns it, or "". If agents are
+// configured, a name that does not look like a Google model is an agent's.
 func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 	if json.Unmarshal(r.config["model"], &name) != nil {
 		return ""
@@ -305,7 +305,8 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
 	r.expectsHistory = r.expectsHistory && !p.TurnComplete
-	// Earlier turns become history if the setup announced it, or if one is the model's. Otherwise they are messages.
+	// Earlier turns become history if the setup announced it, or if one of them is the model's. Otherwise they are
+	// messages without an answer.
 	if seeds && len(turns) > 0 {
 		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil

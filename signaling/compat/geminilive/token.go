@@ -204,8 +204,8 @@ func unauthorizedError(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// authorizeSession authorizes the client. A new conversation with an ephemeral token consumes one use, until
-// releaseUse.
+// authorizeSession authorizes the client. A new conversation with an ephemeral token consumes one use. releaseUse gives
+// it back.
 func (srv *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {

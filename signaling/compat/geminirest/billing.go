@@ -69,8 +69,8 @@ func (b *bill) maxCost(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
 }
 
-// reserveBudget reserves the cost of the request, and of so many answers with at most output tokens if generates is
-// set. An output of 0 means the model's maximum.
+// reserveBudget reserves the cost of the request. If generates is set, it adds the answers, with at most output tokens
+// each. An output of 0 means the model's maximum.
 func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
 	answers = min(max(1, answers), maxCandidates)
 	if output <= 0 || output > maxOutput {
@@ -140,7 +140,7 @@ func (b *bill) recordAnswer(answer object) {
 // answered means that the answer is complete.
 func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reportedTokens
-	// Without a report, the lengths of request and received text are an estimate.
+	// Without a report, the tokens are estimated from the lengths of the request and of the received text.
 	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
 		said := b.answerBytes / bytesPerToken
 		t = wire.Tokens{Prompt: b.requestTokens, Response: said, Total: b.requestTokens + said}

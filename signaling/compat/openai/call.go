@@ -16,7 +16,7 @@ const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
 	// maxDelay limits how long function results wait for the client's response.create: the model would answer them at
-	// once. It also limits the wait of a response.create for a session update.
+	// once. maxDelay also limits the wait of a response.create for a session update.
 	maxDelay = time.Second
 )
 

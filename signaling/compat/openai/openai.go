@@ -146,8 +146,8 @@ func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge
 	return open, srv.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies the session of the client's secret, then that of the
-// HTTP request (asked), which may be nil.
+// buildRequest returns the request for a conversation. It applies the session of the client's secret, then the session
+// in the HTTP request (asked), which may be nil.
 func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID

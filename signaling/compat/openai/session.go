@@ -469,8 +469,9 @@ func (s *session) realtimeInputConfig() object {
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech, it is
-	// OpenAI's prefix_padding_ms: how much earlier audio counts. Push to talk needs all uncommitted audio.
+	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech,
+	// prefixPaddingMs is how much earlier audio counts, as for OpenAI. Push to talk needs all audio that waits for a
+	// commit.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()

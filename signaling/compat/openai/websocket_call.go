@@ -91,7 +91,7 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 }
 
 // openSocketCall returns the call of a socket, and the request for its conversation. open is nil for another connection
-// to an existing call. An error also comes with a call.
+// to an existing call. After an error, the call is not nil either.
 func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err

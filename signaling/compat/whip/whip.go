@@ -363,8 +363,8 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 // iceTag returns the ETag of an ICE session: our user fragment, which changes with a restart.
 func iceTag(sdp string) string { return sdpAttribute(sdp, "ice-ufrag") }
 
-// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Some send weak tags, tags
-// without quotes, or lists.
+// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Some clients send weak
+// tags, tags without quotes, or lists.
 func readIfMatch(r *http.Request, tag string) (given, matches bool) {
 	for _, header := range r.Header.Values("If-Match") {
 		for one := range strings.SplitSeq(header, ",") {

@@ -334,7 +334,7 @@ func (c *dialectCodec) encodeVoice(sound []byte) signaling.Outgoing {
 }
 
 // buildCommand builds a command; ok is false if the provider does not support it. argument is the name of a mark, or
-// keys. Commands must be sent in this order.
+// keys. Commands must be sent in the order in which they were built.
 func (c *dialectCodec) buildCommand(what command, argument string) (m signaling.Outgoing, ok bool) {
 	text, ok := c.dialect.commands[what]
 	if !ok {

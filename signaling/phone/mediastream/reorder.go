@@ -30,8 +30,8 @@ type reorderBuffer struct {
 	ready           [][]byte
 }
 
-// push adds a message. It returns the sound to play now, valid until the next call. missing is the number of messages
-// before it.
+// push adds a message. It returns the sound to play now, valid until the next call. missing is the number of missing
+// messages before that sound.
 func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	r.ready = r.ready[:0]
 	if m.chunk <= 0 || r.ignoresCounter {

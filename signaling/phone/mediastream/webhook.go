@@ -40,8 +40,8 @@ func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p 
 	return p, form, true
 }
 
-// parseForm parses the body of a provider's request: a form, or JSON whose fields become form values. Telnyx wraps
-// them.
+// parseForm parses the body of a provider's request: a form, or JSON whose fields become form values. Telnyx Call
+// Control wraps the fields.
 func parseForm(body []byte) (url.Values, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return url.ParseQuery(string(body))

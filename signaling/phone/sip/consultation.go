@@ -106,7 +106,8 @@ func (c *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decisionSources holds the channels that decide a consultation. silence is the end of the colleague's silence.
+// decisionSources holds the channels that decide a consultation: the model's report, a pressed key, and the colleague's
+// silence.
 type decisionSources struct {
 	reported <-chan error
 	keys     <-chan byte

@@ -92,7 +92,7 @@ func (c *call) ringIncoming() (err error) {
 }
 
 // ringOutgoing dials, and runs the conversation once the call is answered. onRinging gets nil when the phone rings, or
-// the error, perhaps repeatedly.
+// the error if the call fails. It may be called more than once.
 func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {

@@ -108,7 +108,8 @@ type callRegistry struct {
 	list []*outboundCall
 }
 
-// addCall adds an entry. If the key has one with the same idempotency key, it returns that one, and fresh is false.
+// addCall adds an entry. If the server key has an entry with this idempotency key, addCall returns that entry, and
+// fresh is false.
 func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()

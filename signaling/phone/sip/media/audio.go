@@ -264,7 +264,7 @@ func (a *Audio) LocalDescription() []byte {
 }
 
 // BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC
-// 3261, section 14.2). A peer that holds us says so again.
+// 3261, section 14.2). A peer that has put us on hold says so again.
 func (a *Audio) BuildReoffer() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()

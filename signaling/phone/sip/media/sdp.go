@@ -118,8 +118,8 @@ func parseCrypto(value string) (crypto, bool) {
 	return crypto{}, false
 }
 
-// hasUnknownParameter reports whether a key must be rejected for a session parameter (RFC 4568, section 6.3). Some ask
-// for partly unencrypted media. A leading hyphen makes one optional.
+// hasUnknownParameter reports whether a key must be rejected for a session parameter (RFC 4568, section 6.3). Some
+// parameters ask for partly unencrypted media. A parameter with a leading hyphen is optional.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")

@@ -49,12 +49,12 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 		s.candidate.packets = 0
 		return false
 	}
-	// After a silence, another source may replace the current one. With SRTP, it has the key.
+	// After a silence, another source may replace the current one. With SRTP, the right key is enough.
 	goesOn := h.SSRC == ssrc && h.SequenceNumber-s.sequence < maxSequenceGap
 	if terms.in != nil {
 		return true
 	}
-	// Without SRTP, it must have an allowed host, or continue the packets.
+	// Without SRTP, another source must have an allowed host, or continue the packets.
 	if !near && a.Addr() != s.latched.Addr() && !goesOn {
 		return s.noteForeign(a, terms.remote)
 	}

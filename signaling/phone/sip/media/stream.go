@@ -23,7 +23,7 @@ import (
 )
 
 // PortPool holds the UDP ports for media: an even one for RTP and the next for RTCP. The port that was free for longest
-// comes first. The SSRC tells late packets of its previous call.
+// comes first. Late packets of its previous call are recognized by their SSRC.
 type PortPool struct {
 	address string
 	ranged  bool // false if no range is configured: then the system chooses a port

@@ -31,8 +31,8 @@ func (c *Call) Accept() error {
 // IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
 func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
 
-// Ring sends the provisional response. With early, and an offer in the INVITE, it has our session description
-// (hasMedia). Ring blocks until a reliable response is acknowledged.
+// Ring sends the provisional response. If early is set and the INVITE has an offer, the response has our session
+// description, and hasMedia is true. Ring blocks until a reliable response is acknowledged.
 func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	req := c.dialog.invite
 	must := requiresOption(req, "100rel")

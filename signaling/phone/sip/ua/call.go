@@ -124,7 +124,7 @@ func (c *Call) Offer() []byte { return sessionIn(c.dialog.invite) }
 // MediaAddr returns our address for the media of the call.
 func (c *Call) MediaAddr() netip.Addr { return c.core.local.address(c.dialog.peerAddr()) }
 
-// Reserve counts the call against the limits of its trunk and of the caller, unless "". It returns the name of the
+// Reserve counts the call against the limits of its trunk, and of caller unless that is "". It returns the name of the
 // limit that refuses the call, or "".
 func (c *Call) Reserve(caller string) (rule string) {
 	if rule = c.core.gate.countCall(c.trunk, caller); rule == "" {

@@ -81,8 +81,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn returns the supported challenges of a response. Of several from a realm, the first is the preferred one
-// (RFC 8760).
+// challengesIn returns the supported challenges of a response. If a realm sends several, it returns the first, which
+// the realm prefers (RFC 8760).
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},

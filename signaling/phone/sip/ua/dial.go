@@ -52,8 +52,8 @@ func (c *Call) ApplyAnswer() error {
 	return nil
 }
 
-// sendInvites sends the INVITE and waits for its final response. It repeats it after a challenge, a redirection, or the
-// silence of a server.
+// sendInvites sends the INVITE and waits for its final response. It repeats the INVITE after a challenge, a
+// redirection, or the silence of a server.
 func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()

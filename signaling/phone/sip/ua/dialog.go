@@ -288,8 +288,8 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host address cannot be reached from here. source is that of the peer's requests. Private
-// addresses cannot if source is public. 0.0.0.0 and names in .invalid never can.
+// behindNAT reports whether a host address cannot be reached from here. source is where the peer's requests come from.
+// A private address cannot be reached if source is public. 0.0.0.0 and names in .invalid never can.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)

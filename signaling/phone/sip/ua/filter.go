@@ -91,8 +91,8 @@ func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []
 		return true
 	}
 	f.core.refusals.record("call refused", r.rule, from.String())
-	// Only this stateless server challenges the call (RFC 3261, section 8.2.7). sipgo would remember the address as
-	// long as it runs.
+	// Challenge the call here, without state (RFC 3261, section 8.2.7). sipgo would remember the address as long as it
+	// runs.
 	if res := f.core.gate.refusalResponse(r, req, from.Addr()); res != nil {
 		f.writeShortResponse(by, from, res, data)
 	}

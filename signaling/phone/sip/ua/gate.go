@@ -133,8 +133,8 @@ type ruling struct {
 	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that are not real refusals and not counted: the phone sends the request again. Its first one often has an
-// old nonce.
+// The rules that are not real refusals and not counted: the phone sends the request again. A phone's first request
+// often has an old nonce.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
@@ -231,8 +231,8 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Otherwise a
-// captured answer could call another number. It compares number and host.
+// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Without this check,
+// a captured answer could call another number. sameURI compares number and host.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {

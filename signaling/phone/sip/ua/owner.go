@@ -77,8 +77,8 @@ func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	return true, nil
 }
 
-// checkPacketOwner is like [Call.checkOwner], for a UDP packet from an unknown address. It stores nothing. sipgo and
-// checkOwner then get an accepted packet.
+// checkPacketOwner is like [Call.checkOwner], for a UDP packet from an unknown address. It stores nothing. An accepted
+// packet goes to sipgo, and checkOwner checks it again.
 func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if ok, names := c.isAllowedSource(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
 		return true, nil

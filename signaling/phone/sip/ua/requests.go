@@ -11,7 +11,7 @@ import (
 )
 
 // onRepeatedAnswer handles a further final response to our answered INVITE. Our ACK was lost, or a second phone of a
-// forked call has answered. The latter gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
+// forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
 func (u *UserAgent) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return

@@ -33,7 +33,7 @@ func init() {
 	sip.SetDefaultLogger(quiet)
 	sip.TransportBufferReadSize = maxMessage // sipgo would truncate longer messages
 	// sipgo refuses longer messages by UDP. RFC 3261, section 18.1.1, demands TCP above 1,300 bytes, but the operator
-	// chooses the transport. Responses use that of the request.
+	// chooses the transport. A response uses the transport of its request.
 	sip.UDPMTUSize = maxMessage
 }
 

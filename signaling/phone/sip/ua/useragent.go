@@ -87,7 +87,7 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 }
 
 // NewCall returns an outgoing call by a trunk. from defaults to the trunk's number. It blocks while the trunk's server
-// is looked up. [Call.Dial] returns an error of that.
+// is looked up. If the look-up fails, [Call.Dial] returns the error.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
@@ -108,8 +108,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the old call of the same trunk that c is to replace, or nil. earlyOnly means: only while that is
-// not answered.
+// FindReplaced returns the old call of the same trunk that c is to replace, or nil. earlyOnly means that only an
+// unanswered call may be replaced.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
