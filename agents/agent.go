@@ -265,8 +265,8 @@ func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 	a.applyGreetingAndFarewell(o)
 }
 
-// ApplyLocked sets the agent chosen by the operator's backend. Neither caller nor grant can override its fields. With a
-// name it replaces the selected agent. Without, it overrides field by field.
+// ApplyLocked sets the agent chosen by the operator's backend. Neither caller nor grant can override its fields. An
+// agent with a name replaces the selected one. An agent without a name overrides the selected one field by field.
 func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 	if a.Name != "" {
 		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name

@@ -236,8 +236,8 @@ func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 	return list
 }
 
-// Select sets the agent that answers: the grant's, else the one named in Origin.Agent. The client cannot change the
-// grant's. Without both, nothing changes. values fill the variables of the prompt.
+// Select sets the agent that answers: that of the grant, else the one named in Origin.Agent. The client cannot change
+// the agent of a grant. Without both, nothing changes. values fill the variables of the prompt.
 func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {

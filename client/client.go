@@ -82,8 +82,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// isFinal reports whether retrying is pointless. A busy gateway may have capacity later. A stopping one sends an error
-// without a code.
+// isFinal reports whether retrying is pointless. A busy gateway may have capacity later. A gateway that stops sends an
+// error without a code.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.

@@ -92,7 +92,7 @@ func readScenario(from string) (emulator.Scenario, error) {
 }
 
 // startEmulator runs the emulator at addr, where it is reached like Google's servers. stop ends it. ended receives the
-// reason.
+// reason of its end.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -98,8 +98,8 @@ func unspecifiedAddress(ip net.IP) string {
 	return net.IPv6unspecified.String()
 }
 
-// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte decides.
-// ICE-TCP begins with a length below 2,048 (RFC 4571), TLS with 22, HTTP with a letter.
+// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte of a
+// connection decides. ICE-TCP begins with a length below 2,048 (RFC 4571), TLS with 22, HTTP with a letter.
 func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}

@@ -13,7 +13,7 @@ import (
 	"voxgate/vox"
 )
 
-// protocols returns the protocols of the gateway. Add an endpoint here. The REST API is not in it, because other
+// protocols returns the protocols of the gateway. Add an endpoint here. The REST API is missing, because other
 // components use it.
 func protocols() []signaling.Protocol {
 	return []signaling.Protocol{

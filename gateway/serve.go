@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// components lists the components in the order of opening. They are closed in reverse order. Only the conversations
-// come first: callers get their goodbye while endpoints run.
+// components lists the components in the order of opening. They are closed in reverse order, except that the
+// conversations end first. Callers get their goodbye while endpoints run.
 func (g *gateway) components() []component {
 	return []component{
 		{"agents", g.openAgents},

@@ -71,8 +71,8 @@ type settings struct {
 	protocols   []signaling.Protocol // the protocols, which add settings of their own
 	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
-	// These come from the environment variables of Google's SDKs. Every user of the machine could see a key on the
-	// command line.
+	// These settings come from the environment variables of Google's SDKs. Every user of the machine could see a key on
+	// the command line.
 	apiKey   api.Secret // or an ephemeral token
 	baseURL  string     // of the backend that is used
 	vertex   bool

@@ -47,8 +47,8 @@ func closeFunc(end func()) func(context.Context) error {
 	}
 }
 
-// closeAll closes all components, within shutdownTimeout in all. It logs and abandons late ones, and names them in the
-// error.
+// closeAll closes all components, within shutdownTimeout in all. It logs and abandons components that take longer, and
+// names them in the error.
 func (s *shutdown) closeAll() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

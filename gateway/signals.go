@@ -43,8 +43,8 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 	}
 }
 
-// stopSignals returns the signals that stop the program. A terminal sends SIGHUP when it is closed. Without one, SIGHUP
-// means "reload", and is ignored: the gateway reloads files by itself.
+// stopSignals returns the signals that stop the program. A terminal sends SIGHUP when it is closed. Without a terminal,
+// SIGHUP means "reload". It is ignored then: the gateway reloads files by itself.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // as nohup does

@@ -276,7 +276,7 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 }
 
 // addRuns measures a time once per run of the comparison, and adds the figure. Failed runs are missing, with the last
-// error as reason. It fails if ctx has ended without a success.
+// error as the reason. addRuns fails if ctx has ended without a success.
 func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
 	var took []float64
 	var last error

@@ -154,8 +154,8 @@ func (c *comparison) writeReport(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measureCells measures all selected cells of a subject. A failed cell has a reason instead of a value, and so have all
-// if it does not start.
+// measureCells measures all selected cells of a subject. A failed cell has a reason instead of a value. If the subject
+// does not start, all cells have one.
 func (c *comparison) measureCells(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {

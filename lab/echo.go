@@ -21,8 +21,8 @@ import (
 // echoCommand is the argument with which this program starts itself as the echo server.
 const echoCommand = "echo"
 
-// echoVoice in the environment makes the echo server reply with a voice of the same length, for the cost of a model's
-// voice.
+// echoVoice in the environment makes the echo server reply with a voice of the same length. That costs as much as a
+// model's voice.
 const echoVoice = "BENCH_ECHO=voice"
 
 // echo is a server with about the minimum cost for the gateway's codecs: it decodes audio and sends it back. Like the

@@ -263,8 +263,8 @@ func varintField(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// parseFields returns the fields of a Protocol Buffers message by number: the last of repeated ones, and encoded
-// varints. It stops at an error.
+// parseFields returns the fields of a Protocol Buffers message by number. Of a repeated field it returns the last
+// value, and of a varint the encoded bytes. It stops at an error.
 func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {

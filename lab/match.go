@@ -13,17 +13,17 @@ import (
 
 const (
 	// likeness is the minimum correlation of a block with the received audio: 1/√2, half of the energy. Every block
-	// without loss passes, and four in ten concealed ones (TestJudgeSpeech).
+	// without loss passes, and four in ten concealed blocks pass (TestJudgeSpeech).
 	likeness = 0.707
-	// least10dB is the factor for 10 dB less. Received audio must have this level relative to the speech, and a voiced
-	// block relative to all.
+	// least10dB is the factor for 10 dB less. Received audio must have at least this level relative to the speech. So
+	// must a voiced block relative to all blocks.
 	least10dB = 0.316
 
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together. A group must not be confused with its neighbour,
-	// but follow a jitter buffer's delay. The search includes neighbouring blocks.
+	// groupFrames is the number of blocks that are searched together. With fewer, a group could be confused with its
+	// neighbour. With more, it could not follow a jitter buffer's delay. The search includes neighbouring blocks.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
 	sure        = 0.7 // correlation of a group above which the search ends early

@@ -85,8 +85,8 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// FadeOut writes the sound played last, backwards and fading out, to the beginning of pcm. Backwards it continues
-// without a step. pcm and last must not overlap.
+// FadeOut writes the sound played last to the beginning of pcm, backwards and fading out. Sound played backwards
+// continues without a step. pcm and last must not overlap.
 func FadeOut(pcm, last []int16) {
 	n := len(last)
 	for i := range min(n, len(pcm)) {

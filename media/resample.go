@@ -24,7 +24,7 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
 	}
 	// A write of another length than a multiple of the ratio silently loses input. One second fits any ratio. The last
-	// one is padded.
+	// second is padded.
 	second := make([]byte, 0, 2*from)
 	for rest := pcm; len(rest) > 0 && err == nil; {
 		n := min(len(rest), from)
@@ -49,7 +49,7 @@ const (
 	beta     = 7.857 // shape of its Kaiser window (for 80 dB: 0.1102*(80-8.7))
 
 	// maxPhases is the number of positions between two samples with their own filter. The usual rates need 320 or fewer
-	// (11,025 Hz). Others are rounded, accurate to 56 dB at 4 kHz.
+	// (11,025 Hz). The positions of other rates are rounded, accurate to 56 dB at 4 kHz.
 	maxPhases = 640
 
 	// curveSteps is the number of points per sample of the curve for the filters. Linear interpolation in between is

@@ -37,8 +37,8 @@ func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	return AppendSamples(pcm, data)
 }
 
-// isMisaligned reports whether data is plausible sound only one byte off. Low bytes read as high bytes are full-scale
-// noise.
+// isMisaligned reports whether data looks like sound that is one byte off. The low bytes of such sound are read as high
+// bytes, which gives full-scale noise.
 func (r *SampleReader) isMisaligned(data []byte) bool {
 	const fewest = 64 // bytes needed to judge
 	if len(data) < fewest {

@@ -132,8 +132,8 @@ func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
 	return total, own
 }
 
-// setUsage records the usage of a member, unless a newer one is known. 0 is kept, because an older call may still
-// arrive. The caller must hold mu.
+// setUsage records the usage of a member, unless a newer usage is known. A usage of 0 is kept, because an older call
+// may still arrive. The caller must hold mu.
 func (m *memory) setUsage(name, member string, u usage) {
 	if m.counts[name] == nil {
 		m.counts[name] = map[string]usage{}

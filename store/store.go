@@ -28,19 +28,20 @@ type Store interface {
 	// CompareAndSwap writes a value and its generation, for ttl, if the current generation is was or the value does not
 	// exist. now is the resulting generation. It differs if another gateway has written.
 	//
-	// A nil value renews the current value; now is 0 if that does not exist. A ttl of 0 deletes the value; now is 0.
+	// A nil value renews the current value; if that does not exist, now is 0. A ttl of 0 deletes the value; now is 0.
 	//
 	// A gateway that takes over a conversation writes a higher generation. The former owner then cannot write any more.
 	CompareAndSwap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
 
-	// SetUsage records for ttl that a member uses n of the limit with this name; 0 releases it. total is the usage of
-	// all members. Beyond limit nothing changes, and ok is false. A negative limit means none.
+	// SetUsage records for ttl that a member uses n of the limit with this name. An n of 0 releases it. total is the
+	// usage of all members. Beyond limit nothing changes, and ok is false. A negative limit means no limit.
 	//
 	// Of two calls of a member, the one with the higher order counts.
 	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
-	// Reserve records how much of a budget a member has spent and reserved, and reserves more. got is what the limit
-	// leaves of the wish. others is the other members' usage. Of two calls of a member, the higher order counts.
+	// Reserve records how much of a budget a member has spent and reserved, and reserves more. got is how much of the
+	// wish the limit allows. others is the usage of the other members. Of two calls of a member, the one with the
+	// higher order counts.
 	Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error)
 
 	// Members returns the usage of each member of this name.

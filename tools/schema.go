@@ -165,8 +165,8 @@ func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is the common part of Check and CheckValue. Errors use root for the value in a path, what in a sentence, and
-// rule for the schema.
+// validate is the common part of Check and CheckValue. Errors name the value by root in a path and by what in a
+// sentence. They name the schema by rule.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {

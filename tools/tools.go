@@ -70,8 +70,8 @@ type Outcome struct {
 	Abandoned <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
-// Run runs f for call c, and blocks. It fails if f fails, panics or runs out of time. ok is false if ctx, the call's,
-// was cancelled before.
+// Run runs f for call c, and blocks. The call fails if f fails, panics or runs out of time. ctx is the context of the
+// call. ok is false if ctx was cancelled before.
 func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
 	limited, clock := withClock(ctx, timeout)
 	defer clock.stopTimer()

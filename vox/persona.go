@@ -38,8 +38,8 @@ Available actions:
 Current project context: %s
 Current theme: %s`
 
-// buildInstruction returns the system instruction. project is the client's JSON, an object or empty. It is quoted as
-// data, and cannot end the quotation.
+// buildInstruction returns the system instruction. project is the client's JSON, an object or empty. The JSON is quoted
+// as data, and cannot end the quotation.
 func buildInstruction(theme string, project json.RawMessage) string {
 	context := "none"
 	if len(project) > 0 {

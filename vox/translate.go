@@ -87,8 +87,8 @@ func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	return t.transcriptMessages(roleUser, b.Turn, more)
 }
 
-// translateAssistantText handles a transcript of vox's speech. A piece arrives when its voice begins to play, and
-// counts as heard at the next piece.
+// translateAssistantText handles a transcript of vox's speech. A piece arrives when its voice begins to play. It counts
+// as heard at the next piece.
 func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMessage {
 	if t.voxTurn.number != b.Turn {
 		t.voxTurn, t.splitter, t.playingText = turnProgress{number: b.Turn}, phraseSplitter{}, ""

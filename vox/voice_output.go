@@ -21,8 +21,8 @@ const (
 	// talkspurt, frames are complete 120 ms before that.
 	sendMargin = 60 * time.Millisecond
 
-	// startDelay is the wait after the first sound of a talkspurt, to fill the frame. The playout delivers at once what
-	// the model has sent.
+	// startDelay is the wait after the first sound of a talkspurt, to fill the frame. The playout delivers at once all
+	// sound that the model has sent.
 	startDelay = 5 * time.Millisecond
 )
 

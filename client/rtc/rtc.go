@@ -37,8 +37,8 @@ const (
 
 // Options configure the audio.
 type Options struct {
-	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. It must not
-	// block. To play them, an application needs a jitter buffer.
+	// OnPacket receives the packets of the model's voice, Opus at 48 kHz, from one goroutine at a time. OnPacket must
+	// not block. An application needs a jitter buffer to play the packets.
 	OnPacket func(*rtp.Packet)
 
 	// OnState receives the state of the WebRTC connection. It may be nil.

@@ -146,7 +146,7 @@ func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call
 }
 
 // forbiddenAddresses lists addresses that a relay must not reach: its machine, inner networks, a cloud's metadata, an
-// unrelated host. Only permissions are requested.
+// unrelated host. The check requests permissions only.
 var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
 // checkRelay checks a TURN server with the credentials that the gateway gives to clients.

@@ -117,8 +117,8 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Observer returns a function that receives the observations of all conversations and each sip.CallStatus. It is nil if
-// that would be useless.
+// Observer returns a function that receives the observations of all conversations and each sip.CallStatus. It returns
+// nil if nothing uses them.
 func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	switch len(t.observers) {
 	case 0:
@@ -134,8 +134,8 @@ func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	}
 }
 
-// Admission returns the function that asks the session webhook whether a conversation may begin. It counts rejections.
-// It is nil without a webhook.
+// Admission returns the function that asks the session webhook whether a conversation may begin. The function counts
+// rejections. Without a webhook it is nil.
 func (t *Telemetry) Admission() func(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	if t.webhook == nil {
 		return nil

@@ -32,8 +32,8 @@ var (
 	injected atomic.Pointer[func(place string)]
 )
 
-// Recover recovers a panic of the goroutine that defers it, and counts it. It logs it to log, or to the default logger.
-// Then it calls end, unless nil, with an [*Error].
+// Recover recovers a panic of the goroutine that defers it. It counts the panic and logs it to log, or to the default
+// logger. Then it calls end, unless nil, with an [*Error].
 func Recover(log *slog.Logger, place string, end func(error)) {
 	v := recover()
 	if v == nil {

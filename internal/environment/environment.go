@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// CleanValue trims the value of an environment variable. It fails if a control character or quotation marks remain,
-// which no setting has. The error never contains the value.
+// CleanValue trims the value of an environment variable. It fails if a control character or quotation marks remain:
+// valid settings have none. The error never contains the value.
 func CleanValue(name, value string) (string, error) {
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
 	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {

@@ -35,8 +35,8 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 
 func (c *Certificate) files() []string { return []string{c.cert, c.key} }
 
-// Current returns the newest valid certificate. While only one of the two files is new, they do not match, and the
-// previous one stays.
+// Current returns the newest valid certificate. While only one of the two files is new, certificate and key do not
+// match. Then the previous certificate stays.
 func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()

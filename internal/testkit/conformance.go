@@ -70,7 +70,7 @@ type Speaker struct {
 }
 
 // NewSocketSpeaker returns a speaker with a socket, whose More sends moreMessages. At the end, the gateway sends
-// lastMessage, unless "", and closes with a code.
+// lastMessage, unless "", and closes the socket with a code.
 func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Speaker {
 	say := func() {
 		for _, m := range moreMessages {
@@ -162,7 +162,8 @@ type Flooder struct {
 	Stop func()  // ends a Send that blocks, or nil
 
 	// Cores is the number of cores that the flood may use after the initial burst, or 0 for no limit. The gateway
-	// grants a connection a tenth of a core. The flooder takes the rest: five connections have used 1.0 to 1.4 cores.
+	// grants a connection a tenth of a core. The rest is for the flooding client, the race detector and other calls:
+	// five connections have used 1.0 to 1.4 cores.
 	Cores float64
 }
 

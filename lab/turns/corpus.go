@@ -26,9 +26,9 @@ type half struct {
 	python    []string
 }
 
-// The split is by package, so that no recording is in both halves. All people of Hedgewars, the noises of
+// The corpus is split by package, so that no recording is in both halves. All people of Hedgewars, the noises of
 // livekit-agents, and the meeting were in the test half before any tuning on such sounds. Only the voice Allison is in
-// both, in English and Spanish.
+// both halves, in English and Spanish.
 var (
 	trainingHalf = half{
 		prompts: []string{"en_US_f_Allison", "fr_CA_f_June"}, dialogues: "cs", clips: [2]int{300, 600},

@@ -15,8 +15,8 @@ type soundSource struct {
 	isRepeated bool
 }
 
-// testSounds has the people of Hedgewars and the noises of livekit-agents. bursts do not mean to interrupt; stops are
-// words that do.
+// testSounds has the people of Hedgewars and the noises of livekit-agents. bursts are sounds that do not mean to
+// interrupt. stops are words that do.
 var testSounds = []soundSource{
 	{"bursts", "hedgewars-data/usr/share/games/hedgewars/Data/Sounds/voices/*", []string{
 		"Hmm*.ogg", "Laugh*.ogg", "PoisonCough*.ogg", "Ow*.ogg", "Ooff*.ogg", "Uh-oh*.ogg", "Oops*.ogg", "Yessir*.ogg",
@@ -30,8 +30,8 @@ var testSounds = []soundSource{
 // actorSounds are those of OpenArena's actors, who gasp, groan and shout.
 var actorSounds = []string{"[Dd]eath*.wav", "fall1.wav", "gasp.wav", "jump1.wav", "[Pp]ain*.wav"}
 
-// trainingSounds has the people of three other games, among them 14 actors of OpenArena, human sounds of Scratch, and
-// as noises crowds, traffic, steps and music. Prompts and dialogues replace stops.
+// trainingSounds has the people of three other games, among them 14 actors of OpenArena, and human sounds of Scratch.
+// Its noises are crowds, traffic, steps and music. Prompts and dialogues replace stops.
 var trainingSounds = []soundSource{
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/[^ps]*", actorSounds, false},
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/s[^k]*", actorSounds, false},

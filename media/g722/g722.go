@@ -76,7 +76,7 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 }
 
 // decoder decodes one stream and conceals losses by repeating the last packet with a fade. A loss leaves the predictor
-// unchanged, as appendix IV recommends. That appendix's own concealment needs a hundred times the CPU.
+// unchanged, as appendix IV recommends. The concealment in that appendix needs a hundred times the CPU time.
 type decoder struct {
 	codec      *g722.Decoder
 	lastPacket []int16

@@ -41,8 +41,8 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
 }
 
-// NewDecoder returns a decoder to mono PCM at 8, 12, 16, 24 or 48 kHz. The rate that is needed saves a resampler, and
-// up to half of the CPU time.
+// NewDecoder returns a decoder to mono PCM at 8, 12, 16, 24 or 48 kHz. Decoding at the rate that is needed saves a
+// resampler's delay, and up to half of the CPU time.
 func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 	if choice == Pion {
 		// The output always has one channel, because v0.1.0 decodes the right channel of a mono stream wrongly when the mode changes.
@@ -79,8 +79,9 @@ type pionDecoder struct {
 	lastSamples []int16 // the last 5 ms decoded
 }
 
-// dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3; RFC 6716, section 2.1.9). After one, pion/opus
-// decodes the next word up to 16 dB too loud. Given zeros instead, it agrees with libopus to 29 dB.
+// dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3; RFC 6716, section 2.1.9). After such a packet,
+// pion/opus decodes the next word up to 16 dB too loud. If the packet is replaced by zeros, it agrees with libopus to
+// 29 dB.
 const dtxBytes = 2
 
 func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
@@ -122,8 +123,8 @@ const complexity = 5
 // Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms. VOIP at
 // complexity 9 costs 240 us and looks ahead 6.5 ms.
 //
-// At 48 kb/s it has 1.13 dB of log-spectral distance, VOIP at 32 kb/s 1.66 dB. Complexity 3 would take 24 us but be 0.1
-// dB worse, without a pitch filter.
+// RESTRICTED_LOWDELAY at 48 kb/s has 1.13 dB of log-spectral distance, VOIP at 32 kb/s 1.66 dB. Complexity 3 would take
+// 24 us but be 0.1 dB worse, because it has no pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
 	return newEncoder(rate, libopus.LowDelay, 48000)
 }

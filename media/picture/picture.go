@@ -22,21 +22,21 @@ const (
 	// pictures down, at the same cost in tokens.
 	MaxSide = 768
 
-	// quality is that of the JPEG, 1 to 100. 75 gives 11 KB for a tidy room, 23 KB for a noisy one, 12 KB for a slide;
-	// 90 gives 15, 53 and 16 KB. Text of 12 pixels is legible at both.
+	// quality is that of the JPEG, 1 to 100. 75 gives 11 KB for a tidy room, 23 KB for a noisy one, 12 KB for a slide.
+	// 90 gives 15, 53 and 16 KB. Text of 12 pixels is legible at both qualities.
 	quality = 75
 
 	// interval is the time between two pictures: the Live API accepts one a second.
 	interval = time.Second
-	// slack lets a picture be early. Otherwise clock jitter would refuse every other one.
+	// slack lets a picture be early. Otherwise clock jitter would make every other picture too early.
 	slack = 250 * time.Millisecond
 
-	// Limits on memory and CPU for an untrusted sender. 4096x2304 holds a 4K screen, which takes 14 MB and a tenth of a
-	// second. Such a key frame has up to 400 KB.
+	// Limits on memory and CPU for an untrusted sender. 4096x2304 holds a 4K screen. Decoding it takes 14 MB and a
+	// tenth of a second, and its key frame has up to 400 KB.
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets limits the packets of a key frame: many tiny ones are costly. Usual ones reach maxBytes at 900.
+	// maxPackets limits the packets of a key frame: many tiny packets are costly. Usual packets reach maxBytes at 900.
 	maxPackets = 2048
 
 	// minSide is the smallest side of a picture, in pixels. Some senders fill a pause with 2x2 pixels.

@@ -4,8 +4,8 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// writeDelay is the delay with which sound is written. It exceeds the 200 ms that a client receives ahead, so that
-	// an interruption can withdraw them. It exceeds the delay of any usable network.
+	// writeDelay is the delay with which sound is written. A client receives 200 ms ahead, which an interruption must
+	// still be able to withdraw. writeDelay also exceeds the delay of any usable network.
 	writeDelay = rate
 
 	// maxDrift limits how far the caller's sound may be from its true place before it is moved there.
@@ -40,8 +40,8 @@ type channel struct {
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at position, in place of other sound. Sound before timelineStart, which is encoded already, is
-// dropped. Sound that ends more than maxAhead after it is dropped as a whole.
+// write puts sound at position, in place of other sound. Sound before timelineStart is encoded already, and is dropped.
+// Sound that ends more than maxAhead after timelineStart is dropped as a whole.
 func (c *channel) write(pcm []int16, position, timelineStart, maxAhead int64) {
 	c.end = position + int64(len(pcm))
 	if late := timelineStart - position; late > 0 {
@@ -74,9 +74,9 @@ func (t *timeline) truncateModel(at int64) {
 
 // addCaller puts sound at the end of the caller's earlier sound, or at its true place if that is far off.
 //
-// Sound after a gap may follow a pause, or be late. So it is placed by the clock. If more then arrives than time has
-// passed, it was late, and all of it is moved back. Sound never arrives before it is spoken, so this brings it nearer
-// to its true place.
+// Sound after a gap may follow a pause, or be late. addCaller places it by the clock. If more sound then arrives than
+// time has passed, it was late, and all of it is moved back. Sound never arrives before it is spoken, so the move
+// brings it nearer to its true place.
 func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if t.inputRate != from {
 		t.flushResampler()

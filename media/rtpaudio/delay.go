@@ -14,9 +14,10 @@ const (
 	// must not make the next look early.
 	minPackets = 25
 	// delayJump is a longer delay than any queue on a path causes. The sender was muted with its timestamps stopped, or
-	// these have jumped.
+	// the timestamps have jumped.
 	delayJump = 500 * time.Millisecond
-	// latenessStep is the resolution of the histogram of lateness. It covers 240 ms, because the receiver waits no longer.
+	// latenessStep is the resolution of the histogram of lateness. The histogram covers 240 ms, because the receiver
+	// waits no longer.
 	latenessStep  = 10 * time.Millisecond
 	latenessSteps = 24
 	// latenessShare is the share of packets that should come in time. NetEQ uses 95 % for human ears, which need a low

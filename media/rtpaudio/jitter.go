@@ -2,8 +2,8 @@ package rtpaudio
 
 import "time"
 
-// maxHeldPackets limits the packets held behind a gap. No more arrive in the maximum wait of 200 ms, unless they have
-// 2.5 ms. It must be a power of two, because sequence numbers wrap around.
+// maxHeldPackets limits the packets held behind a gap. Only packets of 2.5 ms could reach it in the maximum wait of 200
+// ms. It must be a power of two, because sequence numbers wrap around.
 const maxHeldPackets = 64
 
 // packet is one RTP packet with its sequence number. Without payload it holds no sound.

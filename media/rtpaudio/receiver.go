@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// maxConcealed limits how long lost sound is concealed before silence. Then Opus has only noise left, and appendix
-	// I of G.711 nothing.
+	// maxConcealed limits how long lost sound is concealed before silence. By then Opus has only noise left, and
+	// appendix I of G.711 nothing.
 	maxConcealed = 60 * time.Millisecond
 	// maxDropout and maxMisorder limit the jumps of the sequence number that count as loss and lateness (RFC 3550,
-	// appendix A.1). A larger jump means a restarted sender. The appendix wants two packets as proof; with SRTP one is
-	// enough.
+	// appendix A.1). A larger jump means a restarted sender. The appendix wants two packets as proof. With SRTP, one
+	// packet is enough.
 	maxDropout  = 3000
 	maxMisorder = 100
 	// maxReadErrors is the number of read errors in a row that end Run. A UDP socket reports some (ICMP) and continues
@@ -67,7 +67,7 @@ type ReceiverOptions struct {
 	REDTypes     []uint8 // payload types of the codec with RED: RFC 2198
 
 	// OnEvent is called with each packet of the EventTypes, such as telephone-event (RFC 4733), in order with the
-	// sound. Run calls it; it must not block. nil ignores such packets.
+	// sound. Run calls OnEvent, which must not block. nil ignores such packets.
 	OnEvent    func(Event)
 	EventTypes []uint8
 
@@ -76,8 +76,8 @@ type ReceiverOptions struct {
 	SendNACK func(ssrc uint32, missing []uint16)
 	// RTT returns the round-trip time to the sender, or 0 while it is unknown. It may be nil.
 	RTT func() time.Duration
-	// OnLoss is called every two seconds of sound with the packets lost and sent since then. Run calls it; it must not
-	// block. It may be nil.
+	// OnLoss is called every two seconds of sound with the packets lost and sent since then. Run calls OnLoss, which
+	// must not block. It may be nil.
 	OnLoss func(lost, of int)
 }
 
@@ -158,7 +158,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved only if it would wake too late, or without need soon. Moving it at every packet would
+		// The deadline is moved only if it would come too late, or soon without need. Moving it at every packet would
 		// allocate 50 times a second. A needless wakeup costs two thread switches.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want

@@ -35,8 +35,8 @@ type redBlock struct {
 	payload     []byte
 }
 
-// parseRED splits a RED payload (RFC 2198, section 3) into copies of earlier packets, oldest first, then its own
-// payload. The blocks are slices of payload, appended to the empty into.
+// parseRED splits a RED payload (RFC 2198, section 3) into copies of earlier packets, oldest first, and then its own
+// payload. The blocks are slices of payload. They are appended to into, which must be empty.
 func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 	header, size := payload, 0
 	for len(header) > 0 && header[0]&0x80 != 0 { // another block follows
@@ -62,7 +62,7 @@ func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 }
 
 // unpackRED replaces the payload of a RED packet by its primary block, and returns the copies, oldest first. isSound
-// means a payload type of the codec.
+// reports whether the payload type is one of the codec.
 func (s *stream) unpackRED(p *rtp.Packet) (copies []redBlock, isSound bool, err error) {
 	switch {
 	case slices.Contains(s.options.PayloadTypes, p.PayloadType):

@@ -23,8 +23,8 @@ const (
 	// lossyShare is the share of lost packets above which the codec expects losses. Below 3 %, Opus at 48 kb/s without
 	// FEC sounds better than at 32 kb/s with FEC.
 	lossyShare = 0.03
-	// After healthyReports below healthyShare, it expects none. FEC costs four times the CPU, but switching every
-	// second would sound worse.
+	// After healthyReports reports with less loss than healthyShare, the codec expects no losses. FEC costs four times
+	// the CPU time, but switching every second would sound worse.
 	healthyShare   = 0.01
 	healthyReports = 3
 	// minReported is the minimum number of packets for a judgement: one second. With fewer, a single loss would exceed
@@ -70,8 +70,9 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss records a peer's report (RFC 3550, section 6.4.1): of packets since the last, lost did not arrive. Above 3
-// % the codec expects losses. Below 1 % for a few seconds of voice it expects none. It must not be called concurrently.
+// ReportLoss records a peer's report (RFC 3550, section 6.4.1). Of the packets since the last report, lost did not
+// arrive. Above 3 % the codec expects losses. Below 1 % for a few seconds of voice it expects none. ReportLoss must not
+// be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)

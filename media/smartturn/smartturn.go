@@ -76,10 +76,11 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 		return nil, err
 	}
 	defer options.Destroy()
-	// Only the caller's thread works. An arena would keep memory between the questions.
+	// The caller's thread is the only one. An arena would keep memory between the questions.
 	//
-	// Without VNNI, x86 CPUs overflow 16 bits in products of 8-bit numbers. The precision prevents errors of up to 0.5
-	// in the probability. It costs 5 % there, and nothing elsewhere (onnxruntime#14642).
+	// On x86 CPUs without VNNI, products of 8-bit numbers overflow their 16 bits unless the precision is set.
+	// Probabilities are then wrong by up to 0.5. The precision costs 5 % there, and nothing elsewhere
+	// (onnxruntime#14642).
 	if err := errors.Join(options.SetIntraOpNumThreads(1), options.SetInterOpNumThreads(1), options.SetCpuMemArena(false),
 		options.AddSessionConfigEntry("session.x64quantprecision", "1")); err != nil {
 		return nil, err

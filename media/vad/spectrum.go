@@ -13,8 +13,8 @@ const (
 	lowBands     = 3 // below 450 Hz
 )
 
-// bandEdges are in Hz, as wide as the ear's bands. They begin above mains hum. Below a rate of 8 kHz the highest bands
-// are empty.
+// bandEdges are in Hz. The bands are as wide as the ear's, and begin above mains hum. At rates below 8 kHz the highest
+// bands are empty.
 var bandEdges = [bands + 1]float64{150, 250, 350, 450, 570, 700, 850, 1050, 1300, 1600, 2000, 2500, 3100, 3800}
 
 // fftTables holds the factors of a complex FFT of 128 points and of its split into the real one of 256.
@@ -42,7 +42,8 @@ type spectrum struct {
 }
 
 // analyze returns the mean power in each band, scaled so that white noise has the square of its RMS. It also returns
-// the spectral flatness, geometric over arithmetic mean: 0 for a tone, 0.56 for noise, 1 for a click.
+// the spectral flatness, the geometric over the arithmetic mean of the power. Flatness is 0 for a tone, 0.56 for noise,
+// 1 for a click.
 func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {

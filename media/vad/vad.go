@@ -38,13 +38,13 @@ const (
 	pureTone = 0.001
 	dcRate   = 0.02 // rate at which a DC offset is tracked, as a share of the difference in each frame
 	dcShare  = 0.9  // share of a frame's power that must be DC for its offset to be taken over at once
-	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less may be voices in the
-	// background.
+	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less power may come from voices
+	// in the background.
 	loudBand = 30
 )
 
-// The noise floor of a band follows its power. In each frame it moves by a share of the difference (floorRate), and
-// rises by at most a factor (floorUp).
+// The noise floor of a band follows its power. In each frame the floor moves by a share of the difference (floorRate),
+// and rises by at most a factor (floorUp).
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02

@@ -26,8 +26,8 @@ type Board struct {
 	references []string // newest last
 }
 
-// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway (see [Fetcher.Sign]). nil
-// means that there are none.
+// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway (see [Fetcher.Sign]). If
+// sign is nil, URLs have no such address.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
 // Put handles a call of a canvas tool with args, {"schema":"…"}. It returns the allowed part for the client:

@@ -40,7 +40,7 @@ const (
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Fetcher fetches the media of canvases, so that clients do not reveal their address. It is an http.Handler for GET
-// canvas/image, for URLs of Sign only.
+// canvas/image, and accepts only URLs from Sign.
 type Fetcher struct {
 	client *http.Client
 	key    []byte
@@ -128,8 +128,8 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 	}
 }
 
-// fetch requests address. It returns the body, its content type, and its first bytes, already read from it. Errors
-// reveal nothing about the network.
+// fetch requests address. It returns the content type, the first bytes of the body as start, and the rest as body.
+// Errors reveal nothing about the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

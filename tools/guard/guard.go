@@ -28,7 +28,7 @@ const MaxRedirects = 5
 // maxHeader bounds a response's header, in bytes. Go's default is 10 MB; cookies and policies of real sites stay below 16 KB.
 const maxHeader = 64 << 10
 
-// connectTimeout bounds connecting, and again the TLS handshake. A slower host counts as down.
+// connectTimeout bounds connecting, and then the TLS handshake. A slower host counts as down.
 const connectTimeout = 5 * time.Second
 
 // Options configures Client.

@@ -30,7 +30,7 @@ const (
 	// asks for "a reasonable time".
 	grace = 2 * time.Second
 
-	// maxUnanswered is the number of calls in a row without an answer of the server. Then the link is ended.
+	// maxUnanswered is the number of calls in a row without an answer of the server after which the link is ended.
 	maxUnanswered = 16
 
 	// relistPause is the time between two reads of a changed list: some servers announce a change whenever the list is read.
@@ -320,8 +320,8 @@ func (l *link) removeCall(ctx context.Context, token string) {
 	}
 }
 
-// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call. Earlier versions
-// name no call, so their questions are refused: one user must never answer for another.
+// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call. In earlier
+// versions a question names no call, so it is refused: one user must never answer for another.
 func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {

@@ -27,7 +27,7 @@ const (
 	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is restarted at the next call. After repeated ends this waits, twice as long each time.
+	// A server that ends is restarted at the next call. After repeated ends the restart waits, twice as long each time.
 	minPause = time.Second
 	maxPause = 30 * time.Second
 
@@ -99,8 +99,8 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Open connects like [Connect], and fails only for invalid options. If the server is down, it returns a Server without
-// tools. That one retries in the background until Close.
+// Open connects like [Connect], and fails only for invalid options. If the server is down, Open returns a Server
+// without tools. That Server retries in the background until Close.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {

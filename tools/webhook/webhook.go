@@ -159,7 +159,7 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 }
 
 // messageID returns a globally unique ID of a call, because a model may repeat an ID. It replaces full stops, which
-// separate the signed parts, and what headers cannot hold.
+// separate the signed parts. It also replaces characters that a header cannot hold.
 func messageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {

@@ -25,8 +25,8 @@ const (
 
 	// maxQuoted limits how much of the client's context (up to 64 KB) an integration prompt quotes, in bytes.
 	maxQuoted = 2000
-	// maxStatus limits the same in the project's status. A tool result has at most [tools.MaxResult], and also names all tools
-	// and files.
+	// maxStatus limits the quoted context in the project's status. A tool result has at most [tools.MaxResult], and
+	// also names all tools and files.
 	maxStatus = 8 << 10
 )
 
@@ -72,12 +72,12 @@ type Desk struct {
 	Act func(Action)
 
 	// InputCount returns how often the user has started to speak or has typed. It never decreases. Words must count
-	// before the tool call that they cause. Otherwise they would answer a question that came after them. If it is nil,
-	// users cannot answer by voice.
+	// before the tool call that they cause. Otherwise they would answer a question that came after them. If InputCount
+	// is nil, users cannot answer by voice.
 	InputCount func() int
 
-	// Generate calls a writing model and streams its text to piece. It returns the error of piece or ctx, or its own if
-	// the model did not finish. nil means no writing model.
+	// Generate calls a writing model and streams its text to piece. It returns the error of piece or ctx, or its own
+	// error if the model did not finish. It is nil without a writing model.
 	Generate func(ctx context.Context, prompt string, piece func(text string) error) error
 
 	Workspace *Workspace // nil: none

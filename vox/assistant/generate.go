@@ -205,8 +205,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// writeVersion generates a version of an app, keeps it, and shows it. old and from are the files and the number of the
-// version to change; a new app has none.
+// writeVersion generates a version of an app, keeps it, and shows it. old has the files of the version to change, and
+// from its number. A new app has nil and 0.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {

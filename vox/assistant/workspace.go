@@ -23,7 +23,7 @@ import (
 const (
 	// maxWorkspace limits the size of all apps of a workspace, in bytes. The oldest apps beyond it are removed.
 	maxWorkspace = 256 << 20
-	// maxKept limits the app versions, and also the projects. The oldest are removed.
+	// maxKept limits the app versions, and also the projects. The oldest beyond it are removed.
 	maxKept = 1000
 
 	// maxProject bounds a project's file, in bytes. It exceeds the size of a file with ten apps, each with thirty versions of forty

@@ -84,7 +84,7 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 }
 
 // advanceBurst decides about the next packet's burst of losses, and reports whether that packet is lost. A burst lasts
-// Length packets on average. Bursts have a share of Loss.
+// Length packets on average. The share of packets in bursts is Loss.
 func (p *Path) advanceBurst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // CheckAnswer returns an error if an answer to an offer violates RFC 3264, 8829, 8839, 8853 or 9143. It shares no code
-// with the gateway. Pion's strict parser reads the answer, but would reject some clients' offers.
+// with the gateway. Pion's strict parser reads only the answer, because it rejects some clients' offers.
 func CheckAnswer(offer, answer string) error {
 	var a sdp.SessionDescription
 	if err := a.UnmarshalString(answer); err != nil {

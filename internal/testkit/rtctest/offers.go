@@ -13,8 +13,8 @@ const (
 	offerCandidate = "a=candidate:1 1 udp 2130706431 127.0.0.1 50000 typ host\r\na=end-of-candidates\r\n"
 )
 
-// Section returns a section of an offer with its transport. line is its m= line without "m=". An empty mid leaves out
-// a=mid.
+// Section returns a section of an offer with its transport. line is the m= line without "m=". With an empty mid, a=mid
+// is missing.
 func Section(line, mid string, lines ...string) string {
 	if mid != "" {
 		lines = append([]string{"a=mid:" + mid}, lines...)

@@ -162,8 +162,8 @@ func (d *Decoder) Conceal(pcm []int16) error {
 	return err
 }
 
-// DecodeFEC fills pcm in place of a lost packet, with its duration. packet is the one after it, and may carry a copy of
-// it.
+// DecodeFEC fills pcm in place of a lost packet, whose duration pcm has. packet is the next one, and may carry a copy
+// of the lost one.
 func (d *Decoder) DecodeFEC(packet []byte, pcm []int16) error {
 	if len(packet) == 0 {
 		return errEmpty
