@@ -26,6 +26,7 @@ export const errors = {
   playback_failed: 'This browser cannot play the voice here.',
   microphone_kept: 'The other microphone cannot be used. You are heard by the one before.',
   not_resumed: 'The conversation could not be kept. A new one goes on, which knows what was said.',
+  session_resumption_failed: 'The connection to {who} had to be set up anew. It may have forgotten some of what was said: say again what matters.',
   waiting: 'Waiting for {who}’s answer…',
   resuming: 'Reconnecting to {who}…',
   unanswered: '{who} did not answer. Please say it again.',

@@ -8,7 +8,7 @@ import { asOptions, load, save } from './preferences.js';
 import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callAgent, fill, formatDuration, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
-import { forget as forgetLeft, open, resumable } from './voxgate.js';
+import { forget as forgetLeft, open, resumable, VoxgateError as Failure } from './voxgate.js';
 
 /**
  * @import { Canvas } from './canvas.js'
@@ -134,6 +134,7 @@ const PATIENCE = 120; // s for which a press of the button still counts
 const resume = agent ? `page ${agent}` : 'page';
 let left = resumable(resume); // the page was loaded again in the midst of a conversation
 if (!left) before = transcript.turns; // or after its end
+if (before.length) ended = new Failure('closed');
 
 /** @param {number} seconds @param {boolean} mic */
 function startIn(seconds, mic) {
@@ -216,6 +217,7 @@ function listen(opened) {
 function over(whose, why) {
   if (session !== whose) return; // another one has been started since
   ended = why;
+  if (agent && !whose.setup && why.code === 'bad_message') ended = nobodyAnswers(agent);
   session = undefined;
   clearTimeout(leaving);
   leaving = undefined;
@@ -234,6 +236,18 @@ function over(whose, why) {
   if (preferences.history && whose.setup) keepInHistory?.({ id: whose.setup.sessionId, at: begun, ms: Date.now() - begun, lines: transcript.lines.filter((l) => l.at >= from || resumedAt === begun) });
   $('empty').hidden = !transcript.empty;
   glide(render);
+}
+
+/** The address names an agent that the gateway has not: the page stops calling it by that name, and offers what there is. @param {string} name */
+function nobodyAnswers(name) {
+  callAgent();
+  const title = /** @type {HTMLElement} */ ($('empty').querySelector('h2'));
+  title.textContent = words['nobody here'] ?? '';
+  const other = /** @type {HTMLAnchorElement} */ (make('a', 'chip', fill(words['title'])));
+  other.href = location.pathname;
+  $('empty').querySelector('.chip')?.remove();
+  title.after(other);
+  return new Failure('bad_message', fill(words['no agent'], { name }));
 }
 
 function stop() {
@@ -284,8 +298,7 @@ function render() {
   const mic = session?.mic ?? 'off';
   if ($('status').textContent !== now) {
     const [first, rest] = splitStatus(now);
-    const presses = ['press anew', 'press on', 'press again'].some((hint) => fill(states[hint]) === rest.trim());
-    $('status').replaceChildren(make('b', '', first), ...(current.keys.includes('states choose mic') ? [' ', chooseMicrophone(rest.trim())] : [presses ? make('span', '', rest) : rest]));
+    $('status').replaceChildren(make('b', '', first), current.keys.includes('states choose mic') ? chooseMicrophone(rest) : make('span', '', rest));
     tell(now);
   }
   const asks = canvas.waiting ? canvas.title ?? fill(canvasWords['asks']) : '';
@@ -311,8 +324,6 @@ function render() {
   $('after').hidden = Boolean(session) || !(lasted || before.length || left) || transcript.empty;
   $('anew').hidden = !left;
   const time = left ? fill(words['left'], { time: formatDuration(Date.now() - left.at) }) : lasted ? formatDuration(lasted) : '';
-  if ($('after').hidden) delete $('status').dataset['lasted'];
-  else $('status').dataset['lasted'] = time;
   say('lasted', time && !left ? fill(words['lasted'], { time }) : time);
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
@@ -324,10 +335,12 @@ function render() {
 
 /** The advice to choose another microphone leads to the choice. @param {string} advice */
 function chooseMicrophone(advice) {
-  const button = make('button', 'link', advice);
+  const button = make('button', 'link', advice.trim());
   button.id = 'other-microphone';
   button.addEventListener('click', () => $('settings').click());
-  return button;
+  const part = document.createDocumentFragment();
+  part.append(' ', button);
+  return part;
 }
 
 function renderDetail() {
@@ -340,7 +353,8 @@ function renderDetail() {
   name?.toggleAttribute('hidden', !waited); // the words say it themselves
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
   $('detail').hidden = !session?.transport;
-  if (text) text.textContent = waited ? took : fill(words['statistics']);
+  const [before = '', after = ''] = (words['answered in'] ?? '').split('{time}');
+  text?.replaceChildren(...(waited ? [make('i', '', before), took, make('i', '', after)] : [fill(words['statistics'])]));
   line?.toggleAttribute('hidden', answers.length < 2);
   line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
 }
@@ -437,7 +451,7 @@ function showError(error) {
   if (DEVELOPERS.includes(error.code)) return detail({ error: error.code, message: error.message });
   if (error.code === 'not_resumed') transcript.begin();
   if (error.code === 'session_resumption_failed' && !session?.turns.length) return; // nothing was said that could be lost
-  transcript.note(error.code === 'session_resumption_failed' ? fill(words['some lost']) : error.message);
+  transcript.note(error.message);
 }
 
 /** @param {object} what */
@@ -580,7 +594,7 @@ for (const e of [main, thread]) follow.observe(e, { box: 'border-box' });
 main.addEventListener('scroll', () => {
   const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
   if (rest < AWAY) atEnd = true;
-  else if (main.scrollTop < scrolled) atEnd = false; // the person went up; what grows only adds to the rest
+  else if (main.scrollTop < scrolled && main.clientHeight === room) atEnd = false; // the person went up; what grows only adds to the rest
   scrolled = main.scrollTop;
   if (!atEnd) return;
   $('newest').hidden = true;
@@ -682,7 +696,7 @@ function forget() {
   left = undefined;
   lasted = 0;
   before = [];
-  recording = undefined;
+  ended = recording = undefined;
   $('empty').hidden = false;
   render();
 }

@@ -2,9 +2,11 @@
 
 /** @type {Record<string, string>} */
 export const page = {
-  vox: 'Bauen mit VOX',
+  vox: 'Apps bauen mit VOX',
   'vox short': 'VOX',
   title: 'Mit {who} sprechen',
+  'nobody here': 'Hier antwortet niemand',
+  'no agent': 'An diesem Gateway gibt es „{name}“ nicht. Prüfen Sie die Adresse, oder sprechen Sie mit {who}.',
   talking: 'Gespräch mit {who}',
   conversation: 'Gespräch',
   'things to try': 'Zum Ausprobieren',
@@ -49,7 +51,6 @@ export const page = {
   'screen insecure': 'Den Bildschirm zu teilen braucht https oder localhost.',
   missed: '{who} hat Sie gebraucht, während diese Seite im Hintergrund war.',
   notify: 'Nächstes Mal benachrichtigen',
-  'some lost': 'Ein Teil des Gesprächs ist womöglich verloren.',
   'no recorder': 'Dieser Browser kann das Gespräch nicht aufnehmen.',
   'not opened': 'Das lässt sich nicht öffnen: {why}',
   'new conversation': 'Neues Gespräch, {time}',

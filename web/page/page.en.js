@@ -2,9 +2,11 @@
 
 /** The gateway's page. @type {Record<string, string>} */
 export const page = {
-  vox: 'Build with VOX',
+  vox: 'Build apps with VOX',
   'vox short': 'VOX',
   title: 'Talk with {who}',
+  'nobody here': 'Nobody answers here',
+  'no agent': 'There is no “{name}” at this gateway. Check the address, or talk with {who}.',
   talking: 'Talking with {who}',
   conversation: 'Conversation',
   'things to try': 'Things to try',
@@ -49,7 +51,6 @@ export const page = {
   'screen insecure': 'Sharing the screen needs https or localhost.',
   missed: '{who} needed you while this page was in the background.',
   notify: 'Notify me next time',
-  'some lost': 'Some of the conversation may be lost.',
   'no recorder': 'This browser cannot record the conversation.',
   'not opened': 'This cannot be opened: {why}',
   'new conversation': 'New conversation, {time}',

@@ -138,7 +138,7 @@ async function sections(page) {
       ...(/** @type {any} */ (navigator).contacts?.select ? [] : [action('contacts', 'open', async () => (await import('./device.js')).openContacts())])), // of the device
     section('page', pageLanguageRow(p), toggle('keys', p.keys), toggle('read', p.read), ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
     section('connection', action('check connection', 'check', async () => (await import('./check.js')).openCheck(page.gateway)),
-      select('transport', { auto: words['webrtc or'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport)),
+      select('transport', { auto: words['webrtc or'] ?? '', webrtc: words['webrtc alone'] ?? '', websocket: words['web alone'] ?? '' }, p.transport)),
   ];
 }
 
@@ -169,7 +169,7 @@ function saved(page, again) {
     again();
   });
   box.append(...(lines.length ? downloads(lines) : []));
-  if (recording) box.append(download('recording', recording.type.includes('mp4') ? 'mp4' : 'webm', recording));
+  if (recording) box.append(download('recording', `recording.${recording.type.includes('mp4') ? 'mp4' : 'webm'}`, recording));
   box.append(forget);
   return [section('said', box)];
 }
@@ -186,13 +186,13 @@ export function asMarkdown(lines) {
 
 /** @param {Line[]} lines */
 function downloads(lines) {
-  return [download('transcript', 'md', asMarkdown(lines)), download('transcript', 'json', new Blob([JSON.stringify(lines, null, 2)], { type: 'application/json' }))];
+  return [download('transcript', 'transcript.md', asMarkdown(lines)), download('details', 'transcript.json', new Blob([JSON.stringify(lines, null, 2)], { type: 'application/json' }))];
 }
 
-/** A button that saves a file. @param {'transcript'|'recording'} name @param {string} ending of its name @param {Blob} content */
-function download(name, ending, content) {
-  const button = make('button', '', fill(words[name], { ending: `.${ending}` }));
-  button.addEventListener('click', () => saveAs(`${name}.${ending}`, content));
+/** A button that saves a file. @param {string} what in the table @param {string} name of the file @param {Blob} content */
+function download(what, name, content) {
+  const button = make('button', '', words[what]);
+  button.addEventListener('click', () => saveAs(name, content));
   return button;
 }
 

@@ -1197,7 +1197,7 @@ describe('the page says', () => {
     assert.equal(await page.locator('.note').count(), 0, 'nothing was said that could be lost');
     await tell(page, 'GEMINI_ERROR', forgotten);
     await page.waitForSelector('.note');
-    assert.equal(await page.textContent('.note'), 'Some of the conversation may be lost.');
+    assert.equal(await page.textContent('.note'), 'The connection to Gemini had to be set up anew. It may have forgotten some of what was said: say again what matters.');
     assert.equal(await status(page), 'Listening');
   });
 

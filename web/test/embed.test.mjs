@@ -61,6 +61,11 @@ inShop('one line of HTML has an agent answer', async (page) => {
 }, { path: '/agent' });
 
 inShop("the gateway's page has one answer, too", async (page) => {
+  await page.goto(`${gateway.url}?agent=nobody`);
+  await start(page);
+  await page.getByText('There is no “nobody” at this gateway.').waitFor();
+  assert.equal(await page.innerText('h2'), 'Nobody answers here');
+  assert.equal(await page.getByRole('link', { name: 'Talk with Voxgate' }).getAttribute('href'), '/');
   await page.goto(`${gateway.url}?agent=desk`);
   await start(page);
   await setUp(page, 'You are the front desk');

@@ -58,7 +58,7 @@ test('Gemini is gone for some seconds', { timeout: 40_000 }, async (t) => {
     emulator = await startEmulator(emulator.address);
     await says(page, 'Listening');
     // This Gemini has never heard of the conversation. A fresh session goes on, and the person is told.
-    await page.waitForFunction(() => document.querySelector('#log').textContent.includes('may be lost'));
+    await page.waitForFunction(() => document.querySelector('#log').textContent.includes('had to be set up anew'));
     const back = await now(page);
     await type(page, 'hello');
     await gets(page, 'ASSISTANT_SPEAKING', { after: back });

@@ -158,6 +158,7 @@ for (const [px, width] of [[32, 320], ...variants([[32, 390], [24, 390]])]) {
       await page.waitForSelector('.canvas input');
       await fits('with a form');
       await page.getByRole('button', { name: 'Perhaps later' }).click(); // it can be reached and pressed
+      await page.waitForFunction(() => document.querySelector('main').scrollHeight - document.querySelector('main').clientHeight - document.querySelector('main').scrollTop < 48); // the form took the screen, and the end is in sight again
       await page.click('#settings');
       await page.locator('.settings section').last().waitFor();
       await fits('in the settings');
@@ -165,6 +166,11 @@ for (const [px, width] of [[32, 320], ...variants([[32, 390], [24, 390]])]) {
       await page.click('#detail');
       await page.locator('.statistics dl').waitFor();
       await fits('in the statistics');
+      await page.keyboard.press('Escape');
+      await stop(page);
+      await page.waitForSelector('#after:not([hidden])');
+      await fits('at the end');
+      assert.deepEqual(await page.$$eval('#after button', (all) => all.filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth).map((e) => e.id)), []);
     });
   }
 }
@@ -929,6 +935,7 @@ play('offers the same after a reload that follows the end', async (page) => {
   await page.reload();
   await page.waitForSelector('#goon');
   for (const id of ['#goon', '#keep', '#after .earlier']) assert.ok(await page.isVisible(id), id);
+  assert.equal(await status(page), 'The conversation is over. Press the microphone for a new one.');
   await page.click('#after .earlier');
   await page.click('.history .entry');
   assert.equal(await page.innerText('.history .turn.model strong'), 'Ada', 'as it was shown');
@@ -1059,7 +1066,8 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     if (name === 'phone') {
       const tops = new Set(await page.$$eval('#after button:not([hidden])', (all) => all.map((e) => e.getBoundingClientRect().top)));
       const status = await page.evaluate(() => document.querySelector('#status').getBoundingClientRect().height);
-      assert.ok(tops.size === 1 && status < 30, `one line for how it ended, one for what can be done: ${status} px, ${[...tops]}`);
+      assert.ok(tops.size === 1 && status < 60, `two lines for how it ended, one for what can be done: ${status} px, ${[...tops]}`);
+      assert.match(await page.innerText('#status'), /for a new one/);
     }
     assert.ok(lines[0][1] <= lines[1][0], `no sentence stands on the other: ${lines}`);
   }, { context: { viewport: { width, height } } });

@@ -189,7 +189,7 @@ play('another microphone, speaker and camera', async (page) => {
   assert.deepEqual(ids.sort(), [microphone, camera].sort());
   assert.equal(await page.evaluate(() => sinks.at(-1)), speaker);
   assert.ok(await page.evaluate(() => wishes[0].audio.echoCancellation));
-  await page.getByLabel('Echo cancellation').uncheck();
+  await page.getByLabel('Remove echo').uncheck();
   await page.waitForFunction(() => wishes.length === 5 && wishes[4].audio.echoCancellation === false);
   await close(page);
   await says(page, 'Listening');
@@ -206,8 +206,8 @@ play('the transcript can be saved', async (page) => {
     const { content } = await saves(page, () => page.getByRole('button', { name }).click());
     return String(content);
   };
-  assert.equal(await save('Transcript .md'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(you interrupted)*');
-  const lines = JSON.parse(await save('Transcript .json'));
+  assert.equal(await save('Save as text'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(you interrupted)*');
+  const lines = JSON.parse(await save('Save with all details'));
   assert.deepEqual(lines.map(({ at, ...l }) => [!Number.isNaN(Date.parse(at)), l]), [
     [true, { role: 'user', text: 'Tell me a story' }], [true, { role: 'model', text: 'Once upon', interrupted: true, cutBy: 'person' }],
   ]);
@@ -285,7 +285,7 @@ play('the models of the gateway can be chosen', async (page) => {
   const names = await model.locator('option').allTextContents();
   assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default: gemini-3.8-live', true], String(names));
   const standards = await page.$$eval('.settings select', (all) => Object.fromEntries(all.map((e) => [e.name, e.options[0].text])));
-  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Fake Default Audio Input (default)', 'Default: English', 'WebRTC first'], 'what the default is');
+  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Fake Default Audio Input (default)', 'Default: English', 'The fastest that works'], 'what the default is');
   await model.selectOption('gemini-3.8-live-extended-thinking');
   await close(page);
   await start(page);
@@ -361,7 +361,7 @@ for (const transport of variants(['webrtc', 'websocket'])) {
     await stop(page);
     await says(page, 'The conversation is over.');
     await open(page);
-    const { name, content } = await saves(page, () => page.getByRole('button', { name: 'Recording .' }).click());
+    const { name, content } = await saves(page, () => page.getByRole('button', { name: 'Save the recording' }).click());
     assert.deepEqual([name, content.subarray(0, 4).toString('hex')], ['recording.webm', '1a45dfa3']); // which such files begin with
     // The parrot repeats the tone: twice 2 s of it, one side after the other.
     const loud = await page.evaluate(async (base64) => {

@@ -58,7 +58,7 @@ inPage('the page reads German where the browser does, without a word of English'
   assert.equal(await page.getAttribute('#mute', 'title'), 'Stummschalten');
   await page.click('#settings');
   await page.getByRole('heading', { name: 'Einstellungen', exact: true }).waitFor();
-  for (const label of ['Echounterdrückung', 'Rauschunterdrückung', 'Tastenkürzel']) assert.ok((await visible(page)).includes(label), label);
+  for (const label of ['Echo entfernen', 'Rauschen entfernen', 'Tastenkürzel']) assert.ok((await visible(page)).includes(label), label);
   assert.doesNotMatch(await page.textContent('.settings'), /\b(the|your|Language|Microphone|firm|upbeat)\b/);
   await page.evaluate(axe);
   assert.deepEqual((await page.evaluate(() => window.axe.run())).violations.map((v) => v.id), []);
