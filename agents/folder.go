@@ -419,8 +419,8 @@ func skipComments(lines []string) int {
 
 func isFence(line string) bool { return strings.TrimSpace(line) == fence }
 
-// almostFence matches a mistyped delimiter of front matter: too many or too few dashes, dashes of a word processor, or the
-// delimiter of another format.
+// almostFence matches a mistyped delimiter of front matter. It may have too many or too few dashes, dashes of a word
+// processor, or the form of another format.
 var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[–—−]+|" +
 	"\\+{3,}|;{3,}|`{3,}\\s*(ya?ml|json|toml)?)\\s*$")
 

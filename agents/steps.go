@@ -154,7 +154,8 @@ func (s *section) keyLine(key string) int {
 	return s.line
 }
 
-// checkTools returns an error if a step uses a tool that the agent does not have, as far as its tools are known.
+// checkTools returns an error if a step uses a tool that the agent lacks, or that is not in the tools file. A nil list
+// is not checked.
 func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {

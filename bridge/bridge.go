@@ -124,8 +124,8 @@ type Origin struct {
 	ShowsQuestions bool `json:"Asks"`
 }
 
-// SameCaller reports whether a caller with the other origin may continue or end a conversation of o: both have the same
-// key and identity.
+// SameCaller reports whether a caller with the other origin may continue or end a conversation of o. Both must have the
+// same key and identity.
 func (o Origin) SameCaller(other Origin) bool {
 	return o.Key == other.Key && o.Identity == other.Identity
 }

@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// maxHeldBytes limits the size of the parts kept for an incomplete typed turn: enough for one message with a picture,
-// and some text.
+// maxHeldBytes limits the size of the parts kept for an incomplete typed turn. A message with a picture and some text
+// fits.
 const maxHeldBytes = 12 << 20
 
 var (

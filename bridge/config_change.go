@@ -217,8 +217,8 @@ func (s *Session) reportStep(before string) (another bool) {
 	return true
 }
 
-// reportConfigWarnings informs the client about dropped or changed parts of its config, and about functions that the
-// model does not have as declared.
+// reportConfigWarnings informs the client about dropped or changed parts of its config. It also names functions that
+// the model does not have as declared.
 func (s *Session) reportConfigWarnings(config liveconfig.Config) {
 	for _, w := range config.Warnings {
 		s.warnDeveloper(w)

@@ -248,8 +248,8 @@ func dialError(err error, wasConnected bool) *Error {
 	return e
 }
 
-// ErrNotResumed is returned if the conversation to resume does not exist, and the caller has not requested a new one
-// for that case.
+// ErrNotResumed is returned if the conversation to resume does not exist. A caller may request a new conversation for
+// that case instead.
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
 // errEnded is returned for a command or a caller that comes after the conversation has ended.

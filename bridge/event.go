@@ -57,8 +57,8 @@ type (
 		Final bool
 	}
 
-	// AssistantText is the text of the answer, sent when its voice is played: the next piece, or with Final all that
-	// was played.
+	// AssistantText is the next piece of the answer's text, sent when its voice is played. With Final it is all the
+	// text that was played.
 	AssistantText struct {
 		Turn  int
 		Text  string

@@ -18,8 +18,8 @@ const (
 	// some 300 ms.
 	minReplyTime = 150 * time.Millisecond
 
-	// leftoverTime is how long after the end of a turn a transcript may still belong to that turn, although there is a
-	// new question.
+	// leftoverTime is how long after the end of a turn a transcript may still belong to that turn, in spite of a new
+	// question.
 	leftoverTime = time.Second
 
 	// stoppedAfter is the pause after which an interrupted answer counts as complete. Google sends voice faster than real

@@ -46,7 +46,7 @@ type turnTiming struct {
 	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0 means not delivered, or already reported
 }
 
-// takeLatency returns the measured latency once: ok is false if nothing was measured, or if the latency was already
+// takeLatency returns the measured latency once. ok is false if nothing was measured, or if the latency was already
 // taken. The receiver t may be nil.
 func (t *turnTiming) takeLatency(roundTrip time.Duration) (l Latency, ok bool) {
 	if t == nil {

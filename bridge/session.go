@@ -284,8 +284,8 @@ func (s *Session) expectTextReply(cause Cause) {
 const goodbyeInSilence = "The person does not answer any more. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// endAfterSpeaking ends the session for a reason, once the current answer, and the model's goodbye if there is one,
-// have been played: see endIfPlayed.
+// endAfterSpeaking ends the session for a reason, once the current answer has been played. A goodbye of the model is
+// played, too: see endIfPlayed.
 func (s *Session) endAfterSpeaking(reason error) {
 	if s.pendingReason != nil {
 		return

@@ -79,8 +79,8 @@ func (s *Session) watchMicrophone() {
 	}
 }
 
-// onWaitNotice informs a waiting person: first by a soft tone and a message on the page, and after a while by a
-// spoken sentence.
+// onWaitNotice informs a waiting person. First come a soft tone and a message on the page, and after a while a spoken
+// sentence.
 func (s *Session) onWaitNotice(e upstream.WaitNotice) {
 	if s.onHold {
 		return

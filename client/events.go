@@ -227,7 +227,8 @@ type functionCall struct {
 	Args     json.RawMessage
 }
 
-// startCall runs a tool and sends its answer. A call that runs already, and is repeated after a resume, is not run again.
+// startCall runs a tool and sends its answer. After a resume a call may be repeated. If it runs already, it is not run
+// again.
 func (c *Conversation) startCall(call functionCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

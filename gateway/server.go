@@ -30,8 +30,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// closeAfterChunks closes a connection after a request with a chunked body (RFC 9112, section 6.1), against request
-// smuggling. A proxy may use a Content-Length that net/http drops silently.
+// closeAfterChunks closes a connection after a request with a chunked body (RFC 9112, section 6.1). This prevents
+// request smuggling by a proxy that uses a Content-Length, which net/http drops silently.
 func closeAfterChunks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {

@@ -29,7 +29,8 @@ type chart struct {
 	Bars            []bar
 }
 
-// bar is a subject's figure: a bar to the median, and a line to the 95th percentile, or to the 5th if more is better.
+// bar is a subject's figure: a bar to the median, and a line to the 95th percentile. If more is better, the line goes
+// to the 5th.
 type bar struct {
 	Name, Subject    string
 	figure           figure

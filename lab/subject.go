@@ -37,8 +37,8 @@ const (
 	echoing = "echo"
 )
 
-// silence is a setting that disables the gateway's detection of silent models, for measurements in which this program's model is silent
-// for long.
+// silence is a setting that disables the gateway's detection of silent models. In some measurements this program's
+// model is silent for long.
 const silence = "VOXGATE_STALL=1h"
 
 // subjectIDs returns the ids of all subjects.

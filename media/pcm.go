@@ -72,8 +72,8 @@ func Duration(n, rate int) time.Duration {
 	return time.Duration(int64(n) * int64(time.Second) / int64(rate))
 }
 
-// RMS returns the root mean square of pcm in the unit of its samples: 0 to 32768, where speech on a phone line averages
-// about 1600 (-26 dBov, ITU-T P.56).
+// RMS returns the root mean square of pcm in the unit of its samples, 0 to 32768. Speech on a phone line averages about
+// 1600 (-26 dBov, ITU-T P.56).
 func RMS(pcm []int16) float64 {
 	if len(pcm) == 0 {
 		return 0

@@ -89,8 +89,8 @@ func normalizeHost(host string) string {
 	return host
 }
 
-// ParseHost reads a host name of the gateway, and returns its normal form. It rejects a scheme, a port, a path or a
-// wildcard, which cannot match.
+// ParseHost reads a host name of the gateway, and returns its normal form. It rejects a scheme, a port, a path and a
+// wildcard: they could not match.
 func ParseHost(text string) (string, error) {
 	switch {
 	case strings.Contains(text, "*"):
@@ -154,8 +154,8 @@ func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request with 421 and returns true, unless its host is localhost, an IP address, or one of
-// hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
+// RejectUnknownHost answers a request for an unknown host with 421 and returns true. Known are localhost, IP addresses,
+// and hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)

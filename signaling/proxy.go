@@ -87,7 +87,8 @@ func (c *ChunkedWriter) renewDeadline() {
 	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout)) // fails only if the writer supports no deadline
 }
 
-// OwnedID returns an ID that ends in the name of this gateway, if it is in a cluster, so that [ProxyToOwner] finds it.
+// OwnedID returns an ID for this gateway. In a cluster the ID ends in the gateway's name, which lets [ProxyToOwner]
+// find it.
 func OwnedID(host *bridge.Host, id string) string {
 	if name := host.NodeName(); name != "" {
 		id += "_" + name

@@ -76,8 +76,8 @@ func (s *SendQueue[T]) wakeWriter() {
 	}
 }
 
-// Run calls write with one value after the other until the queue is closed and empty (nil), too much is queued
-// ([ErrSlow]), ctx is done, or write fails.
+// Run calls write with one value after the other. It returns nil when the queue is closed and empty, and [ErrSlow] if
+// too much is queued. It returns the error of ctx or of write if one of them ends it.
 func (s *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
 	for {
 		value, ok, done, err := s.takeNext()

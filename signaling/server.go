@@ -149,8 +149,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// normalizePath removes doubled slashes, which Google's SDKs write, and a final slash if only the path without it is
-// served. Many clients follow no redirect.
+// normalizePath removes doubled slashes, which Google's SDKs write. It removes a final slash if only the path without
+// it is served. Many clients follow no redirect.
 func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
 	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {

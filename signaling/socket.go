@@ -165,8 +165,8 @@ func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	return m, err
 }
 
-// StartReading calls f with each further message, one after the other. gone is closed after the last call, when the
-// client is gone. f must return soon when serve has returned. It may be called once.
+// StartReading calls f with each further message, one after the other. gone is closed when the client is gone, after
+// the last call. f must return soon when serve has returned. StartReading may be called once.
 func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	s.startReader(f, func() {})
 	return s.clientGone
@@ -240,8 +240,8 @@ func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Mess
 	return Message{data, text, err}, nil
 }
 
-// errorReader keeps the error of the socket while a message is read, so that it is not mistaken for a fault of the
-// message.
+// errorReader keeps the error of the socket while a message is read. Otherwise the error could be mistaken for a fault
+// of the message.
 type errorReader struct {
 	io.Reader
 	err error

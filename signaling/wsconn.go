@@ -21,7 +21,7 @@ const (
 	// firstMessageTimeout limits the time until [WSConn.MarkOpened]; an idle socket costs a goroutine.
 	firstMessageTimeout = 10 * time.Second
 	pingInterval        = 5 * time.Second
-	// silenceTimeout detects a client that is gone without a close frame, whose session costs money. Three pings may be
+	// silenceTimeout detects a client that is gone without a close frame. Its session costs money. Three pings may be
 	// lost, and the network may be gone for a lift ride.
 	silenceTimeout = 20 * time.Second
 	// writeTimeout limits one write to the client.
@@ -171,7 +171,7 @@ func (w *WSConn) PingUntil(ctx context.Context) {
 	}
 }
 
-// SendGoodbye sends a close frame, once; Next ends when the client has answered, or after a second. A reason of more
+// SendGoodbye sends a close frame, once. Next ends when the client has answered, or after a second. A reason of more
 // than 123 bytes is shortened.
 func (w *WSConn) SendGoodbye(code int, reason string) {
 	if w.goodbyeSent.Swap(true) {

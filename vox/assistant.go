@@ -13,8 +13,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// assistant holds what remains of a conversation when the client's connection is lost: the project of its tools, and
-// the account.
+// assistant holds what remains of a conversation when the client's connection is lost. That is the project of its
+// tools, and the account.
 type assistant struct {
 	server     *Server
 	theme      string

@@ -396,8 +396,8 @@ func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// updateEntry writes a snapshot, renews the stored one if s is nil, or deletes it if ttl is 0. now is the resulting
-// generation in the store.
+// updateEntry writes a snapshot. If s is nil it renews the stored one, and if ttl is 0 it deletes that. now is the
+// resulting generation in the store.
 func (c *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
@@ -448,8 +448,8 @@ func (c *Cluster) endTakenEntries(ctx context.Context) {
 	}
 }
 
-// exchangeQuota publishes which models Google has refused to this gateway for lack of quota, and reads the same reports of the
-// other gateways.
+// exchangeQuota publishes which models Google has refused to this gateway for lack of quota. It reads the same reports
+// of the other gateways.
 func (c *Cluster) exchangeQuota(ctx context.Context) {
 	for model, left := range c.Quota.RefusedModels() {
 		_, _, _ = c.Store.SetUsage(ctx, quotaKey, model+"\n"+c.Node, c.nextOrder(), int(left.Milliseconds()), -1, left)

@@ -16,7 +16,7 @@ const (
 	// limit.
 	setupTimeout = 10 * time.Second
 
-	// writeTimeout bounds one write. A connection that is cut while audio flows is then detected after about 4 s: the
+	// writeTimeout bounds one write. It detects a connection that is cut while audio flows after about 4 s, because the
 	// socket buffers two seconds. Without it, the loss would never be detected.
 	writeTimeout = 2 * time.Second
 

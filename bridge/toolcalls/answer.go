@@ -117,8 +117,8 @@ func (c *Calls) dropDetachedAnswer(o *call) {
 	}
 }
 
-// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call, unless the model has
-// told the person about it.
+// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call. It returns none if
+// the model has told the person about it.
 func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
 	for i, a := range c.answers {
 		if !a.orphanedAt.IsZero() && !a.modelSpoke && time.Since(a.orphanedAt) < reuseWindow && a.call.Name == call.Name &&

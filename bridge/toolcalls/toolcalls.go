@@ -43,7 +43,8 @@ const (
 	// s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
-	// flushTime is the longest time that the end of a conversation waits for its last answers to be sent: about one round trip.
+	// flushTime is the longest time that the end of a conversation waits until its last answers are sent: about one
+	// round trip.
 	flushTime = 250 * time.Millisecond
 )
 
@@ -239,8 +240,8 @@ type answer struct {
 	orphanedAt             time.Time // when a session took over that never saw the call; zero means that none has
 }
 
-// question is an unanswered request to the client: to run a function, to show a canvas, or to ask the person something
-// for a tool of the gateway.
+// question is an unanswered request to the client. It asks for a function to be run, for a canvas to be shown, or for
+// the person's answer to a tool of the gateway.
 type question struct {
 	tools.Call       // the call as the client gets it
 	call       *call // call to answer; nil if it was answered, so that input into the canvas is sent as text

@@ -178,8 +178,8 @@ func (p *Patience) parse(raw json.RawMessage, field string) error {
 	return nil
 }
 
-// steps holds three lengths of quiet that end a turn. The judge's probability that the turn is finished selects one:
-// first from firstLimit on, second from secondLimit on, otherwise third.
+// steps holds three lengths of quiet that end a turn. The judge's probability that the turn is finished selects one.
+// From firstLimit on it selects first, from secondLimit on second, and otherwise third.
 type steps struct {
 	first, second, third    time.Duration
 	firstLimit, secondLimit float64

@@ -561,14 +561,14 @@ func (m *Machine) stepSounding(f Frame) {
 	}
 }
 
-// isContinued reports whether the person's sentence that holds the answer goes on after a pause, and is long enough by
-// now to cut the answer off.
+// isContinued reports whether the person's sentence that holds the answer goes on after a pause. It must be long enough
+// by now to cut the answer off.
 func (m *Machine) isContinued() bool {
 	return m.isHeld && m.heldSpeech >= cutSpeech && m.at-m.heldFrom >= cutTime
 }
 
-// isLasting reports whether a voice is long and certain enough to cut an answer off, and is not fading. level is that
-// of the frame.
+// isLasting reports whether a voice is long and certain enough to cut an answer off. It must not be fading. level is
+// that of the frame.
 func (m *Machine) isLasting(level float64) bool {
 	b := &m.burst
 	over := 0.0

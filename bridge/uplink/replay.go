@@ -13,8 +13,8 @@ type replayBuffer struct {
 	audioLength   time.Duration // length of the audio in items
 	lostSpeech    time.Duration // length of the speech that was too long to keep
 
-	// Number of items at the front on which the model has acted by calling a tool, and whether the newest handle covers
-	// that.
+	// The model has acted on actedCount items at the front by calling a tool. actedCovered says whether the newest
+	// handle covers these items.
 	actedCount     int
 	actedCovered   bool
 	awaitsReaction bool // the resumed session knows the items acted on, so they were not sent again; it has not answered yet

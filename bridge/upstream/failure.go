@@ -19,8 +19,8 @@ const (
 	// after each setup must not be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxRejections limits how often the same setup is sent. After so many rejections, or connections that end within
-	// calmTime, the next setup sends less.
+	// maxRejections limits how often the same setup is sent. A connection that ends within calmTime also counts as a
+	// rejection. After that many, the next setup sends less.
 	maxRejections = 3
 
 	// strikeTime must also have passed before the next setup sends less. Gemini rejects a handle with 1011 while it

@@ -40,7 +40,8 @@ type stallWatch struct {
 // that the session can be resumed.
 func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
 	// The first unanswered question may be a remark to another person. The session counts as dead after two in a row,
-	// then after four, eight and so on. A fresh session may be dead as well, but a television also talks all day.
+	// then after four, eight and so on. The numbers grow because a fresh session may be dead as well, but a television
+	// talks all day.
 	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:

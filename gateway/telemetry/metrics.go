@@ -147,7 +147,8 @@ func (m *metrics) registerMedia(
 	m.concealed = counter("rtp_concealed_seconds_total", "Concealed audio in place of lost packets of microphones.").WithLabelValues()
 }
 
-// createSeries creates the series whose labels are known in advance, so that their rate is 0 and not absent before the first event.
+// createSeries creates the series whose labels are known in advance. Otherwise their rate would be absent, and not 0,
+// before the first event.
 func (m *metrics) createSeries() {
 	for _, part := range []string{"model", "gateway", "roundtrip"} {
 		m.answerPart.WithLabelValues(part)

@@ -94,8 +94,7 @@ func (i *Inbox) setEnd(err error) {
 	i.more = make(chan struct{})
 }
 
-// ClearEnd discards the end of the socket, so that a test can wait for messages of the data channel, which is still
-// open.
+// ClearEnd discards the end of the socket. Then a test can wait for messages of the data channel, which is still open.
 func (i *Inbox) ClearEnd() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -138,8 +137,8 @@ func (i *Inbox) messagesAndNext() ([]Message, <-chan struct{}) {
 	return append([]Message(nil), i.got...), i.more
 }
 
-// AwaitMatch blocks until there is a message, from index `from` on, for which fits returns true. It returns the message
-// and the index after it.
+// AwaitMatch blocks until fits returns true for a message, from index `from` on. It returns the message and the index
+// after it.
 func (i *Inbox) AwaitMatch(from int, what string, fits func(Message) bool) (Message, int) {
 	i.T.Helper()
 	deadline := time.After(Patience)

@@ -30,8 +30,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Patience is the timeout for events that must happen: far more than they take, even under -race on a machine with
-// other work.
+// Patience is the timeout for events that must happen. They take far less, even under -race on a machine with other
+// work.
 const Patience = time.Minute
 
 // Gateway is a complete gateway with an emulator as its backend, in the configuration of `gateway serve`.

@@ -57,8 +57,8 @@ func placesOf(text string) (places []placeInJSON) {
 	}
 }
 
-// shapesOf returns other shapes of a value: a list with the value, the only element of a list, a number as text, a text as number, and
-// an object within another.
+// shapesOf returns other shapes of a value: a list with the value, the only element of a list, a number as text, a text
+// as number, and an object within another object.
 func shapesOf(value string) []string {
 	shapes := []string{
 		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",

@@ -15,7 +15,8 @@ const (
 	longestSound = 700 * ms // a longer one means to interrupt
 )
 
-// outcome says what a sound over an answer did, in seconds from its onset, or 0 if it did not.
+// outcome says what a sound over an answer did. Each field is in seconds from the sound's onset, or 0 if it did not
+// happen.
 type outcome struct {
 	duck, hold, cut float64
 	resume          float64 // from the end of the sound, after the last hold

@@ -84,8 +84,8 @@ func (b *builder) addSounds(source soundSource) error {
 	return nil
 }
 
-// addWords adds the shortest prompts and lines of the dialogues as bursts, such as "yes" or "hm" over an answer: at
-// most the given number, from all voices alike.
+// addWords adds at most the given number of bursts, such as "yes" or "hm" over an answer. They are the shortest prompts
+// and lines of the dialogues, from all voices alike.
 func (b *builder) addWords(most int) {
 	b.rng.Shuffle(len(b.words), func(i, j int) { b.words[i], b.words[j] = b.words[j], b.words[i] })
 	for _, pcm := range b.words[:min(most, len(b.words))] {

@@ -60,7 +60,8 @@ func countPauses(items []item, kind string) (n int) {
 	return n
 }
 
-// printEnds prints in how many pauses inside of a turn its end was told, in how many an answer was heard, and how late true ends were told.
+// printEnds prints in how many pauses inside of a turn its end was told, and in how many of them an answer was heard.
+// It also prints how late true ends were told.
 func printEnds(out io.Writer, items []item, recordings []*recording) {
 	fmt.Fprint(out, "Pauses inside of a turn in which its end was told, in %, and seconds from the last word until the end was told.\n"+
 		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n"+
@@ -131,8 +132,8 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	return sum
 }
 
-// measureSilences returns, for each pause in which the end was told, the seconds from the person's next sound until the
-// answer was stopped, or could not begin any more.
+// measureSilences measures each pause in which the end was told. It returns the seconds from the person's next sound
+// until the answer was stopped, or could not begin any more.
 func measureSilences(it item, events []event) (silences []float64) {
 	for _, p := range it.pauses {
 		isTold := false

@@ -12,11 +12,10 @@ var (
 	errTooLong = errors.New("packet too long")
 )
 
-// Concealment repeats the last pitch period, as in appendix I of G.711, but without adding delay. All lengths are in
-// samples.
+// Concealment repeats the last pitch period, as in appendix I of G.711, but adds no delay. All lengths are in samples.
 //
 // For lost 20 ms of real speech the median SNR is 2.1 dB, at the original loudness and without a step
-// (TestConcealment). Silence has 0 dB, libopus' concealment of Opus at 8 kHz 3.3 dB.
+// (TestConcealment). Silence has 0 dB, and libopus' concealment of Opus at 8 kHz 3.3 dB.
 const (
 	ms = rate / 1000
 	// shortestPeriod and longestPeriod bound the pitch search: voices of 200 to 66 Hz (appendix I.2.2).

@@ -103,8 +103,8 @@ func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
 	return n, nil
 }
 
-// Conceal fills pcm in place of a lost packet: with the previous 5 ms, played backwards to avoid a step and faded out, then
-// with silence.
+// Conceal fills pcm in place of a lost packet. It plays the previous 5 ms backwards, which avoids a step, and fades
+// them out. Silence follows.
 func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 	clear(pcm)
 	media.FadeOut(pcm, p.lastSamples)

@@ -61,7 +61,7 @@ type Extractor struct {
 	stats       Stats
 }
 
-// NewExtractor returns an extractor whose AddPacket calls show with each picture; show may keep the bytes. changed is
+// NewExtractor returns an extractor whose AddPacket calls show with each picture. show may keep the bytes. changed is
 // false if the picture looks like the newest changed one.
 //
 // decodeLock is held while a picture is decoded. Extractors that share it leave the other cores to the audio. Measured:

@@ -58,10 +58,10 @@ type Stats struct {
 	Dropped       time.Duration // sound rejected by a full queue, or too old when it was on hold
 }
 
-// Pacer paces the voice of one call: it accepts sound as fast as the model sends it and passes it to an output in frames of 20 ms
-// on the wall clock. Its methods may be called from any goroutine.
+// Pacer paces the voice of one call. It accepts sound as fast as the model sends it. It passes the sound to an output
+// in frames of 20 ms on the wall clock. Its methods may be called from any goroutine.
 //
-// An idle pacer sends its first frame at once, within WritePCM; the ticker sends the later ones.
+// An idle pacer sends its first frame at once, within WritePCM. The ticker sends the later ones.
 type Pacer struct {
 	shard *shard
 	rate  int
@@ -147,7 +147,7 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// AddMark calls f once: with true when all earlier sound has been passed to the output, with false if that sound was
+// AddMark calls f once: with true when all earlier sound has been passed to the output, or with false if that sound was
 // dropped. Without queued sound it calls f at once.
 //
 // Callbacks are called one at a time, in order, by the ticker or a method of the pacer. f must not block or call the
@@ -254,7 +254,8 @@ func (p *Pacer) AttachOutput(out media.Output) {
 	p.updateOutput()
 }
 
-// SetHold(true) keeps sound, at most the newest 10 s, instead of sending or discarding it, and delays the callbacks of marks.
+// SetHold(true) keeps sound instead of sending or discarding it, at most the newest 10 s. It also delays the callbacks
+// of marks.
 func (p *Pacer) SetHold(on bool) {
 	p.mu.Lock()
 	p.isHeld = on

@@ -199,7 +199,7 @@ func (r *Recording) Stop() {
 	})
 }
 
-// Close ends the recording, and blocks until the rest is written and the file is closed, as long as the disk does. It
+// Close ends the recording. It blocks until the rest is written and the file is closed, as long as the disk does. It
 // returns the first error of the recording.
 func (r *Recording) Close() error {
 	r.Stop()

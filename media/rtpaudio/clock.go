@@ -17,7 +17,7 @@ const (
 	// delay would hold up every answer.
 	endOfTurn = time.Second
 	// aheadWait is the time after the last packet at which silence is inserted within endOfTurn, if the sink is ahead.
-	// It must exceed jitterSlack: otherwise each late packet would insert silence.
+	// With jitterSlack or less, each late packet would insert silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64

@@ -301,8 +301,8 @@ func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now t
 	return s.conceal(nextPacket.payload, restored)
 }
 
-// conceal writes d of sound in place of lost sound: restored from next, the payload of the next packet, or concealed if
-// next is nil.
+// conceal writes d of sound in place of lost sound. It restores the sound from next, the payload of the next packet. If
+// next is nil, it conceals the loss.
 func (s *stream) conceal(next []byte, d time.Duration) error {
 	const unit = 2500 * time.Microsecond // the shortest frame of Opus, and the unit of its concealment
 	if d = d / unit * unit; d <= 0 {

@@ -20,7 +20,8 @@ const (
 	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Values without a
 	// source come from TestCorpus.
 	bandsOver = 0.2
-	// lowShare is the share of the required evidence that the bands below 450 Hz can contribute at most, so that hum alone is not speech.
+	// lowShare is the maximum share of the required evidence that the bands below 450 Hz contribute. Otherwise hum
+	// alone would be speech.
 	lowShare = 0.9
 	// noiseFlat is the spectral flatness from which frames are noise. Steady noise has 0.47 to 0.66 in 90 % of its
 	// frames. A click has nearly 1, and speech at most 0.25 in 75 % of its frames.

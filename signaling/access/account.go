@@ -76,8 +76,8 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 	return append(claims, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// Caller returns an ID of the person: the token issuer with the person's identity, or, without an identity, with the
-// block of the client's address.
+// Caller returns an ID of the person. It has the token issuer and the person's identity. Without an identity, it has
+// the block of the client's address instead.
 func (a *account) Caller() string {
 	if a.auth.identity != "" {
 		return a.auth.issuer + " " + a.auth.identity
@@ -271,8 +271,8 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves the maximum cost of one operation. got is less if the budget has less left. settle must be
-// called once with the actual cost. It blocks as long as the store does.
+// ReserveCost reserves the maximum cost of one operation. got is less than most if the budget has less left. settle
+// must be called once with the actual cost.
 func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(maxCost)

@@ -19,7 +19,7 @@ import (
 // credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// forwardedLifetime is the validity of a signed identity: a request between two gateways takes milliseconds, and their
+// forwardedLifetime is the validity of a signed identity. A request between two gateways takes milliseconds, and their
 // clocks may differ by the leeway.
 const forwardedLifetime = 10 * time.Second
 

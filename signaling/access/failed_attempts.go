@@ -67,8 +67,8 @@ func NewFailedAttempts() *FailedAttempts {
 	return &FailedAttempts{recent: TTLCache[netip.Prefix, *rate.Limiter]{Period: maxFailures * failureInterval}}
 }
 
-// IsBlocked reports whether an address has tried too many wrong passwords: the next one must not be checked, even if it
-// is right.
+// IsBlocked reports whether an address has tried too many wrong passwords. Then the next password must not be checked,
+// even if it is right.
 func (f *FailedAttempts) IsBlocked(now time.Time, from netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

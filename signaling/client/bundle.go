@@ -22,7 +22,7 @@ var (
 	importedName  = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name in an import line
 )
 
-// bundler joins scripts that are written like this project's: imports and exports begin at the start of a line, and
+// bundler joins scripts that are written like this project's. Imports and exports begin at the start of a line, and
 // name what they import or export.
 type bundler struct {
 	sources  map[string][]byte // by path; changed by bundle

@@ -63,8 +63,8 @@ func (p *peer) closeAndWait() {
 	p.Close()
 }
 
-// onOffer answers an offer: with the existing peer if the offer belongs to its connection, otherwise with a new peer
-// that replaces it.
+// onOffer answers an offer. If the offer belongs to the connection of the existing peer, that peer answers it.
+// Otherwise a new peer replaces the existing one.
 func (c *webClient) onOffer(w route, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{

@@ -66,8 +66,8 @@ func (k *Keypad) PushKey(key byte) {
 // Keys returns the queue of keys, for callers that do not use Run because no model listens.
 func (k *Keypad) Keys() <-chan byte { return k.queue }
 
-// Run sends keys to the model as one message: up to "#", up to maxKeys (0: [MaxKeys]), or until a pause of 1.2 s. Keys
-// of a collection are not sent. It blocks until ctx is done.
+// Run sends keys to the model. A message has the keys up to "#", up to maxKeys (0: [MaxKeys]), or until a pause of 1.2
+// s. Keys of a collection are not sent. Run blocks until ctx is done.
 func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
 	defer close(k.stopped)
 	k.log = log

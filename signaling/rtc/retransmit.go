@@ -22,7 +22,7 @@ const (
 	// times. An honest peer waits a round trip.
 	resendPause = 10 * time.Millisecond
 
-	// resendRate limits the retransmitted packets per second. The voice has 50, so a peer that loses every second packet,
+	// resendRate limits the retransmitted packets per second. The voice has 50. A peer that loses every second packet,
 	// retransmissions included, asks for 50. Pion's responder would send 4,074 packets for one datagram of 1 KB.
 	resendRate = 100
 	// resendBurst covers all packets that are kept.

@@ -147,7 +147,7 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	v.quality.AddReport(lostPackets, totalPackets, r.Jitter, v.clockRate)
 }
 
-// roundTrip returns the time between our report and the peer's answer, without the peer's delay (RFC 3550, section
+// roundTrip returns the time from our report to the peer's answer. It subtracts the peer's delay (RFC 3550, section
 // 6.4.1). Values are in 1/65536 s of NTP time, and wrap around.
 func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
 	if last == 0 {

@@ -118,8 +118,8 @@ func (e *Emulator) nextWords() (words string) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// ServeHTTP implements http.Handler. It needs the original path. Some SDKs send two slashes before "ws", and
-// http.ServeMux would redirect, which WebSocket clients do not follow.
+// ServeHTTP implements http.Handler. It needs the original path: some SDKs send two slashes before "ws". http.ServeMux
+// would redirect them, but WebSocket clients do not follow redirects.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := slashes.ReplaceAllString(r.URL.Path, "/")
 	if to, ok := live.EndpointOf(path); ok {

@@ -158,7 +158,7 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 }
 
 // hearingLag is the time after a call in which audio does no harm, for models that ignore audio until the result. That
-// audio may have been in flight. Later audio closes the session. Google's own tolerance is unknown.
+// audio may have been in flight when the call came. Later audio closes the session. Google's own tolerance is unknown.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.

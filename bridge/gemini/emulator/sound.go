@@ -57,7 +57,7 @@ func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	return media.AppendSamples(nil, data[header:]), int(binary.LittleEndian.Uint32(data[24:])), nil
 }
 
-// melody whistles at 24 kHz: notes of a pentatonic scale derived from the text, so that the same text always sounds the same.
+// melody whistles at 24 kHz: notes of a pentatonic scale derived from the text. The same text always sounds the same.
 func melody(text string) []int16 {
 	const note = 150 * time.Millisecond
 	scale := []float64{523.25, 587.33, 659.25, 783.99, 880} // C5 D5 E5 G5 A5

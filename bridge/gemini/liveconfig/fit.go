@@ -156,8 +156,8 @@ var numberedEnums = []string{
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value that a number stands for in an enumeration. It returns "" for 0 (unspecified), and "?"
-// for an unknown number, which enum rejects.
+// wordOfNumber returns the value that a number stands for in an enumeration. For 0 (unspecified) it returns "". For an
+// unknown number it returns "?", which enum rejects.
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):

@@ -13,7 +13,8 @@ type Function struct {
 	// Where is the place where the function runs.
 	Where Where
 
-	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
+	// Blocking is set if the model waits for the response to a call. Such a model closes the session if it receives
+	// audio before the response.
 	Blocking bool
 
 	// Schedules is set if the model supports scheduling in the response, and Continues if it supports interim responses.

@@ -45,7 +45,8 @@ func (l FunctionList) Find(name string) (Function, bool) {
 	return l.findBy(func(f Function) bool { return f.Name == name })
 }
 
-// namespaces are prefixes that models write before function names, from the library that they were trained on (kilocode #9201).
+// namespaces are prefixes that models write before function names (kilocode #9201). They come from the library that the
+// models were trained on.
 var namespaces = []string{"default_api:", "default_api."}
 
 // FindCalled returns the function that the model means by a name.

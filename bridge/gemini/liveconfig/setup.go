@@ -110,8 +110,8 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	return p.Config, nil
 }
 
-// Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name on the Gemini
-// API.
+// Effective returns the setup that is sent for this config. The resumption handle is missing, and the model has its
+// name on the Gemini API.
 func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
 // Setup returns the setup of a connection. handle resumes an earlier session. Without it, a model that supports history

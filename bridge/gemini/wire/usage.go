@@ -151,8 +151,8 @@ func add(a, b int) int {
 // Google bills that. So turns are added up.
 //
 // Within a turn, a report replaces the previous one: the server may send a growing count several times
-// (sierra-research/tau2-bench #454). The count may restart after a tool call; this is unknown. So a count that falls is
-// added to the one before. If a restarted count does not fall, the meter counts too little.
+// (sierra-research/tau2-bench #454). It is unknown whether the count restarts after a tool call. A count that falls is
+// therefore added to the one before. If a restarted count does not fall, the meter counts too little.
 type TokenMeter struct {
 	previousTurns Tokens // sum of the previous turns
 	finished      Tokens // sum of this turn's counts before the last restart

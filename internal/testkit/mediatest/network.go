@@ -55,8 +55,8 @@ func (p *Path) Blackout(until time.Time) {
 	p.blackoutUntil = until
 }
 
-// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It always draws the same random numbers, so
-// a new impairment does not change later packets' fate.
+// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It always draws the same random numbers. A
+// new impairment therefore does not change the fate of later packets.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"voxgate/media"
 )
 
-// Speech returns d of synthetic speech that codecs treat as a voice: voiced syllables with gliding pitch and formants, hissing
-// ones, and pauses with a little noise.
+// Speech returns d of synthetic speech that codecs treat as a voice. It has voiced syllables with gliding pitch and
+// formants, hissing syllables, and pauses with a little noise.
 func Speech(d time.Duration, rate int) []int16 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pcm := make([]int16, media.Samples(d, rate))

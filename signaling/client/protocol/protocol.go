@@ -43,8 +43,8 @@ var commandParsers = map[string]func(m ClientMessage, replyTo any) (bridge.Comma
 	TypeRecording: parsePauseRecording,
 }
 
-// ParseCommand returns the command of the conversation that the message stands for, or nil if there is none: other
-// messages have parsers of their own. replyTo becomes the [bridge.Event.ReplyTo] of the answer.
+// ParseCommand returns the command of the conversation that the message stands for. It returns nil for other messages,
+// which have their own parsers. replyTo becomes the [bridge.Event.ReplyTo] of the answer.
 func (m ClientMessage) ParseCommand(replyTo any) (bridge.Command, error) {
 	parse := commandParsers[m.Type]
 	if parse == nil {

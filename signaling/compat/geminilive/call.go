@@ -348,8 +348,8 @@ func (c *call) consumeClientChange() bool {
 	return isClientChange
 }
 
-// Lead implements media.Output. The voice is sent as fast as Google sends it. Some clients take generationComplete for
-// the end of the voice, so no voice may follow it (livekit-plugins-google 1.8.9, realtime_api.py).
+// Lead implements media.Output. The voice is sent as fast as Google sends it. No voice may follow generationComplete,
+// because some clients take it for the end of the voice (livekit-plugins-google 1.8.9, realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket

@@ -32,7 +32,8 @@ func setupMessages(handle string, consumed int64) [][]byte {
 }
 
 // resumptionUpdate returns a message with a resumption handle. The gateway's handle stays valid until it is used.
-// consumed is the index of the newest client message that the handle covers; the setup has 0
+//
+// consumed is the index of the newest client message that the handle covers, where the setup has 0
 // (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
 func resumptionUpdate(handle string, consumed int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}

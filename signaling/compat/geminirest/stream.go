@@ -103,7 +103,7 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 }
 
 // readLine returns a line of at most limit bytes, valid until the next call. bufio.Scanner would search a long line
-// again whenever more arrives.
+// again at each read.
 func (e *eventReader) readLine(limit int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')

@@ -15,8 +15,8 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// maxDelay limits how long function results wait for the client's response.create: the model would answer them at
-	// once. maxDelay also limits the wait of a response.create for a session update.
+	// maxDelay limits how long function results wait for the client's response.create. Without the wait, the model
+	// would answer them at once. maxDelay also limits the wait of a response.create for a session update.
 	maxDelay = time.Second
 )
 

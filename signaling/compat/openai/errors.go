@@ -61,7 +61,8 @@ func clipLong(text string) string { return tools.Truncate(text, 300) }
 // inSession is a replacer that removes the prefixes that the engine's errors put before the fields of a config.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
-// clientError returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
+// clientError returns the error that a client receives for the end of a conversation. It returns nil if the end is not
+// an error.
 func clientError(err error) *apiError {
 	var realtimeErr *apiError
 	var limit bridge.Limit

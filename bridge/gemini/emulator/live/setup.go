@@ -282,8 +282,8 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime rejects audioStreamEnd if the client marks activities, and such marks if the server detects them:
-// ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
+// checkRealtime rejects audioStreamEnd if the client marks activities. It rejects these marks if the server detects
+// activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:

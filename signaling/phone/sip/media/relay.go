@@ -60,8 +60,8 @@ func (m *mediaRelay) run(ctx context.Context) (err error) {
 	return err
 }
 
-// canRelay reports whether packets can be relayed without decoding: both sides have the same codec, or G.711, and nothing needs the decoded
-// audio.
+// canRelay reports whether packets can be relayed without decoding. Both sides must have the same codec, or G.711.
+// Nothing may need the decoded audio.
 func (m *mediaRelay) canRelay() bool {
 	m.lawTable = nil
 	from, isLaw := m.inbound.codec.media.(g711.Codec)

@@ -16,8 +16,8 @@ const (
 	foreignPackets = 10
 )
 
-// sourceTracker tracks the source address of a stream's peer. It may change when a NAT loses its binding, or another
-// media server takes over (RFC 7362, section 4). All fields need the stream's mu.
+// sourceTracker tracks the source address of a stream's peer. The address changes when a NAT loses its binding, or
+// another media server takes over (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
 	latched   netip.AddrPort // the peer's actual source; invalid until a packet has come
 	latchedAt time.Time      // time of the newest packet from the latched source

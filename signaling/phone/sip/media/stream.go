@@ -296,8 +296,8 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends a packet per interval while nothing else is sent, until ctx is done: music on hold, silence or
-// comfort noise. Some trunks give up a silent call.
+// fillPauses sends a packet per interval while nothing else is sent, until ctx is done. The packets hold music, silence
+// or comfort noise. Some trunks give up a silent call.
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
