@@ -47,8 +47,8 @@ const (
 	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
-	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s cuts one
-	// off, and 95 % of interruptions do within 1.00 s. With 0.7 s, 23 % of these words did.
+	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s cuts an
+	// answer off, and 95 % of interruptions do so within 1.00 s. With 0.7 s, 23 % of these words did.
 	cutTime = 880 * time.Millisecond
 	// loudCutTime is enough if the newest frame is speech at the person's usual level or above.
 	loudCutTime = 820 * time.Millisecond
@@ -62,8 +62,8 @@ const (
 	// loudCutCertainty is the same for a cut after loudCutTime.
 	loudCutCertainty = 0.88
 	certainFrames    = 16
-	// continueTime is the length of speech in a second burst that cuts an answer off while the first still holds it.
-	// Both bursts are one sentence with a gap.
+	// continueTime is the length of speech in a second burst that cuts an answer off while the first burst still holds
+	// it. Both bursts are one sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
 	// A quieter sound comes from another person. levelRange is for single frames, in dB below the person's usual level.

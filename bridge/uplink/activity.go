@@ -10,8 +10,8 @@ const (
 	// leadIn is the length of the audio before the first loud 20 ms that belongs to a speech. Words begin softly.
 	leadIn = 300 * time.Millisecond
 
-	// onsetTime is how long voice must last to begin a speech, and hangoverTime how long silence must last to end it.
-	// Gemini ends a turn after 500 ms or more, so the gateway detects the end before the answer.
+	// onsetTime is how long voice must last to begin a speech. hangoverTime is how long silence must last to end it.
+	// Gemini ends a turn after 500 ms or more, so the gateway detects the end first.
 	onsetTime    = 60 * time.Millisecond
 	hangoverTime = 240 * time.Millisecond
 

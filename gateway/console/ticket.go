@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// listenTickets lets an <audio> element, which cannot send a key, play a conversation. A ticket is the encrypted key,
-// for one conversation and for 10 s. Playback then continues.
+// listenTickets lets an <audio> element play a conversation. Such an element cannot send a key. A ticket is the
+// encrypted key, for one conversation and for 10 s. Playback that has begun continues.
 type listenTickets struct{ seal cipher.AEAD }
 
 const ticketLife = 10 * time.Second

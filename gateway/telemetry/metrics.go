@@ -378,7 +378,7 @@ func (m *metrics) countSession(e bridge.SessionEnded) {
 }
 
 // modalityLabel returns the label for one of Google's modalities (https://ai.google.dev/api/live, Modality), or
-// "other". Invented ones must not create series without limit.
+// "other". Invented modalities must not create series without limit.
 func modalityLabel(name string) string {
 	switch name {
 	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":

@@ -27,8 +27,8 @@ const (
 // Source packages of Python: a meeting (AMI, CC BY 4.0), and noises.
 const meetingPackage, noisePackage = "pyannote-audio==4.0.7", "livekit-agents==1.8.9"
 
-// unpackSounds is a shell command that unpacks only the recordings of a Debian package. Some have ten times as many
-// other files. One has ZIP files (.pk3).
+// unpackSounds is a shell command that unpacks only the recordings of a Debian package. Some packages have ten times as
+// many other files. One has ZIP files (.pk3).
 const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclude='*/Music/*' '*.ogg' '*.wav' '*.g722' '*.pk3' 2>&1 |
   grep -v 'Not found in archive\|previous errors'
   find . -name '*.pk3' -execdir python3 -m zipfile -e {} . \; -delete; [ -d usr ]`

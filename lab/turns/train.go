@@ -43,8 +43,8 @@ func pausesOf(it item) (positions []int) {
 	return positions
 }
 
-// examplesOf returns the pauses of 200 ms in items, as the detector finds them. Pauses between sentences are neither
-// inner ones nor ends, so they are skipped. judge may be nil.
+// examplesOf returns the pauses of 200 ms in items, as the detector finds them. Pauses between sentences are skipped:
+// they are neither inner pauses nor ends. judge may be nil.
 func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err error) {
 	for _, it := range items {
 		if it.kind == "pause" || it.kind == "natural" {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// gapWait is the minimum wait for a missing packet after a later one. Three packets cover most reordering, and
-	// concealment covers three. A complete stream does not wait.
+	// gapWait is the minimum wait for a missing packet after a later one. It is the time of three packets, which covers
+	// most reordering. Concealment covers as many. A complete stream does not wait.
 	gapWait = 60 * time.Millisecond
 	// maxGapWait limits the wait for a requested or late packet. A person would hear the gap, but a model waits and
 	// gets the whole word.

@@ -29,8 +29,8 @@ type microphone struct {
 	receiver   *rtpaudio.Receiver
 }
 
-// receiveTrack feeds a track to the session until it ends. A newer track replaces it until the newer one is quiet.
-// Telephone exchanges return to the first SSRC after music on hold.
+// receiveTrack feeds a track to the session until it ends. A newer track replaces it as long as that track sends
+// packets. Telephone exchanges return to the first SSRC after music on hold.
 func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	if p.codec == nil { // Pion has assigned the track to a section that was not negotiated, so nothing can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)

@@ -74,8 +74,8 @@ func (c *Chips) findPage(id string) (html string, ok bool) {
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
-// chipsPage precedes Google's HTML, so that this cannot swallow the script. The script posts height and chosen links to
-// the parent page, whose origin is unknown.
+// chipsPage precedes Google's HTML, so that the HTML cannot swallow the script. The script posts height and chosen
+// links to the parent page, whose origin is unknown.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">

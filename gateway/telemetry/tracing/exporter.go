@@ -36,8 +36,8 @@ const (
 	maxRetryAfter = 24 * 60 * 60
 )
 
-// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
-// OpenTelemetry's own shows the URL in errors, perhaps with a token.
+// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). The
+// exporter of OpenTelemetry shows the URL in errors, perhaps with a token.
 type exporter struct {
 	url     string
 	headers http.Header

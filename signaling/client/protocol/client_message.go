@@ -364,8 +364,8 @@ func tooManyAnswers(at string, n int) error {
 // maxNesting limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
 const maxNesting = 3
 
-// readAnswer parses an element of functionResponses, with missing fields from outer. It may wrap a response, or contain
-// a Content with responses (clients before 2024-06). It also returns how many bytes are images.
+// readAnswer parses an element of functionResponses, with missing fields from outer. The element may wrap a response,
+// or contain a Content with responses (clients before 2024-06). readAnswer also returns how many bytes are images.
 func readAnswer(
 	raw json.RawMessage,
 	at string,

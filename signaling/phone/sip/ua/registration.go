@@ -192,8 +192,8 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time granted to our Contact, or the requested time if that is missing or below 10 s. A
-// registrar may list other phones, too.
+// grantedExpiry returns the time granted to our Contact. If none is granted, or less than 10 s, it returns the
+// requested time. A registrar may list other phones, too.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")
