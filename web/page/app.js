@@ -1,10 +1,11 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
-import { glide as glideTo, label as translate, lineOf, make } from './dom.js';
+import { label as translate, lineOf, make } from './dom.js';
 import { canvas as canvasWords, errors, states } from './en.js';
 import { isOpen } from './look.js';
 import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
+import { openStage } from './stage.js';
 import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callAgent, fill, formatDuration, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
@@ -29,10 +30,11 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
-let atEnd = true; // what comes is kept in sight
-let scrolled = 0; // pixels, at the last event
-const still = matchMedia('(prefers-reduced-motion: reduce)');
+const { arrange, glide, showStatus, isAtEnd } = openStage({
+  chooseMicrophone: () => $('settings').click(),
+  isGrowing: () => $('growing').childElementCount > 0,
+  onEnd: () => unfold(),
+});
 /** @type {Promise<Canvas>|undefined} */
 let loading;
 /** @type {Canvas|undefined} */
@@ -77,7 +79,7 @@ relabel();
 const transcript = new Transcript($('log'), $('growing'), (text) => void navigator.clipboard?.writeText(text));
 transcript.onShown = () => {
   $('empty').hidden = true;
-  $('newest').hidden = atEnd;
+  $('newest').hidden = isAtEnd();
   if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
 addEventListener('message', (message) => transcript.fitFrame(message));
@@ -296,11 +298,7 @@ function render() {
   const current = currentStatus();
   const now = leaving && session && session.state !== 'connecting' ? fill(states['again']) : current.text;
   const mic = session?.mic ?? 'off';
-  if ($('status').textContent !== now) {
-    const [first, rest] = splitStatus(now);
-    $('status').replaceChildren(make('b', '', first), current.keys.includes('states choose mic') ? chooseMicrophone(rest) : make('span', '', rest));
-    tell(now);
-  }
+  if (showStatus(now === current.text ? current : { ...current, text: now, keys: [] })) tell(now);
   const asks = canvas.waiting ? canvas.title ?? fill(canvasWords['asks']) : '';
   const title = session ? `● ${asks || splitStatus(now)[0]} · Voxgate` : 'Voxgate'; // a question is seen from other tabs
   if (document.title !== title) document.title = title;
@@ -327,20 +325,9 @@ function render() {
   say('lasted', time && !left ? fill(words['lasted'], { time }) : time);
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
-  $('denied').hidden = !current.canRetryMic;
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
-}
-
-/** The advice to choose another microphone leads to the choice. @param {string} advice */
-function chooseMicrophone(advice) {
-  const button = make('button', 'link', advice.trim());
-  button.id = 'other-microphone';
-  button.addEventListener('click', () => $('settings').click());
-  const part = document.createDocumentFragment();
-  part.append(' ', button);
-  return part;
 }
 
 function renderDetail() {
@@ -357,6 +344,12 @@ function renderDetail() {
   text?.replaceChildren(...(waited ? [make('i', '', before), took, make('i', '', after)] : [fill(words['statistics'])]));
   line?.toggleAttribute('hidden', answers.length < 2);
   line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
+}
+
+/** The cards of what the panel shows no longer get their whole height, and the end stays where it is. */
+function unfold() {
+  transcript.unfold(isAtEnd());
+  if (isAtEnd()) main.scrollTop = main.scrollHeight;
 }
 
 /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -401,12 +394,6 @@ function label(button, name) {
   const span = /** @type {HTMLElement} */ (button.querySelector('span'));
   if (!name || span.textContent === name) return;
   button.title = span.textContent = name;
-}
-
-/** Changes the page, and lets the orb and the status glide to their new places. @param {() => void} change */
-function glide(change) {
-  glideTo(picture, change, $('status'));
-  scrolled = Math.min(scrolled, main.scrollTop); // a shorter page scrolls without the person
 }
 
 const wide = matchMedia('(min-width: 70rem)'); // a canvas stands beside the conversation
@@ -550,60 +537,6 @@ function typing(on) {
 text.addEventListener('input', () => ($('unsent').hidden = true));
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
-
-const thread = /** @type {HTMLElement} */ (main.firstElementChild);
-/** The words have filled the room under the bar. */
-const isFull = () => thread.offsetHeight > main.clientHeight;
-
-/** The words stand at the bottom, and the orb is large while there is room for both. */
-function arrange() {
-  const { classList } = body;
-  const begun = !classList.contains('home');
-  classList.toggle('anchored', begun);
-  classList.toggle('roomy', begun);
-  if (begun && !classList.contains('wordless')) classList.toggle('roomy', !isFull());
-  body.style.setProperty('--room', `${main.clientHeight}px`);
-}
-
-/** The words need the room of the orb, and go down into it: nothing stays empty under them. */
-const fillUp = () => body.classList.remove('roomy');
-
-let room = 0; // pixels, the height for the conversation
-let height = 0; // pixels, of the conversation
-/** Keeps the end in sight while it grows. Neither scrolling nor a transform moves layout: a line that comes pushes nothing. */
-const follow = new ResizeObserver(() => {
-  const covered = body.classList.contains('covered');
-  const resized = room !== main.clientHeight;
-  room = main.clientHeight;
-  if (!covered && resized) requestAnimationFrame(() => glide(arrange));
-  else if (!covered && body.classList.contains('roomy') && isFull()) requestAnimationFrame(() => glide(fillUp));
-  if (atEnd) main.scrollTo({ top: main.scrollHeight, behavior: still.matches || growing() ? 'auto' : 'smooth' });
-  else if (thread.offsetHeight > height) $('newest').hidden = false; // it may have come before the page knew of the scrolling
-  height = thread.offsetHeight;
-  scrolled = main.scrollTop; // of itself, if what is below became smaller
-});
-/** The cards of what the panel shows no longer get their whole height, and the end stays where it is. */
-function unfold() {
-  transcript.unfold(atEnd);
-  if (atEnd) main.scrollTop = main.scrollHeight;
-}
-
-/** Smooth scrolling would lag behind an answer that grows. */
-const growing = () => $('growing').childElementCount > 0;
-for (const e of [main, thread]) follow.observe(e, { box: 'border-box' });
-main.addEventListener('scroll', () => {
-  const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
-  if (rest < AWAY) atEnd = true;
-  else if (main.scrollTop < scrolled && main.clientHeight === room) atEnd = false; // the person went up; what grows only adds to the rest
-  scrolled = main.scrollTop;
-  if (!atEnd) return;
-  $('newest').hidden = true;
-  unfold();
-}, { passive: true });
-$('newest').addEventListener('click', () => {
-  atEnd = true;
-  main.scrollTo({ top: main.scrollHeight, behavior: still.matches ? 'auto' : 'smooth' });
-});
 
 $('dismiss').addEventListener('click', () => {
   preferences.hint = false;

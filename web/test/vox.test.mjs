@@ -195,6 +195,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(await page.getAttribute('#preview iframe', 'src'), green);
   assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.innerText)), cards, 'cards survive');
   assert.deepEqual([await page.locator('.turn').count(), await page.locator('#added .tool').count()], [turns, 1]);
+  await says(page, 'Your conversation is kept. Press the microphone to go on.');
   await start(page);
   await says(page, 'Listening');
   const hello = await page.evaluate(() => frames_.find((f) => f.way === 'up').message);
@@ -226,6 +227,8 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
 });
 
 look('the orb is large until there are words, and the project stands beside them once there is an app', {}, async (page) => {
+  assert.match(await page.innerText('.lead'), /^VOX builds small web apps/, 'what it is');
+  assert.match(await page.innerText('.leaves:visible'), /costs nothing\. Your voice and your apps stay/, 'what it costs, and what is kept');
   await page.click('#dismiss');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'talk');
   await page.reload();
@@ -320,6 +323,7 @@ look('an app is written when the person agrees, and cannot leave its frame', {},
   await type(page, `/tool generate_app ${JSON.stringify(make)}`);
   await page.locator('.question', { hasText: 'New app' }).waitFor();
   await says(page, 'Waiting for your answer');
+  assert.match(await status(page), /answer\u00a0· say it/, 'no line begins with a dot');
   await page.click('.question >> text=Not now');
   await page.locator('.card', { hasText: 'Not built' }).waitFor();
   await page.locator('.turn.user >> text=Not now').waitFor();
@@ -558,12 +562,15 @@ for (const [why, name, sentence] of [
   ['not there', 'NotFoundError', 'No microphone was found.'],
   ['in use', 'NotReadableError', 'The microphone is in use by another program.'],
 ]) {
-  const init = `() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', '${name}')); }`;
+  const init = `() => { navigator.mediaDevices.getUserMedia = () => ((window.asked = (window.asked ?? 0) + 1), Promise.reject(new DOMException('', '${name}'))); }`;
   look(`says that the microphone is ${why}`, { init }, async (page) => {
     await start(page);
     await says(page, sentence);
     await page.waitForFunction(() => document.body.dataset.state === 'typed'); // not: listening
     if (why !== 'refused') return;
+    await page.click('#tryagain');
+    await page.waitForFunction(() => window.asked === 2);
+    await page.locator('#tryagain').waitFor();
     await type(page, 'Hello');
     await says(page, 'Speaking');
     await hears(page, { sound: 0.3 });
@@ -654,7 +661,7 @@ look('says so when a microphone gives nothing', { init: shiftClock }, async (pag
   await page.evaluate(() => void (later += 10_000));
   await says(page, 'We hear nothing from your microphone.');
   assert.equal(await page.getAttribute('#orb', 'state'), 'listening', 'the microphone is open, only silent');
-  await page.click('#soundcheck');
+  await page.click('#other-microphone');
   await page.locator('[name=microphone]').waitFor();
   await page.click('#done');
   await page.click('#mute');
@@ -764,6 +771,9 @@ for (const px of [24, 32]) {
     await start(page);
     await says(page, 'Listening');
     assert.deepEqual(await wide(), [`${px}px`, 390]);
+    await awaitAnimations(page);
+    const places = await page.$$eval('.dock > .icon', (all) => all.map((e) => e.getBoundingClientRect()));
+    assert.ok(places.every((r, i) => !i || r.left > places[i - 1].right), `the buttons keep their order beside the large orb: ${places.map((r) => r.left)}`);
     await call(page, 'search_tools', { query: 'payments' });
     await call(page, 'add_tool', { tool_id: 'stripe' });
     assert.deepEqual(await wide(), [`${px}px`, 390]);
@@ -810,7 +820,7 @@ for (const [name, [width, height]] of variants(Object.entries(sizes))) {
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${when}: ${wide} px sideways`);
       const small = await page.$$eval('button, label, select, summary, #text', (all) =>
-        all.filter((e) => !e.matches('.unseen')).map((e) => [e.outerHTML, e.getBoundingClientRect(), matchMedia('(pointer: coarse)').matches || !e.matches('.chip, .tabs *, .tool *') ? 48 : 36])
+        all.filter((e) => !e.matches('.unseen, .link')).map((e) => [e.outerHTML, e.getBoundingClientRect(), matchMedia('(pointer: coarse)').matches || !e.matches('.chip, .tabs *, .tool *') ? 48 : 36])
           .filter(([, r, least]) => r.width && Math.min(r.height, r.width) < least - 0.01));
       assert.deepEqual(small, [], `${when}: smaller than a finger`);
       const covered = await page.$$eval('#talk, #mute, .question button', (all) =>

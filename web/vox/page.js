@@ -1,9 +1,10 @@
 /** The page of VOX: the conversation with its dock. What VOX does is in vox.js; cards.js shows the conversation, project.js what is made in it. */
-import { glide, label as translate, make } from '../dom.js';
+import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
 import { asOptions, load, save } from '../preferences.js';
-import { absenceOf, muteOf, splitStatus } from '../status.js';
+import { openStage } from '../stage.js';
+import { absenceOf, muteOf } from '../status.js';
 import { callIt, fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
@@ -397,7 +398,7 @@ $('statistics').addEventListener('click', async () => {
   sheet.querySelector('header')?.setAttribute('role', 'none'); // the page has its banner
   takeDock(sheet);
 });
-for (const id of ['settings', 'the-voice', 'the-model', 'soundcheck']) $(id).addEventListener('click', openSettings);
+for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
 
 // --- VOX
@@ -464,34 +465,21 @@ function renderAway() {
   if (away) counting = setTimeout(renderAway, 1_000);
 }
 $('retry').addEventListener('click', vox.retry);
+$('tryagain').addEventListener('click', vox.toggleMute);
 
-const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const thread = /** @type {HTMLElement} */ (main.firstElementChild);
-/** The words have filled the room under the bar. */
-const isFull = () => thread.offsetHeight > main.clientHeight;
-
-/** The orb is large and in the middle until there are words, and above the status while there is room for both. */
-function arrange() {
-  const { classList } = body;
-  classList.toggle('roomy', !classList.contains('home'));
-  body.style.setProperty('--room', `${main.clientHeight}px`);
-  if (!classList.contains('wordless') && isFull()) classList.remove('roomy');
-}
-
-let room = 0; // pixels, the height for the conversation
-const watch = new ResizeObserver(() => {
-  const isResized = room !== main.clientHeight;
-  room = main.clientHeight;
-  if (isResized) requestAnimationFrame(() => glide(orb, arrange));
-  else if (body.matches('.roomy:not(.wordless)') && isFull()) requestAnimationFrame(() => glide(orb, () => body.classList.remove('roomy')));
+const { arrange, glide, showStatus } = openStage({
+  chooseMicrophone: async () => {
+    for (const sheet of [shelf, about]) if (sheet.open) await closed(sheet);
+    openSettings();
+  },
+  isGrowing: () => vox.isVoxSpeaking,
 });
-for (const e of [main, thread]) watch.observe(e, { box: 'border-box' });
 
 let isDrawn = false; // before that nothing glides
 
 /** @param {Snapshot} now */
 function render(now) {
-  const { state, message, mic, isMuted, isPushToTalk, mode, transcript, project: made, questions } = now;
+  const { state, message, sentences, canRetryMic, mic, isMuted, isPushToTalk, mode, transcript, project: made, questions } = now;
   const idle = over();
   const wordless = !transcript.length && !now.actions.length && !made.tools.length && !made.apps.length;
   const begun = !idle || !wordless;
@@ -501,7 +489,7 @@ function render(now) {
       body.classList.toggle('wordless', begun && wordless);
       arrange();
     };
-    if (isDrawn) glide(orb, change);
+    if (isDrawn) glide(change);
     else change();
   }
   isDrawn = true;
@@ -519,11 +507,7 @@ function render(now) {
   say('model-now', writes, 'b');
   $('the-voice').hidden = $('voice-now').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
-  const told = leaving && !idle ? word('again') : message;
-  if ($('status').textContent !== told) {
-    const [first, rest] = splitStatus(told);
-    $('status').replaceChildren(make('b', '', first), rest.replace(/^ ·/, '\u00a0·')); // no line begins with a dot
-  }
+  showStatus(leaving && !idle ? { text: word('again'), keys: [], canRetryMic } : { text: message, keys: sentences, canRetryMic });
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));
@@ -535,7 +519,6 @@ function render(now) {
   label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
-  $('soundcheck').hidden = mic !== 'silent';
   $('setup-note').hidden = idle;
   $('key-push').hidden = !preferences.push || model.value !== '';
   $('key-mute').hidden = !$('key-push').hidden;
@@ -572,7 +555,7 @@ function draw() {
     drawing = false;
     const { mic, vox: voice } = vox.level;
     orb.show(mic, voice);
-    body.style.setProperty('--model', voice.toFixed(2));
+    $('glow').style.setProperty('--model', voice.toFixed(2));
     if (!over()) draw();
   });
 }

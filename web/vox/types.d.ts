@@ -107,6 +107,10 @@ export interface Snapshot {
   state: State;
   /** One sentence for people: what is going on, or why nothing is. */
   message: string;
+  /** The names of the sentences in `message`, as `states listening`. */
+  sentences: string[];
+  /** The microphone cannot be used, and the person may have mended that: `toggleMute` tries it again. */
+  canRetryMic: boolean;
   mic: Mic;
   isMuted: boolean;
   /** The conversation is with push to talk; `isMuted` is false while it is pushed. */

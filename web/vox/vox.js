@@ -38,7 +38,7 @@ const say = (name, values) => fill(words[name], values);
 
 /** @type {Snapshot} */
 const NOTHING = {
-  state: 'idle', get message() { return fill(states['ready']); }, mic: 'off', isMuted: false, isPushToTalk: false, isConnected: false, isVoxSpeaking: false,
+  state: 'idle', get message() { return fill(states['ready']); }, sentences: [], canRetryMic: false, mic: 'off', isMuted: false, isPushToTalk: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false, away: undefined, unsent: [],
   latencies: [], usage: undefined,
@@ -664,7 +664,8 @@ export class VoxLive extends EventTarget {
   /** @param {Partial<Snapshot>} change */
   #set(change) {
     this.#now = { ...this.#now, ...change };
-    this.#now = { ...this.#now, isConnected: this.#phase === 'live', state: this.#stateNow(), message: this.#sentence() };
+    const { text: message, keys: sentences, canRetryMic } = this.#status();
+    this.#now = { ...this.#now, isConnected: this.#phase === 'live', state: this.#stateNow(), message, sentences, canRetryMic };
     this.dispatchEvent(new Event('change'));
   }
 
@@ -682,9 +683,9 @@ export class VoxLive extends EventTarget {
     return this.#hears && isOpen(this.#now.mic) ? 'listening' : 'ready';
   }
 
-  /** The sentences of the status, the same as on the other pages. */
-  #sentence() {
-    const { mic, mode, isVoxSpeaking } = this.#now;
+  /** The status, the same as on the other pages. */
+  #status() {
+    const { mic, mode, isVoxSpeaking, transcript } = this.#now;
     const waits = this.#link && this.#link !== 'live';
     const live = waits ? 'reconnecting' : isVoxSpeaking ? 'speaking' : 'listening';
     const state = { idle: 'idle', connecting: 'connecting', lost: 'reconnecting', live, ended: 'closed', failed: 'closed' }[this.#phase];
@@ -694,7 +695,7 @@ export class VoxLive extends EventTarget {
       mic: isOpen(mic) && !this.#hears ? 'muted' : mic,
       push: this.#now.isPushToTalk,
       asksMic: true,
-      resumable: this.#phase !== 'idle',
+      resumable: this.#phase !== 'idle' || transcript.length > 0,
       reachable: this.#now.away?.reachable,
       blocked: this.blocked,
       who: 'VOX',
@@ -702,7 +703,7 @@ export class VoxLive extends EventTarget {
       ...(waits && { wait: this.#linkMessage || fill(errors['resuming']) }),
       ...(activity && mode && { activity }),
       ...(this.#why && { reason: this.#why.code, message: this.#why.message }),
-    }).text;
+    });
   }
 
   /** What goes on beside the talk, in words: a question, a tool, or an answer that is written. */
