@@ -75,11 +75,11 @@ func check(err error) {
 // ScriptBundles maps each bundle to the scripts that are joined into it. The page then sends 8 requests in place of 24.
 func ScriptBundles() map[string][]string {
 	return map[string][]string{
-		"strings.js":  {"en.js"},
-		"voxgate.js":  {"reach.js", "connection.js", "calls.js", "outbox.js", "turns.js", "wakelock.js", "audio.js"},
-		"orb.js":      {"dom.js", "markdown.js", "unheard.js", "look.js", "status.js", "preferences.js"},
+		"strings.js":  {"en.js", "reach.js", "wakelock.js", "audio.js"}, // what VOX needs, too
+		"voxgate.js":  {"connection.js", "calls.js", "outbox.js", "turns.js"},
+		"orb.js":      {"dom.js", "markdown.js", "unheard.js", "look.js", "status.js", "preferences.js", "stage.js"},
 		"app.js":      {"page.en.js", "native.js", "transcript.js"},
-		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/zip.js", "vox/project.js", "vox/projects.js", "vox/vox.js"},
+		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/project.js", "vox/projects.js", "vox/vox.js"},
 	}
 }
 

@@ -48,7 +48,7 @@ look('moves nothing while it loads', { chromiumOnly: 'Firefox measures no layout
 });
 
 for (const [name, query] of [['is small and asks nobody else', ''], ['as is VOX', 'vox/']]) {
-  look(name, { query }, async (page) => {
+  look(name, { query }, async (page, _gateway, t) => {
     const travelled = async () => {
       await page.waitForLoadState('networkidle');
       return page.evaluate(() => {
@@ -58,6 +58,7 @@ for (const [name, query] of [['is small and asks nobody else', ''], ['as is VOX'
     };
     const sum = (all) => all.filter(([name]) => !/icon\.\w+$/.test(name)).reduce((a, [, size]) => a + size, 0); // which a browser with tabs fetches
     const first = await travelled();
+    t.diagnostic(`${sum(first)} bytes`);
     assert.ok(sum(first) > 20_000 && sum(first) < 61_440, `${sum(first)} bytes: ${first}`);
     assert.ok(first.length <= 10, `${first.length} requests: ${first}`);
     assert.ok(!first.some(([name]) => /canvas|elements|device|contacts|settings|statistics/.test(name)), `not needed yet: ${first}`);
@@ -746,7 +747,7 @@ play('says what it is doing, and the orb shows it', async (page) => {
   await see('Thinking…');
   await tell(page, 'ASSISTANT_THINKING', { thinking: false });
   await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
-  await see('Speaking · talk or tap to interrupt');
+  await see(/Speaking\s· talk or tap to interrupt/);
   await page.click('#talk');
   assert.ok(await page.evaluate(() => links[0].said.some((m) => m.type === 'INTERRUPT')), 'a tap interrupts');
   await tell(page, 'INTERRUPTED', { generation: 1, heard: '', playedMs: 0, turn: 1, by: 'client' });
