@@ -440,11 +440,13 @@ export function playGateway() {
     deaf = false; // loses what it is sent, as a dying connection does
     constructor() {
       links.push(this);
-      setTimeout(() => {
-        if (window.unreachable) return;
-        this.readyState = 1;
-        this.onopen?.();
-      });
+      setTimeout(() => window.unreachable || this.open());
+    }
+    /** Opens a link that was dialed while the gateway was unreachable. */
+    open() {
+      if (this.readyState) return;
+      this.readyState = 1;
+      this.onopen?.();
     }
     send(text) {
       const message = JSON.parse(text);
