@@ -1,11 +1,8 @@
 /** What Gemini shows and asks on the screen: by a real gateway with the emulator, and by one that the test plays. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { describe } from 'node:test';
-import { inFirefox, playGateway, says, start, status, stop, type, withGateway, variants } from './harness.mjs';
+import { inFirefox, playGateway, says, start, status, stop, type, withGateway, variants, findBarriers } from './harness.mjs';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
 const pixel = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
 
@@ -560,10 +557,7 @@ describe('the page', () => {
     play(`has no barriers, and its own controls stay free (${name})`, async (page) => {
       await create(page, 'a', everything);
       await call(page, 'ask-1', 'show', [text('Sure?'), button('submit', 'Yes')], { title: 'Sending message…' });
-      await page.evaluate(axe);
-      const found = await page.evaluate(() => window.axe.run({ exclude: 'main' }, { resultTypes: ['violations'] }));
-      const grave = found.violations.filter((v) => ['serious', 'critical'].includes(v.impact));
-      assert.deepEqual(grave.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      assert.deepEqual(await findBarriers(page, { exclude: 'main' }), []);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${wide} px sideways`);
       const small = await page.$$eval('button:not(.copy), input, textarea', (all) =>
@@ -589,9 +583,7 @@ describe('the page', () => {
       await page.setViewportSize(size);
       await create(page, `a${size.width}`, everything);
       await press(page, 'Hide');
-      await page.evaluate(axe);
-      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-      assert.deepEqual(found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      assert.deepEqual(await findBarriers(page), []);
       const [[show], others] = await page.evaluate(() => ['.canvas-show', 'header, footer'].map((selector) =>
         [...document.querySelectorAll(selector)].map((e) => e.getBoundingClientRect().toJSON())));
       assert.ok(others.length === 2 && show.height >= 48 && show.left >= 0 && show.right <= size.width);
@@ -650,9 +642,7 @@ describe('the page', () => {
     await page.locator('dialog.enlarged img').waitFor();
     await page.keyboard.press('Escape');
     await page.waitForFunction(() => !document.querySelector('dialog'));
-    await page.evaluate(axe);
-    const found = await page.evaluate(() => window.axe.run('main', { resultTypes: ['violations'] }));
-    assert.deepEqual(found.violations.map((v) => v.id), []);
+    assert.deepEqual(await findBarriers(page, 'main'), []);
     await create(page, 'f', ask);
     await page.waitForSelector('.canvas:not([hidden])');
     await page.click('#end');
@@ -665,9 +655,7 @@ describe('the page', () => {
     }
     const marks = await page.$$eval('.card > :first-child', (all) => all.map((e) => getComputedStyle(e, '::before').content));
     assert.equal(new Set(marks).size, 4, String(marks));
-    await page.evaluate(axe);
-    const found = await page.evaluate(() => window.axe.run('main', { resultTypes: ['violations'] }));
-    assert.deepEqual(found.violations.map((v) => v.id), []);
+    assert.deepEqual(await findBarriers(page, 'main'), []);
   });
 
   play('tells what runs in the gateway', async (page) => {

@@ -1,12 +1,8 @@
 /** The talk button, in pages of somebody else. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { createRequire } from 'node:module';
 import { after, before } from 'node:test';
-import { awaitAnimations, clock, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
-
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+import { awaitAnimations, clock, findBarriers, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
 
 let gateway;
 let app;
@@ -264,18 +260,13 @@ for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
 
 for (const colorScheme of variants(['light', 'dark'])) {
   inShop(`it has no barriers (${colorScheme})`, async (page) => {
-    const barriers = async () => {
-      const { violations } = await page.evaluate(() => axe.run());
-      return violations.map((v) => [v.id, v.nodes.map((n) => n.html)]);
-    };
-    await page.evaluate(axe);
-    assert.deepEqual(await barriers(), []);
+    assert.deepEqual(await findBarriers(page), []);
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await says(page, 'Listening');
     await page.getByLabel('Or type a message').fill('Hi');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
-    assert.deepEqual(await barriers(), []);
+    assert.deepEqual(await findBarriers(page), []);
   }, { context: { colorScheme, viewport: { width: 360, height: 640 } } });
 }

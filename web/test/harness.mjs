@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -610,5 +611,18 @@ export const awaitAnimations = (page) => page.evaluate(async () => {
   const running = () => document.getAnimations().filter((a) => a.playState === 'running' && a.effect.getTiming().iterations < Infinity);
   for (let all = running(); all.length; all = running()) await Promise.allSettled(all.map((a) => a.finished));
 });
+
+let axe; // half a megabyte, which few tests need
+
+/**
+ * What axe finds in the page, or in the part that a selector or a context of axe names: one line for each rule that is broken.
+ * @param {object} [options] of axe.run
+ */
+export async function findBarriers(page, within, options) {
+  axe ??= readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(axe);
+  const found = await page.evaluate(([within, options]) => window.axe.run(within ?? document, { resultTypes: ['violations'], ...options }), [within, options]);
+  return found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`);
+}
 
 export const now = (page) => page.evaluate(() => performance.now());

@@ -1,13 +1,11 @@
 /** The tools of the page: by a real gateway whose model is listened to, and by a gateway that the test plays. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { describe } from 'node:test';
 import {
   jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway, variants,
+  findBarriers,
 } from './harness.mjs';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
 const shots = process.env.SHOTS; // a folder for pictures to look at
 
@@ -177,10 +175,7 @@ const answer = async (page, id) => {
 const isOpen = (page) => box(page).isVisible();
 
 async function hasNoBarriers(page, within) {
-  await page.evaluate(axe);
-  const found = await page.evaluate((within) => window.axe.run(within, { resultTypes: ['violations'] }), within);
-  const grave = found.violations.filter((v) => ['serious', 'critical'].includes(v.impact));
-  assert.deepEqual(grave.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+  assert.deepEqual(await findBarriers(page, within), []);
   const wide = await page.evaluate((within) => {
     const e = document.querySelector(within);
     return Math.max(document.documentElement.scrollWidth - innerWidth, e.scrollWidth - e.clientWidth);

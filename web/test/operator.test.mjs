@@ -1,15 +1,13 @@
 /** The operator's page at the private address, beside a conversation in the gateway's own page. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { WebSocket } from 'ws';
-import { gatewayBinary, openPage, start, startGateway, stop, test, type, variants } from './harness.mjs';
+import { findBarriers, gatewayBinary, openPage, start, startGateway, stop, test, type, variants } from './harness.mjs';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
 const agents = join(folder, 'agents');
 const browsers = new Map();
@@ -60,9 +58,7 @@ async function caller(url, payload) {
 const says = (page, selector, text) => page.locator(selector).filter({ hasText: text }).first().waitFor();
 
 async function hasNoBarriers(page) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+  assert.deepEqual(await findBarriers(page), []);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   assert.ok(wide <= 0, `${wide} px sideways`);
 }

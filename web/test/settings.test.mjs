@@ -1,10 +1,7 @@
 /** What a person can choose and look up: the sheets of settings and statistics, and what comes of them. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { detail, mayPaste, playGateway, says, saves, silence, start, stop, tone, type, withGateway, variants } from './harness.mjs';
+import { detail, mayPaste, playGateway, says, saves, silence, start, stop, tone, type, withGateway, variants, findBarriers } from './harness.mjs';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
 
 const inPage = withGateway();
@@ -254,9 +251,7 @@ for (const [name, context] of variants(Object.entries({ desktop: {}, phone, dark
       await page.click(button);
       await page.locator(`${sheet} h2`).waitFor();
       await page.locator(`${sheet} :is(dl, section)`).first().waitFor();
-      await page.evaluate(axe);
-      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-      assert.deepEqual(found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      assert.deepEqual(await findBarriers(page), []);
       const small = await page.$$eval(`${sheet} :is(button, input, select, textarea)`, (all) =>
         all.map((e) => [e.outerHTML, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48));
       assert.deepEqual(small, [], 'smaller than a finger');
@@ -445,8 +440,7 @@ play('keeps earlier conversations in the browser, reads them, goes on with one, 
   assert.match(await page.innerText('.entry small'), / · \d+ sec$/, 'as the page itself says it');
   await page.locator('.entry', { hasText: 'Where can I eat?' }).click();
   await page.locator('.lines .model', { hasText: 'At Osteria Nove.' }).waitFor();
-  await page.evaluate(axe);
-  assert.deepEqual((await page.evaluate(() => window.axe.run('.sheet'))).violations.map((v) => v.id), []);
+  assert.deepEqual(await findBarriers(page, '.sheet'), []);
   await page.locator('.history').getByRole('button', { name: 'Go on' }).click();
   await page.waitForFunction(() => links.length === 2 && links[1].hello);
   const { history } = await page.evaluate(() => links[1].hello.initialConfig.voxgate);
