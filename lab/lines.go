@@ -307,8 +307,8 @@ const lineIP = "127.0.0.2"
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 
-// openSippLine lets sipp make a call, and carries the audio itself, as PCMU. It sends to the source of the gateway's
-// first packet.
+// openSippLine lets sipp make a call, and carries the audio itself, as PCMU. The line sends to the source of the
+// gateway's first packet.
 func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")
 	if err != nil {

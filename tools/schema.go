@@ -160,7 +160,7 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.validate(args, "args", "the arguments", "the function")
 }
 
-// CheckValue validates any other value, like [Schema.Check]. Its errors call the value by this name.
+// CheckValue validates any other value, like [Schema.Check]. Its errors use name for the value.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }

@@ -28,7 +28,7 @@ var (
 
 	// shownResponse answers the call that shows a canvas without input fields.
 	shownResponse = json.RawMessage(`{"shown":true}`)
-	// shownWithInput is the same for a canvas with input fields, if the model cannot wait for the person.
+	// shownWithInput answers the call that shows a canvas with input fields, if the model cannot wait for the person.
 	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
 

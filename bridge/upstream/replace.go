@@ -21,8 +21,8 @@ const (
 	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
 	goAwaySpare = 5 * time.Second
 
-	// goAwayLead is the time before Gemini's deadline from which an idle moment is used. Google sends goAway a minute
-	// ahead.
+	// goAwayLead is the time before Gemini's deadline from which the connection is replaced at an idle moment. Google
+	// sends goAway a minute ahead.
 	goAwayLead = 90 * time.Second
 
 	// handleWait limits how long an idle connection waits for a handle that covers the last turn. Gemini sends it

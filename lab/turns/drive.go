@@ -17,7 +17,7 @@ import (
 const (
 	// judgeLatency is the time in which the network answers.
 	judgeLatency = 40 * time.Millisecond
-	// answerLatency is the time from the end of a turn to the answer's first sound, where a run has answers.
+	// answerLatency is the time from the end of a turn to the answer's first sound, in runs with answers.
 	answerLatency = 500 * time.Millisecond
 	// firstVerdicts is the minimum number of frames for the second detector: 0.5 s.
 	firstVerdicts = 16

@@ -21,7 +21,8 @@ const (
 	maxQueue = 2 * time.Minute
 	// maxAtOnce limits a frame for a [media.BackpressureOutput], because much sound may wait until the output has room.
 	maxAtOnce = time.Second
-	// maxHeld limits the sound that is kept on hold. A client that connects later needs its end, not its beginning.
+	// maxHeld limits the sound that is kept on hold. A client that connects later needs the end of that sound, not its
+	// beginning.
 	maxHeld = 10 * time.Second
 )
 

@@ -87,7 +87,7 @@ func (c *clock) nextSilence() time.Time {
 		return time.Time{}
 	}
 	deadline := c.soundEnd
-	// A slow sender's clock: wait until the sender can have sent it. A later pause makes up for the delay.
+	// A slow sender's clock: wait until the packet can have been sent. A later pause makes up for the delay.
 	if t := c.meter.idealArrival(c.ts); t.After(deadline) {
 		deadline = t
 	}

@@ -56,7 +56,8 @@ func (r *reorderer) advance(seq uint16) (lostPackets int) {
 // holds reports whether the packet with number seq, less than maxHeldPackets after next, is held.
 func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%maxHeldPackets)&1 != 0 }
 
-// holdPacket keeps a copy of p, whose number is less than maxHeldPackets after next. It returns false if such a packet is held already.
+// holdPacket keeps a copy of p, whose number is less than maxHeldPackets after next. It returns false if a packet with
+// that number is held already.
 func (r *reorderer) holdPacket(p packet) bool {
 	i := p.seq % maxHeldPackets
 	if r.holds(p.seq) {

@@ -168,8 +168,8 @@ func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
 	return combine(p, float64(prosody.Predict(pcm))), err
 }
 
-// Predict returns the probability with which Ask would answer, and the network's own. It is for measurements: without
-// queue, budget or deadline.
+// Predict returns the probability with which Ask would answer, and the probability of the network alone. It is for
+// measurements: without queue, budget or deadline.
 func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
 	network, err = j.network.predict(new(analysis), pcm)
 	return combine(network, float64(prosody.Predict(pcm))), network, err

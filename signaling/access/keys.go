@@ -396,8 +396,8 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replaceFile(path, append(text, '\n'))
 }
 
-// replaceFile writes a file in two steps. A full disk fails the first, at a temporary file. The second writes into the
-// file itself: a container may have mounted it.
+// replaceFile writes a file in two steps. The first writes a temporary file, and fails if the disk is full. The second
+// writes into the file itself: a container may have mounted it.
 //
 // A gateway that reads in between finds no JSON. It keeps the old keys and reads again a second later.
 func replaceFile(path string, text []byte) error {

@@ -114,8 +114,8 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 // name on the Gemini API.
 func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
-// Setup returns the setup of a connection. handle resumes an earlier session. Without it, a model that supports history
-// gets it.
+// Setup returns the setup of a connection. handle resumes an earlier session. Without a handle, the setup has the
+// history if the model supports that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{
 		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,

@@ -50,8 +50,9 @@ func (l *Lateness) add(late time.Duration) {
 	l.longest = max(l.longest, late)
 }
 
-// CanJudge reports whether a limit of d can be judged, else logs why not. Each timer must be late by less than d/4, all
-// together by a fifth of the time. A quiet machine has 5 %. Four busy processes per core make 40 to 80 %.
+// CanJudge reports whether a limit of d can be judged, else logs why not. Each timer must be late by less than d/4. All
+// timers together must be late by less than a fifth of the time. On a quiet machine they are late by 5 %, with four
+// busy processes per core by 40 to 80 %.
 func (l *Lateness) CanJudge(t testing.TB, d time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()

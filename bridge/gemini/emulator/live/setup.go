@@ -250,7 +250,7 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check rejects a message that does not fit the setup. seeding means that its turns are the initial history.
+// Check rejects a message that does not fit the setup. seeding means that the message's turns are the initial history.
 // CheckResponse checks the results of calls.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {

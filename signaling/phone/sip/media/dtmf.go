@@ -43,7 +43,7 @@ const (
 	digitPause  = 60 * time.Millisecond
 	// digitVolume is in dB below the maximum (RFC 4733, section 2.3.3): the level of a phone.
 	digitVolume = 10
-	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4). They may be lost.
+	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4). Some of them may be lost.
 	digitEnds = 3
 	// maxDigits bounds the digits of one request.
 	maxDigits = 64
