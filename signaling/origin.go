@@ -154,8 +154,8 @@ func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request for an unknown host with 421 and returns true. Known are localhost, IP addresses,
-// and hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
+// RejectUnknownHost answers a request for an unknown host with 421 and returns true. The known hosts are localhost, IP
+// addresses, and hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)

@@ -53,7 +53,7 @@ type Environment struct {
 // TextModels serves requests to text models.
 type TextModels interface {
 	// GenerateContent lets a model answer a request, and passes each GenerateContentResponse to piece. It blocks until
-	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if its budget is too low.
+	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if the account's budget is too low.
 	GenerateContent(
 		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 	) (bridge.Cost, error)

@@ -33,7 +33,7 @@ type Server struct {
 	Host *bridge.Host
 
 	// Generate lets a text model answer a request, and passes each GenerateContentResponse to piece. It blocks until
-	// the answer has ended. The account pays. If the account's budget is used up, the error wraps [bridge.ErrBudget].
+	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if the account's budget is too low.
 	Generate Generate
 
 	// CheckModel returns an error if the text model does not exist. It may be nil; then Generate reports an unknown model.

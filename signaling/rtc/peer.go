@@ -42,8 +42,8 @@ type Session interface {
 	Mic(rate int) (media.Sink, error)
 	// SetRoundTrip records a round trip time to the client, from its reports.
 	SetRoundTrip(d time.Duration)
-	// RecordLoss records recent packet loss: lost of total packets. They belong to the client's microphone if up is
-	// true, else to the model's voice.
+	// RecordLoss records recent packet loss: lost of total packets. up means packets of the client's microphone.
+	// Otherwise they are of the model's voice.
 	RecordLoss(up bool, lost, total int)
 	// SetFrame sets the current picture of the client's camera. changed means that it differs from the previous one.
 	SetFrame(mimeType string, data []byte, changed bool)
