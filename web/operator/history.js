@@ -2,7 +2,7 @@
 import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
-import { saidRow, sortable } from './table.js';
+import { placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
@@ -11,10 +11,12 @@ const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-di
 
 const HOUR = 3_600_000; // ms
 const LOADING = 60_000; // ms that a recording may take
+const FEW = 8; // rows, until all are asked for
 
 /** @type {any[]} */
 let ended = [];
 let shown = '';
+let isWhole = false; // all rows are shown
 /** @type {Map<string, {json: string, rows: HTMLElement[]}>} the row of each, and below it the one of its details */
 const rows = new Map();
 
@@ -43,14 +45,16 @@ function showEnded() {
     return words.every((/** @type {string} */ w) => text.includes(w)) && (!only || (only === 'failed' ? c.failed : only === 'steered' ? c.steered : c.recordings));
   });
   const sorted = sort(fits);
-  const state = JSON.stringify([sorted, ended.length]);
+  const state = JSON.stringify([sorted, ended.length, isWhole]);
   if (state === shown) return;
   shown = state;
   get('past').hidden = !fits.length;
   get('over').querySelector('.filters').hidden = !ended.length;
   get('nothing').hidden = fits.length > 0;
   get('nothing').textContent = ended.length ? 'No ended conversation fits.' : 'No conversation has ended yet. The last 100 stand here: who, what became of it, and what was said.';
-  get('past').tBodies[0].replaceChildren(...sorted.flatMap(rowsOf));
+  get('past').tBodies[0].replaceChildren(...(isWhole ? sorted : sorted.slice(0, FEW)).flatMap(rowsOf));
+  get('rest').hidden = isWhole || sorted.length <= FEW;
+  get('rest').textContent = `Show all ${sorted.length}`;
   for (const id of rows.keys()) if (!ended.some((c) => c.id === id)) rows.delete(id);
 }
 
@@ -75,7 +79,7 @@ function makeRows(c) {
     seconds(c.latencyMs), money(c.dollars), ''];
   [...get('past').tHead.rows[0].cells].forEach((head, i) => tr.append(make('td', head.className, texts[i])));
   const [, person, , outcome] = tr.children;
-  person?.append(make('b', '', who(c)), make('small', '', where(c)));
+  person?.append(make('b', '', who(c)), placeOf(where(c), [c.agent, texts[0]].filter(Boolean).join(' · ')));
   outcome?.append(make('span', c.failed ? 'wrong' : '', outcomeOf(c)));
   c.recordings?.forEach((/** @type {string} */ file, /** @type {number} */ i) => {
     const button = make('button', 'play', c.recordings.length > 1 ? `▶ ${i + 1}` : '▶');
@@ -169,9 +173,14 @@ function chart(id, hours, value, words) {
   from.textContent = hour.format((now - 23) * HOUR);
   top.textContent = most ? `highest ${words(most)}` : '';
   const last = hours.at(-1);
+  figure.classList.toggle('none', !most);
   const isNow = last && Math.floor(Date.parse(last.at) / HOUR) === now;
-  figure.querySelector('output').textContent = last ? `${words(value(last))} ${isNow ? 'this hour' : `at ${hour.format(Date.parse(last.at))}`}` : '–';
+  figure.querySelector('output').textContent = most ? `${words(value(last))} ${isNow ? 'this hour' : `at ${hour.format(Date.parse(last.at))}`}` : 'nothing yet';
   svg.setAttribute('aria-label', hours.map((h) => `${hour.format(Date.parse(h.at))} ${words(value(h))}`).join(', ') || 'nothing yet');
 }
 
+get('rest').onclick = () => {
+  isWhole = true;
+  showEnded();
+};
 for (const id of ['find', 'only']) get(id).addEventListener('input', showEnded);

@@ -3,7 +3,7 @@ import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
 import { orderLines, showHistory } from './history.js';
-import { saidRow, sortable } from './table.js';
+import { placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
@@ -116,7 +116,8 @@ function showRunning() {
     const texts = [who(s), s.agent ?? '–', stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
-    put(/** @type {Element} */ (row.querySelector('small')), where(s));
+    put(/** @type {Element} */ (row.querySelector('small')?.firstElementChild), where(s));
+    put(/** @type {Element} */ (row.querySelector('.less')), s.agent ?? '');
     put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest) || 'Nothing was said yet.');
     if (body.rows[2 * at] !== row) {
       body.insertBefore(row, body.rows[2 * at] ?? null);
@@ -132,7 +133,7 @@ function newRow(/** @type {string} */ name) {
   for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
   row.onclick = () => (chosen?.id === name && !chosen.over) || open(name); // the button has a click that bubbles
-  row.cells[0]?.append(button, make('small'));
+  row.cells[0]?.append(button, placeOf());
   const said = saidRow(0, row.cells.length);
   said.onclick = row.onclick;
   /** @type {[HTMLTableRowElement, HTMLElement]} */
@@ -170,7 +171,7 @@ function showStatus(/** @type {any} */ s) {
   get('of-whom').hidden = !s.redis;
   put(get('now'), count(s.now));
   put(get('begun'), count(s.today.begun));
-  put(get('dollars'), money(s.today.dollars));
+  put(get('dollars'), s.today.dollars ? money(s.today.dollars) : '$0');
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
   states('refusals', refusals.map(([rule, n]) => [refusals.length > 1 ? count(n) : '', ruleOf(rule)]));
@@ -238,8 +239,9 @@ function describe() {
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
   put(get('one-title'), who(s));
+  const loss = s.loss && `${percent(s.loss.up)} of the person’s voice, ${percent(s.loss.down)} of the agent’s`;
   const facts = [['From', where(s)], ['Agent', s.agent], ['Step', s.step?.replaceAll('_', ' ')], ['Model', s.model], ['Since', clock.format(Date.parse(s.startedAt))],
-    ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Loss up / down', s.loss && lossOf(s)], ['ID', s.id]].filter(([, value]) => value);
+    ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Tokens', count(s.tokens)], ['Packet loss', loss], ['ID', s.id]].filter(([, value]) => value);
   const list = get('what');
   while (list.children.length > 2 * facts.length) list.lastElementChild.remove();
   facts.flat().forEach((text, i) => put(list.children[i] ?? list.appendChild(make(i % 2 ? 'dd' : 'dt')), text));

@@ -37,6 +37,13 @@ export function sortable(table, cells, onChange) {
   };
 }
 
+/** Where somebody comes from; on a phone also what other columns have no room for. @param {string} [place] @param {string} [less] */
+export function placeOf(place, less) {
+  const small = make('small');
+  small.append(make('span', '', place), make('span', 'less', less));
+  return small;
+}
+
 /**
  * The row under another one that holds what was said last.
  * @param {number} free columns before it
@@ -47,6 +54,6 @@ export function saidRow(free, columns, text) {
   const row = make('tr', 'said');
   const cell = Object.assign(document.createElement('td'), { colSpan: columns, dir: 'auto' });
   cell.append(make('p', '', text));
-  row.append(...Array.from({ length: free }, () => make('td')), cell);
+  row.append(...Array.from({ length: free }, () => make('td', 'time')), cell);
   return row;
 }

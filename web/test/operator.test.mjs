@@ -93,6 +93,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#words .assistant', 'nothing else: One moment, please.');
 
       await says(page, '#what dt', 'Answers after');
+      await says(page, '#what dt', 'Tokens'); // which has no column beside it
       assert.equal(await page.getAttribute('#agents a', 'href'), `${gateway.url}?agent=desk`);
 
       await page.click('summary');
@@ -178,6 +179,10 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     assert.equal(await page.getAttribute('#list th:has-text("Duration")', 'aria-sort'), 'descending');
     for (const person of people) person.send('DISCONNECT_GEMINI');
     for (const { id } of people) await page.locator('#past tr', { hasText: id.slice(-4) }).first().waitFor();
+    for (let i = 0; i < 8; i++) (await caller(gateway.url)).send('DISCONNECT_GEMINI');
+    await page.click('#rest');
+    assert.ok((await column('#past', 2)).length > 8, 'all are shown');
+    assert.ok(await page.$eval('#over', (e) => e.scrollHeight <= e.clientHeight), 'no row is cut');
     await page.click('#past th >> text=Agent');
     const up = await column('#past', 2);
     await page.click('#past th >> text=Agent');
@@ -216,6 +221,8 @@ test('of a conversation by WebRTC the loss is shown while it runs', { timeout: 6
     const loss = page.locator('#list td').filter({ hasText: /^\d\S*\s% \/ \d\S*\s%$/ });
     await loss.waitFor({ timeout: 45_000 }); // of the voice it is known once the browser has reported twice, which it does every few seconds
     await says(page, '#list td', /^(\d+\sms|\d\.\d\ss)$/);
+    await page.click('#list .pick');
+    await says(page, '#what dd', /% of the person’s voice, \S+\s% of the agent’s/);
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/list.png`, fullPage: true });
     await stop(talker);
     assert.deepEqual(page.complaints, []);
