@@ -452,6 +452,13 @@ look('a button that is pressed at once repeats nothing, and only what ends in th
   await tell(...asked, vox('Shall I build it?', true));
   await page.click('.question >> text=Not now');
   assert.deepEqual((await turns()).slice(-2), ['Shall I build it?', 'Not now']);
+  await tell({ ...asked[0], id: 'd' }, { ...asked[1], id: 'r' });
+  await page.click('.question >> text=Build it');
+  await tell({ type: 'question', id: 'r', withdrawn: true }, { type: 'tool_result', id: 'd', name: 'generate_app', data: { status: 'writing', app: 'List' } },
+    { type: 'ui_action', action: 'app_progress', app: 'List', bytes: 2_048 });
+  const thread = await page.$$eval('#log > *', (all) => all.map((e) => e.dataset.tool ?? e.innerText));
+  assert.deepEqual(thread.slice(-2), ['Build it', 'generate_app'], 'what is being written stands below the answer');
+  assert.match(await page.innerText('#preview'), /^VOX is writing List\. It takes a few minutes/);
 });
 
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {

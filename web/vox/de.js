@@ -140,5 +140,6 @@ export const vox = {
   'show it': 'Zeigen',
   'file gone': 'Die Datei lässt sich nicht mehr lesen.',
   'no app': 'Hier erscheint die App. Sagen Sie „Baue es“, wenn Sie so weit sind.',
+  coming: 'VOX schreibt {name}. Das dauert einige Minuten, und Sie können weiterreden.',
   'no files': 'Es gibt noch keine App.',
 };

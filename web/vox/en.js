@@ -140,5 +140,6 @@ export const vox = {
   'show it': 'Show',
   'file gone': 'The file cannot be read any more.',
   'no app': 'The app appears here. Say “Build it” when you are ready.',
+  coming: 'VOX is writing {name}. It takes a few minutes, and you can go on talking.',
   'no files': 'There is no app yet.',
 };

@@ -147,7 +147,7 @@ export class ProjectView {
     const place = this.#find('#preview');
     if (!app?.url) {
       this.#shown = '';
-      return place.replaceChildren(make('p', 'none place', this.#page.word('no app')));
+      return place.replaceChildren(make('p', 'none place', this.#page.word(app ? 'coming' : 'no app', { name: app?.name })));
     }
     if (this.#shown === app.url) return;
     this.#shown = app.url;

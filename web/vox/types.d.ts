@@ -62,7 +62,7 @@ export interface ToolAction {
   args: Record<string, any>;
   data: Record<string, any> | null;
   status: 'running' | 'done' | 'failed';
-  /** How many turns of the transcript stand above it. An app stands where it was ready, everything else where it began. */
+  /** How many turns of the transcript stand above it. An app stands where its writing began, then where it was ready; everything else stands where it began. */
   at: number;
 }
 

@@ -440,8 +440,9 @@ export class VoxLive extends EventTarget {
         const { id = `${now.actions.length}`, name, data } = message;
         if (data.error && isWriter(name)) this.#forgetUnfinished();
         const status = statusOf(name, data);
-        // What takes minutes stands where it is ready.
-        const at = isWriter(name) && status === 'done' && begun?.status !== 'done' ? now.transcript.length : begun?.at ?? now.transcript.length;
+        // What takes minutes stands where it has begun, below the person's answer, and then where it is ready.
+        const moves = isWriter(name) && (status === 'done' ? begun?.status !== 'done' : data['app'] && !begun?.data?.['app']);
+        const at = moves ? now.transcript.length : begun?.at ?? now.transcript.length;
         return this.#act({ id, name, args: {}, ...begun, data, status, at });
       }
       case 'ui_action':
