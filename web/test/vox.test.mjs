@@ -785,6 +785,10 @@ for (const px of [24, 32]) {
     assert.deepEqual(await wide(), [`${px}px`, 390]);
     await page.click('#tab-versions');
     const tabs = await page.$$eval('.tabs button', (all) => all.map((e) => [e.scrollWidth <= e.clientWidth, e.getBoundingClientRect().right <= innerWidth]));
+    await page.click('#close');
+    await page.click('#name');
+    const name = await page.$eval('#kept .shot > :last-child', (e) => e.offsetWidth / innerWidth);
+    assert.ok(name > 0.5, `the name of a project has ${name} of the screen`);
     assert.ok(tabs.every(([whole]) => whole) && tabs.at(-1)[1], `the tabs are whole, and the one that is shown is in sight: ${tabs}`);
   });
 }
