@@ -122,6 +122,7 @@ export class VoxgateConversation extends Base {
   #picture = make('img', { alt: '', hidden: true });
   #name = make('b');
   #minimise = iconButton('minimise', () => this.dispatchEvent(new CustomEvent('minimise')));
+  #leave = iconButton('end', () => this.dispatchEvent(new CustomEvent('close')));
   #greeting = make('span');
   #empty = make('div', { className: 'empty' }, this.#greeting);
   #log = make('div', { className: 'log', role: 'log', tabIndex: 0 });
@@ -148,7 +149,7 @@ export class VoxgateConversation extends Base {
     sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
-    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise), this.#log, this.#status, this.#absence, this.#denied,
+    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise, this.#leave), this.#log, this.#status, this.#absence, this.#denied,
       make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#form);
     this.#log.append(this.#empty);
     new ResizeObserver(() => this.#fit()).observe(this.#log);
@@ -285,6 +286,7 @@ export class VoxgateConversation extends Base {
     name(this.#submit, this.#word('send'));
     name(this.#minimise, this.#word('minimise'));
     name(this.#end, this.#word('end'));
+    name(this.#leave, this.#word('close'));
     name(this.#mute, session ? muteOf(session.mic) : this.#word('mute'));
     name(this.#press, this.#word(current.press || 'interrupt'));
     this.#press.ariaDisabled = current.press ? null : 'true';
@@ -292,13 +294,15 @@ export class VoxgateConversation extends Base {
     this.#press.tabIndex = twice ? -1 : 0;
     this.#press.ariaHidden = twice ? 'true' : null;
     const over = Boolean(this.#ended);
-    this.#minimise.hidden = !this.hasAttribute('closable');
+    const closable = this.hasAttribute('closable');
+    this.#minimise.hidden = !closable || !live;
+    this.#leave.hidden = !closable || live || useless; // then it is the one thing that can be done, and stands below
     this.#mute.hidden = this.#end.hidden = !live;
     this.#press.hidden = useless || over;
     this.#form.hidden = useless;
     this.#again.hidden = !over || useless;
     this.#goOn.hidden = !over || useless || !this.#before.length;
-    this.#close.hidden = live || !this.hasAttribute('closable');
+    this.#close.hidden = !closable || live || !useless;
     this.#again.textContent = this.#word(current.next === 'start' ? 'new' : 'try again');
     this.#goOn.textContent = this.#word('go on');
     this.#close.textContent = this.#word('close');

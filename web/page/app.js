@@ -30,7 +30,7 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const { arrange, glide, showStatus, isAtEnd } = openStage({
+const { arrange, glide, showStatus, isAtEnd, isStill } = openStage({
   chooseMicrophone: () => $('settings').click(),
   isGrowing: () => $('growing').childElementCount > 0,
   onEnd: () => unfold(),
@@ -91,6 +91,7 @@ const tools = nativeTools({ canvas });
 
 const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
+const LINES = 72; // characters: a longer status has three lines on a phone
 const CALM = 400; // ms that a state lasts before a screen reader reads it
 
 /** @type {Map<string, string>} the names of what is tried by a command to the emulator, which is nothing that a person has said */
@@ -307,7 +308,8 @@ function render() {
   const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;
   body.dataset['orb'] = look;
   picture.setAttribute('state', look);
-  const { className } = body;
+  body.classList.toggle('lengthy', now.length > LINES);
+  const { className } = body; // what follows arranges the page anew
   body.classList.toggle('home', !session && transcript.empty);
   body.classList.toggle('wordless', Boolean(session) && transcript.empty);
   if (body.className !== className) arrange();
@@ -348,9 +350,14 @@ function renderDetail() {
 
 /** The cards of what the panel shows no longer get their whole height, and the end stays where it is. */
 function unfold() {
-  transcript.unfold(isAtEnd());
-  if (isAtEnd()) main.scrollTop = main.scrollHeight;
+  cancelAnimationFrame(unfolding);
+  unfolding = requestAnimationFrame(() => {
+    if (!isStill()) return unfold(); // in a frame in which nothing else moves, what is seen below a card stands still
+    transcript.unfold(isAtEnd());
+    if (isAtEnd()) main.scrollTop = main.scrollHeight;
+  });
 }
+let unfolding = 0;
 
 /** @type {ReturnType<typeof setTimeout>|undefined} */
 let counting;

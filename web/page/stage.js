@@ -90,9 +90,12 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     shown = text;
     const [first, rest] = splitStatus(text);
     const more = rest.replace(' ·', '\u00a0·'); // no line begins with a dot
-    $('status').replaceChildren(make('b', '', first), ...(keys.includes('states choose mic') ? [' ', choice(rest.trim())] : [make('span', '', more)]));
+    $('status').replaceChildren(make('b', '', first), ...(keys.includes('states choose mic') ? [' ', choice(rest.trim())] : [more]));
     return true;
   }
 
-  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd };
+  /** Nothing of the words moves in this frame. */
+  const isStill = () => thread.offsetHeight === height && main.clientHeight === room && (!atEnd || main.scrollHeight - main.clientHeight - main.scrollTop <= 1);
+
+  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill };
 }

@@ -205,13 +205,13 @@ export class Transcript {
     const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
     const outcome = dropped && declined ? dropped : declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered')
       : unanswered && shows && status === 'cancelled' ? 'unanswered' : status;
-    const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
+    const content = status === 'done' ? described?.content ?? [] : [];
+    const quiet = shows ? outcome === 'shown' && content.length > 0 : status === 'done' || status === 'running'; // the mark says it to who sees it
     const text = `${what}: ${fill(words[outcome])}`;
     const card = { title: what, status: declined ? 'cancelled' : status, quiet };
     fillCard(e, { text, card });
-    const content = status === 'done' ? described?.content ?? [] : [];
     if (response?.shown && content.length && this.isInPanel(id)) {
-      fillCard(e, { text: `${what}: ${fill(words[this.isBeside() ? 'beside' : 'below'])}`, card });
+      fillCard(e, { text: `${what}: ${fill(words[this.isBeside() ? 'beside' : 'below'])}`, card: { ...card, quiet: false } });
       this.#folded.set(id, (whole) => {
         fillCard(e, { text, card });
         if (whole) e.append(...content);

@@ -619,7 +619,7 @@ describe('the page', () => {
 
   play('keeps in the conversation what was shown, asked and answered', async (page) => {
     const card = async (what) => {
-      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ') === what, what);
+      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ').replace(' :', ':') === what, what);
     };
     await create(page, 'a', [text('<h3>Vienna</h3><p>Warm</p>'), { type: 'image', src: pixel, alt: 'A view' }]);
     await card('Vienna: shown beside'); // once, and not here as well
