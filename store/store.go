@@ -57,7 +57,7 @@ type Store interface {
 // BudgetUsage holds the reserved and the spent part of a budget.
 type BudgetUsage struct{ Reserved, Spent int }
 
-// Reservation is the usage of a budget by one member, which reserves more of it.
+// Reservation asks to reserve Want more of a budget for one member.
 type Reservation struct {
 	Name, Period string // name and period of the budget; spending counts only in this period, such as a day
 	Member       string

@@ -97,7 +97,7 @@ const (
 
 	// The usual level needs minLevelFrames of voice (0.5 s), and is averaged over levelFrames (4 s).
 	minLevelFrames, levelFrames = 25, 200
-	// maxOnset limits the audio from before the second detector's agreement that belongs to a turn, if a noise came first.
+	// maxOnset limits how long before the second detector agreed a turn can have begun.
 	maxOnset = 2 * time.Second
 )
 

@@ -61,8 +61,8 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume uses the same handle as this connection. On some models, handles of a
-// resumed connection restore less. Profile.Appends adds the later turns as text.
+// isHandleReused reports whether the next resume uses the same handle as this connection. It does so for models where the
+// handle of a resumed connection restores less than the first handle.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }

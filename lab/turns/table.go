@@ -15,8 +15,9 @@ const (
 	ms    = time.Millisecond
 )
 
-// isInside reports whether a position is in a pause inside of the turn. The voice that ends a pause is noticed a little later.
-func (it item) isInside(at int) bool {
+// isInPause reports whether a position is in a pause of the turn. The 50 ms after a pause count as well, since a detector
+// notices a voice late.
+func (it item) isInPause(at int) bool {
 	return slices.ContainsFunc(it.pauses, func(p [2]int) bool { return at > p[0] && at <= p[1]+rate/20 })
 }
 
@@ -102,7 +103,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 		for _, e := range newConversation(turns.Settings{Patience: p.patience}, recordings[i], p.hasJudge).play() {
 			switch {
 			case e.Kind != turns.End:
-			case it.isInside(e.at):
+			case it.isInPause(e.at):
 				r.endCount++
 			case e.at > it.end && r.delay == 0:
 				r.delay = float64(e.at-it.end) / rate
@@ -112,7 +113,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 		answered.hasAnswers = true
 		r.silences = measureSilences(it, answered.play())
 		for _, at := range answered.answers {
-			if it.isInside(at) {
+			if it.isInPause(at) {
 				r.answerCount++
 			}
 		}
@@ -176,7 +177,7 @@ func printAreas(out io.Writer, items []item, recordings []*recording) {
 	kinds := map[string][]verdict{}
 	for i, it := range items {
 		for _, at := range pausesOf(it) {
-			if it.isInside(at) || it.kind == "ends" && at > it.end {
+			if it.isInPause(at) || it.kind == "ends" && at > it.end {
 				kinds[it.kind] = append(kinds[it.kind], recordings[i].judgeAt(at))
 			}
 		}

@@ -57,7 +57,7 @@ func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err e
 			if isEnd {
 				e.target = 1
 			}
-			if isEnd || it.isInside(at) {
+			if isEnd || it.isInPause(at) {
 				if judge != nil {
 					_, p, err := judge.Predict(pcm)
 					if err != nil {

@@ -26,8 +26,8 @@ func Serve(d *testkit.Endpoints, _ *bridge.Options) {
 	})
 }
 
-// Client is an RTVI client. The payload of its messages is their data; messages of the transport have the type
-// "signalling".
+// Client is an RTVI client. It reads the data of a message as the payload of testkit's. Messages of the transport have the
+// type "signalling".
 type Client struct {
 	*testkit.Client
 	Phone *testkit.Phone
