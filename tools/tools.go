@@ -37,8 +37,8 @@ type Call struct {
 	Title string          `json:"title,omitempty"` // of the tool, for users
 }
 
-// Timeout limits a call before the model learns that it failed. An unanswered call makes some models unresponsive for
-// good.
+// Timeout is how long a call may run. The model is then told that the call failed, because some models never speak again
+// while a call is unanswered.
 const Timeout = 30 * time.Second
 
 // MaxResult bounds a tool's result for the model, in bytes: 16,000 tokens, an eighth of a session's context

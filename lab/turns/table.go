@@ -61,8 +61,8 @@ func countPauses(items []item, kind string) (n int) {
 	return n
 }
 
-// printEnds prints in how many pauses inside of a turn its end was told, and in how many of them an answer was heard.
-// It also prints how late true ends were told.
+// printEnds prints how often a pause was taken for the end of the turn, and how often an answer was heard in it. It also
+// prints how late true ends were reported.
 func printEnds(out io.Writer, items []item, recordings []*recording) {
 	fmt.Fprint(out, "Pauses inside of a turn in which its end was told, in %, and seconds from the last word until the end was told.\n"+
 		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n"+

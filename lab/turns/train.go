@@ -75,17 +75,19 @@ func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err e
 	return examples, nil
 }
 
-// Shares of the ends in the training half that have at least a probability. At quickest an end is reported at once, at
-// likely after the second length of silence.
-//
-// quickShare was chosen with models of prosody without the voice in question. Normal patience then tells of an end in
-// 18 % of the unfinished prompts, and 2 % hear an answer. A share of 0.45 would give 23 and 7 %. Ends are told 60 ms
-// later in the mean.
-const (
-	quickest, likely = 0.8, 0.3
+// The turn machine compares the probability of an end with two thresholds. Above quickest it reports the end at once. Above
+// likely it waits for the second length of silence.
+const quickest, likely = 0.8, 0.3
 
-	prosodyShare            = 0.5      // at quickest
-	quickShare, likelyShare = 0.3, 0.6 // with the network: at quickest, at likely
+// The shares say how many of the ends in the training half are to exceed a threshold.
+//
+// quickShare was chosen by models of prosody that had not heard the voice in question. With normal patience, an end is
+// then reported in 18 % of the unfinished prompts, and 2 % hear an answer. With 0.45 these are 23 and 7 %, and ends are
+// reported 60 ms earlier in the mean.
+const (
+	prosodyShare = 0.5 // exceed quickest by prosody alone
+	quickShare   = 0.3 // exceed quickest with the network
+	likelyShare  = 0.6 // exceed likely with the network
 )
 
 // standardize scales each feature to the mean 0 and the standard deviation 1. It returns the mean and the deviation of the

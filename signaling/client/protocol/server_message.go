@@ -95,7 +95,7 @@ type contextEntry struct {
 }
 
 // userSpeakingPayload reports the start or end of the person's speech. If the gateway decides about turns, Details has
-// held, resumed or retracted.
+// the key "held", "resumed" or "retracted".
 type userSpeakingPayload struct {
 	Speaking bool            `json:"speaking"`
 	Details  map[string]bool `json:"details,omitempty"`
