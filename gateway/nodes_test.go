@@ -175,7 +175,7 @@ func TestAGatewayDies(t *testing.T) {
 	v := a.openConversation(nil)
 	v.typeAndAwaitAnswer("hello")
 	v.typeText(long)
-	for range 5 {
+	for range 30 { // the store knows of the answer a moment after the client
 		v.awaitEvent("AUDIO_CHUNK", nil)
 	}
 	if err := a.cmd.Process.Kill(); err != nil {

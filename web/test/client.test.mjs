@@ -1030,7 +1030,7 @@ describe('a tool', () => {
 
     playTools('runs when the person allows it, in their gesture', async (page) => {
       await photo(page);
-      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+waits for you\s+Hide\s+Gemini wants to: Taking photo…/);
+      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+Hide\s+Gemini wants to: Taking photo…/);
       await press(page, 'Allow');
       assert.deepEqual((await answers(page))[0].response, { output: true });
     });
@@ -1046,7 +1046,7 @@ describe('a tool', () => {
 
     playTools('may ask in its own words instead', async (page) => {
       await page.evaluate(() => use({ foreground: 'asks', run: (_, { confirm }) => confirm('Smile?') }));
-      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+waits for you\s+Hide\s+Smile\?/);
+      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+Hide\s+Smile\?/);
       await press(page, 'Yes');
       assert.deepEqual((await answers(page))[0].response, { output: true });
     });
