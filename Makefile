@@ -24,8 +24,7 @@ check: build-deps static ## the short loop: formatting, vet, staticcheck, the sh
 	$(GO) test -short -vet=off -ldflags=-w -p=4 -parallel=12 $(LONG) ./... # most of them wait for sound
 	@if [ -d web/node_modules ]; then $(NPM) run --silent types; fi
 
-test: lint ## what a change must pass: lint, the Go tests, and each feature of the pages in Chromium
-	@$(MAKE) --no-print-directory -j2 go-test web-test
+test: lint go-test web-test ## what a change must pass: lint, the Go tests, and each feature of the pages in Chromium
 
 test-all: go-race web-test-all test-clients ## what takes longer, after make test: data races, floods, bad networks, Firefox, published clients, the lab
 
@@ -66,9 +65,8 @@ go-race: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/b
 OTHERS   := connection firefox firewall gap live memory network nodes race realtime rest rtvi sdk
 VARIED   := canvas embed native operator page settings sight vox
 WEBTEST  := node --test --test-concurrency=3 --test-reporter=spec
-# The Go tests run at the same time, mostly wait, and judge sound: the pages take what they leave of the processors.
 web-test: build test-deps web-deps
-	cd web && nice $(WEBTEST) $(filter-out $(OTHERS:%=test/%.test.mjs),$(patsubst web/%,%,$(wildcard web/test/*.test.mjs)))
+	cd web && $(WEBTEST) $(filter-out $(OTHERS:%=test/%.test.mjs),$(patsubst web/%,%,$(wildcard web/test/*.test.mjs)))
 
 web-test-all: build test-deps web-deps
 	cd web && TEST_ALL=1 $(WEBTEST) $(OTHERS:%=test/%.test.mjs) $(VARIED:%=test/%.test.mjs)
