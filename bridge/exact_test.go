@@ -75,7 +75,7 @@ func TestTheEmulatorHearsASentenceOnceOnVertex(t *testing.T) {
 				c.sendInRealTime(loud(3 * time.Second))
 				c.staySilentFor(4 * time.Second)
 				m.heard(3 * time.Second)
-				if n := len(m.saw(emulator.Opened)); n != 2 {
+				if n := len(m.saw(emulator.EventOpened)); n != 2 {
 					t.Errorf("%d links", n)
 				}
 			})

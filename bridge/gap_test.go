@@ -174,7 +174,7 @@ func TestFreshSessionGetsTheHistory(t *testing.T) {
 			c.typeText("my name is Ada")
 			c.staySilentFor(8 * time.Second)
 			c.speakAndPause(2*time.Second, 8*time.Second)
-			opened := m.saw(emulator.Opened, emulator.Appended)
+			opened := m.saw(emulator.EventOpened, emulator.EventAppended)
 			reported := ""
 			for _, e := range opened {
 				if e.Connection == opened[len(opened)-1].Connection && !e.Resumed {

@@ -57,13 +57,13 @@ func (m *model) observe(e emulator.Event) {
 }
 
 // saw returns the events of some kinds.
-func (m *model) saw(kinds ...emulator.What) []emulator.Event {
+func (m *model) saw(kinds ...emulator.EventKind) []emulator.Event {
 	synctest.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []emulator.Event
 	for _, e := range m.events {
-		if slices.Contains(kinds, e.What) {
+		if slices.Contains(kinds, e.Kind) {
 			found = append(found, e)
 		}
 	}
@@ -75,7 +75,7 @@ func (m *model) heard(want ...time.Duration) {
 	m.t.Helper()
 	var got []string
 	ok := true
-	for i, e := range m.saw(emulator.Heard) {
+	for i, e := range m.saw(emulator.EventUserTurn) {
 		d := voiced(e.PCM)
 		got = append(got, fmt.Sprintf("%v on link %d", d, e.Connection))
 		ok = ok && i < len(want) && (d-want[i]).Abs() <= 40*time.Millisecond
@@ -162,10 +162,10 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						said = append(said, time.Second)
 						c.speakAndPause(said[len(said)-1], 4*time.Second)
 						m.heard(said...)
-						if n := len(m.saw(emulator.Faulted)); n != 1 {
+						if n := len(m.saw(emulator.EventFault)); n != 1 {
 							t.Fatalf("the link ended %d times", n)
 						}
-						if n := len(m.saw(emulator.Opened)); n != 2 {
+						if n := len(m.saw(emulator.EventOpened)); n != 2 {
 							t.Errorf("%d links", n)
 						}
 						begun, _ := findEvents[bridge.Speaking](c)
@@ -209,12 +209,12 @@ func (c *caller) checkToolCall(m *model, name string) {
 		c.r.t.Errorf("the tool ran %d times", len(ran))
 	}
 	answers := 0
-	for _, e := range m.saw(emulator.Answered) {
+	for _, e := range m.saw(emulator.EventToolResponse) {
 		if !e.Ignored {
 			answers++
 		}
 	}
-	if answers != 1 && !(answers == 2 && len(m.saw(emulator.Faulted)) == 1) {
+	if answers != 1 && !(answers == 2 && len(m.saw(emulator.EventFault)) == 1) {
 		c.r.t.Errorf("the model got %d answers", answers)
 	}
 }
@@ -253,7 +253,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 					waits = append(waits, at[0]-end)
 				}
 				m.heard(said...)
-				links := m.saw(emulator.Opened)
+				links := m.saw(emulator.EventOpened)
 				if len(links) != test.links {
 					t.Errorf("%d links", len(links))
 				}
@@ -319,7 +319,7 @@ func TestFatalCloseEndsTheConversation(t *testing.T) {
 				if e := c.awaitFailure(bridge.CodeRefused); e.Status != f.Close || !strings.Contains(e.Message, f.Reason) {
 					t.Errorf("%+v", e)
 				}
-				if n := len(m.saw(emulator.Opened, emulator.Refused)); n != 1 {
+				if n := len(m.saw(emulator.EventOpened, emulator.EventRefused)); n != 1 {
 					t.Errorf("%d links", n)
 				}
 			})
@@ -343,10 +343,10 @@ func TestSilentSession(t *testing.T) {
 		if _, at := findEvents[bridge.Speaking](c); len(at) != 1 || at[0]-end > 22*time.Second {
 			t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.summarizeLog(), r.log.b.String())
 		}
-		if n := len(m.saw(emulator.Opened)); n != 3 || c.watchdogAttempts() != "nudge resume fresh" {
+		if n := len(m.saw(emulator.EventOpened)); n != 3 || c.watchdogAttempts() != "nudge resume fresh" {
 			t.Errorf("%d links, tried %s", n, c.watchdogAttempts())
 		}
-		heard := m.saw(emulator.Heard)
+		heard := m.saw(emulator.EventUserTurn)
 		if d := voiced(heard[len(heard)-1].PCM); (d - 3*time.Second).Abs() > 40*time.Millisecond {
 			t.Errorf("%v of 3 s were said again", d)
 		}
@@ -502,8 +502,8 @@ func TestSlowPongs(t *testing.T) {
 		if usage, _ := findEvents[bridge.Usage](c); len(usage) != 15 || usage[14].Total.Total == 0 {
 			t.Errorf("%d counts of tokens", len(usage))
 		}
-		if failures, _ := findEvents[bridge.ErrorEvent](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
-			t.Errorf("%d links, %v", len(m.saw(emulator.Opened)), failures)
+		if failures, _ := findEvents[bridge.ErrorEvent](c); len(failures) > 0 || len(m.saw(emulator.EventOpened)) != 3 {
+			t.Errorf("%d links, %v", len(m.saw(emulator.EventOpened)), failures)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func TestNothingIsForgotten(t *testing.T) {
 						time.Sleep(12 * time.Second)
 						c = test.replace(c, name, i)
 					}
-					if n := len(m.saw(emulator.Opened)); n < rounds {
+					if n := len(m.saw(emulator.EventOpened)); n < rounds {
 						t.Errorf("%d connections", n)
 					}
 					c.checkFactsKnown(rounds)
@@ -168,7 +168,7 @@ func TestAnHourIsRemembered(t *testing.T) {
 					}
 					time.Sleep(10*time.Second + time.Duration(random.Int64N(int64(10*time.Second))))
 				}
-				if n := len(m.saw(emulator.Opened)); n < 8 || dropped < 3 {
+				if n := len(m.saw(emulator.EventOpened)); n < 8 || dropped < 3 {
 					t.Errorf("%d connections, %d dropped", n, dropped)
 				}
 				c.checkFactsKnown(facts)

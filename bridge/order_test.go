@@ -248,7 +248,7 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 			t.Fatalf("the conversation is over: %v", c.err)
 		default:
 		}
-		if n := len(m.saw(emulator.Typed)); n != 1 {
+		if n := len(m.saw(emulator.EventTypedText)); n != 1 {
 			t.Errorf("typed %d times", n)
 		}
 	})

@@ -316,7 +316,7 @@ func TestAThousandSteps(t *testing.T) {
 			c.leave(nil)
 			synctest.Wait()
 		}
-		if updated, opened := m.saw(emulator.Updated), m.saw(emulator.Opened); len(updated) != 1000 || len(opened) != 2 {
+		if updated, opened := m.saw(emulator.EventContextUpdate), m.saw(emulator.EventOpened); len(updated) != 1000 || len(opened) != 2 {
 			t.Errorf("%d changes over %d connections", len(updated), len(opened))
 		} else if text := updated[998].Text; !strings.Contains(text, "Say an odd number.") {
 			t.Errorf("the last but one is %s", text)

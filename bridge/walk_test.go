@@ -79,15 +79,16 @@ func (w *walk) away(d time.Duration) {
 // print shows what happened, if anything went wrong.
 func (w *walk) print() {
 	if w.t.Failed() {
-		for _, e := range w.m.saw(emulator.Opened, emulator.Faulted, emulator.Refused, emulator.Heard, emulator.Typed, emulator.Called,
-			emulator.Answered, emulator.Closed) {
+		for _, e := range w.m.saw(emulator.EventOpened, emulator.EventFault, emulator.EventRefused,
+			emulator.EventUserTurn, emulator.EventTypedText, emulator.EventToolCall,
+			emulator.EventToolResponse, emulator.EventClosed) {
 			w.line = append(
 				w.line,
 				fmt.Sprintf(
 					"%v   #%d %s %s %v %d %v",
 					e.At.Sub(w.r.start).Round(time.Millisecond),
 					e.Connection,
-					e.What,
+					e.Kind,
 					e.Text,
 					voiced(e.PCM),
 					e.Code,
@@ -253,7 +254,7 @@ func (w *walk) check() {
 	count := make([]map[int]int, len(w.said)) // by sentence and link
 	for i, want := range w.said {
 		count[i] = map[int]int{}
-		for _, e := range w.m.saw(emulator.Heard) {
+		for _, e := range w.m.saw(emulator.EventUserTurn) {
 			if (voiced(e.PCM) - want).Abs() <= 40*time.Millisecond {
 				count[i][e.Connection]++
 			}
@@ -268,7 +269,7 @@ func (w *walk) check() {
 		}
 	}
 	texts := map[string]int{}
-	for _, e := range w.m.saw(emulator.Typed) {
+	for _, e := range w.m.saw(emulator.EventTypedText) {
 		texts[fmt.Sprint(e.Connection, " ", e.Text)]++
 		texts[e.Text]++
 	}
@@ -283,7 +284,7 @@ func (w *walk) check() {
 		}
 	}
 	answered := map[string]int{}
-	for _, e := range w.m.saw(emulator.Answered) {
+	for _, e := range w.m.saw(emulator.EventToolResponse) {
 		if !e.Ignored {
 			answered[fmt.Sprint(e.Connection, " ", e.ID)]++
 		}

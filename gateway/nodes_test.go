@@ -367,7 +367,7 @@ func countingModel(t *testing.T) (url string, sessions *atomic.Int64) {
 	t.Helper()
 	sessions = new(atomic.Int64)
 	url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Observe: func(e emulator.Event) {
-		if e.What == emulator.Opened && !e.Resumed {
+		if e.Kind == emulator.EventOpened && !e.Resumed {
 			sessions.Add(1)
 		}
 	}})

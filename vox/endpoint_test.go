@@ -55,7 +55,7 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 			t.Errorf("frame %d has %d bytes", i, n)
 		}
 	}
-	opened := seen.EventsOf(emulator.Opened)
+	opened := seen.EventsOf(emulator.EventOpened)
 	if len(opened) != 1 || !slices.Equal(opened[0].Tools, voxTools) || !strings.Contains(opened[0].Text, `{"name":"shop"}`) ||
 		!strings.HasSuffix(opened[0].Text, "Current theme: expert") {
 		t.Errorf("the model got %+v", opened)
@@ -269,7 +269,7 @@ func TestVOXMute(t *testing.T) {
 	c.Send(`{"type":"end"}`)
 	c.AwaitEvent("session_end", nil)
 	for i, hz := range []float64{440, 300} {
-		if heard := seen.EventsOf(emulator.Heard); len(heard) != 2 {
+		if heard := seen.EventsOf(emulator.EventUserTurn); len(heard) != 2 {
 			t.Fatalf("the model has heard %d turns", len(heard))
 		} else if pcm := media.NewResampler(heard[i].Rate, bridge.VoiceRate).Resample(heard[i].PCM); !testkit.IsTone(
 			testkit.TrimSilence(pcm), hz,
@@ -297,7 +297,7 @@ func TestVOXPushToTalk(t *testing.T) {
 			c.AwaitEvent(kind, nil)
 		}
 	}
-	if heard := seen.EventsOf(emulator.Heard); len(heard) != 2 {
+	if heard := seen.EventsOf(emulator.EventUserTurn); len(heard) != 2 {
 		t.Errorf("the model has heard %d turns", len(heard))
 	}
 	c.Send(`{"type":"end"}`)

@@ -23,11 +23,11 @@ func (s *SeenByModel) Record(e emulator.Event) {
 }
 
 // EventsOf returns the recorded events of one kind.
-func (s *SeenByModel) EventsOf(what emulator.What) (list []emulator.Event) {
+func (s *SeenByModel) EventsOf(what emulator.EventKind) (list []emulator.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
-		if e.What == what {
+		if e.Kind == what {
 			list = append(list, e)
 		}
 	}

@@ -68,8 +68,8 @@ func TestSoundInPieces(t *testing.T) {
 				for piece := range slices.Chunk(raw, 8191) {
 					send(piece, test.encode)
 				}
-				testkit.Eventually(t, test.way+": speech at the model", func() bool { return len(seen.EventsOf(emulator.Heard)) > 0 })
-				got := testkit.TrimSilence(seen.EventsOf(emulator.Heard)[0].PCM)
+				testkit.Eventually(t, test.way+": speech at the model", func() bool { return len(seen.EventsOf(emulator.EventUserTurn)) > 0 })
+				got := testkit.TrimSilence(seen.EventsOf(emulator.EventUserTurn)[0].PCM)
 				switch {
 				case whole == nil:
 					whole = got

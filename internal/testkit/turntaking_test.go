@@ -31,9 +31,9 @@ func TestAPauseDoesNotEndATurn(t *testing.T) {
 			pcm = append(append(pcm, quiet(240*time.Millisecond)...), voice...)
 			call.Press = nil
 			call.Say(append(pcm, quiet(2*time.Second)...))
-			testkit.Eventually(t, "speech at the model", func() bool { return len(seen.EventsOf(emulator.Heard)) > 0 })
-			testkit.PollUntil(time.Second, func() bool { return len(seen.EventsOf(emulator.Heard)) > 1 })
-			heard := seen.EventsOf(emulator.Heard)
+			testkit.Eventually(t, "speech at the model", func() bool { return len(seen.EventsOf(emulator.EventUserTurn)) > 0 })
+			testkit.PollUntil(time.Second, func() bool { return len(seen.EventsOf(emulator.EventUserTurn)) > 1 })
+			heard := seen.EventsOf(emulator.EventUserTurn)
 			d := media.Duration(len(heard[0].PCM), heard[0].Rate)
 			isWrong := len(heard) > 1 || d < 2*time.Second || d > 5500*time.Millisecond
 			if isWrong && machine.CanJudge(t, testkit.ShortestJudged) {

@@ -38,7 +38,7 @@ func (s *session) sendCalls(calls []*call) error {
 	for _, c := range calls {
 		s.calls[c.id] = c
 		list = append(list, live.Object{"id": c.id, "name": c.name, "args": c.args})
-		s.report(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
+		s.report(Event{Kind: EventToolCall, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
 	s.lastCall = time.Now()
 	if err := s.withholdHandle(); err != nil {
@@ -84,7 +84,7 @@ func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 		}
 		c := s.calls[r.ID]
 		early := c != nil && s.setup.AnswersAfterTurn && !c.blocking && s.turn != nil && slices.Contains(s.turn.calls, c)
-		s.report(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil || early})
+		s.report(Event{Kind: EventToolResponse, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil || early})
 		if c == nil || early {
 			continue
 		}

@@ -153,13 +153,13 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	if refused == nil {
 		var dropped bool
 		if refused, dropped = s.applyHandshakeFaults(ctx, r); dropped {
-			s.report(Event{What: Refused, Code: websocket.CloseAbnormalClosure})
+			s.report(Event{Kind: EventRefused, Code: websocket.CloseAbnormalClosure})
 			drop(w)
 			return
 		}
 	}
 	if refused != nil {
-		s.report(Event{What: Refused, Code: refused.Code, Text: refused.Message})
+		s.report(Event{Kind: EventRefused, Code: refused.Code, Text: refused.Message})
 		refused.write(w)
 		return
 	}

@@ -2,43 +2,42 @@ package emulator
 
 import "time"
 
-// Event is an event on the server's side, for tests. The fields that are set depend on What.
+// Event is an event on the server's side, for tests. The fields that are set depend on Kind.
 type Event struct {
-	What       What
+	Kind       EventKind
 	Connection int // connection number, counted from 1 by handshakes
 	At         time.Time
 
-	Resumed bool    // Opened: the session is a resumed one
-	History []Turn  // Opened: the initial history. Appended: the added turns
-	PCM     []int16 // Heard, Closed: the user's speech at Rate Hz. It may be kept
+	Resumed bool    // EventOpened: the session is a resumed one
+	History []Turn  // EventOpened: the initial history. EventAppended: the added turns
+	PCM     []int16 // EventUserTurn, EventClosed: the user's speech at Rate Hz. It may be kept
 	Rate    int
-	ID      string   // Called, Answered: ID of the function call
-	Name    string   // Called, Answered: name of the function
-	Ignored bool     // Answered: no call waits for this response
-	Tools   []string // Opened, Updated: the declared functions
-	Code    int      // Refused, Closed: HTTP status or close code, 1006 without a frame
+	ID      string   // EventToolCall, EventToolResponse: ID of the function call
+	Name    string   // EventToolCall, EventToolResponse: name of the function
+	Ignored bool     // EventToolResponse: no call waits for this response
+	Tools   []string // EventOpened, EventContextUpdate: the declared functions
+	Code    int      // EventRefused, EventClosed: HTTP status or close code, 1006 without a frame
 
-	// Text depends on What: arguments (Called), result (Answered), typed text (Typed), system instruction (Opened,
-	// Updated), the model's text (Said) or the reason (Refused, Closed).
+	// Text is what the Kind says it is.
 	Text string
 }
 
-// What names the kind of an Event.
-type What string
+// EventKind is the kind of an Event.
+type EventKind string
 
 // The kinds of events.
 const (
-	Refused  What = "refused"  // a handshake or setup was refused
-	Opened   What = "opened"   // setupComplete is about to be sent
-	Heard    What = "heard"    // the user has spoken a turn
-	Typed    What = "typed"    // text that requests an answer
-	Appended What = "appended" // turns that do not request an answer, including initial history
-	Said     What = "said"     // the model's turn was sent completely; Text is its transcript
-	Called   What = "called"   // toolCall
-	Answered What = "answered" // a response in a toolResponse
-	Updated  What = "updated"  // contextUpdate: Text if the instruction was set, Tools (not nil) if the tools were
-	Faulted  What = "faulted"  // a fault occurs; Text is its moment
-	Closed   What = "closed"   // the connection has ended; PCM is the start of unfinished speech
+	EventRefused       EventKind = "refused"  // a handshake or setup was refused; Text is the reason
+	EventOpened        EventKind = "opened"   // setupComplete is about to be sent; Text is the system instruction
+	EventUserTurn      EventKind = "heard"    // the user has spoken a turn
+	EventTypedText     EventKind = "typed"    // Text requests an answer
+	EventAppended      EventKind = "appended" // turns that do not request an answer, including initial history
+	EventModelTurn     EventKind = "said"     // the model's turn was sent completely; Text is its transcript
+	EventToolCall      EventKind = "called"   // toolCall; Text has the arguments
+	EventToolResponse  EventKind = "answered" // a response in a toolResponse; Text is the result
+	EventContextUpdate EventKind = "updated"  // contextUpdate: Text if the instruction was set, Tools (not nil) if the tools were
+	EventFault         EventKind = "faulted"  // a fault occurs; Text is its moment
+	EventClosed        EventKind = "closed"   // the connection has ended: Text is the reason, PCM the start of unfinished speech
 )
 
 // Turn is one turn of the history. Role is user, model or tool.

@@ -39,7 +39,7 @@ func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (re
 		if f.On != OnHandshake || !f.isDue(s.number, 1) || refused != nil || drop || !s.e.useFault(i) {
 			continue
 		}
-		s.report(Event{What: Faulted, Text: string(f.On)})
+		s.report(Event{Kind: EventFault, Text: string(f.On)})
 		if wait(time.After(f.After)); refused != nil || drop {
 			break
 		}
@@ -89,7 +89,7 @@ func (s *session) triggerFault(i int) error {
 	if !s.e.useFault(i) {
 		return nil
 	}
-	s.report(Event{What: Faulted, Text: string(f.On)})
+	s.report(Event{Kind: EventFault, Text: string(f.On)})
 	s.e.log.Info("fault", "on", f.On, "connection", s.number)
 	return s.applyFault(f)
 }

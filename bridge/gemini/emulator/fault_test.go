@@ -28,13 +28,13 @@ func (w *witness) observe(ev emulator.Event) {
 }
 
 // of returns the events of a kind.
-func (w *witness) of(what emulator.What) []emulator.Event {
+func (w *witness) of(what emulator.EventKind) []emulator.Event {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []emulator.Event
 	for _, ev := range w.events {
-		if ev.What == what {
+		if ev.Kind == what {
 			list = append(list, ev)
 		}
 	}
@@ -89,8 +89,8 @@ func TestFaultsAtEveryMoment(t *testing.T) {
 					reach(p)
 					p.t = t
 					p.closes(end.code, end.reason)
-					closed := w.of(emulator.Closed)
-					if len(closed) != 1 || closed[0].Code != end.code || len(w.of(emulator.Faulted)) != 1 {
+					closed := w.of(emulator.EventClosed)
+					if len(closed) != 1 || closed[0].Code != end.code || len(w.of(emulator.EventFault)) != 1 {
 						t.Errorf("closed %+v", closed)
 					}
 				})

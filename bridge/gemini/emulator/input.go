@@ -51,7 +51,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 	if err := s.setup.Update(u); err != nil {
 		return err
 	}
-	ev := Event{What: Updated}
+	ev := Event{Kind: EventContextUpdate}
 	if u.SystemInstruction != nil {
 		ev.Text = s.setup.Instruction
 	}
@@ -81,7 +81,7 @@ func (s *session) appendTurns(turns []live.Content, complete bool) error {
 	}
 	if s.seeding || !complete {
 		s.seeding = s.seeding && !complete
-		s.report(Event{What: Appended, History: added})
+		s.report(Event{Kind: EventAppended, History: added})
 		return nil
 	}
 	return s.answerText(text)
@@ -89,7 +89,7 @@ func (s *session) appendTurns(turns []live.Content, complete bool) error {
 
 // answerText answers typed text.
 func (s *session) answerText(text string) error {
-	s.report(Event{What: Typed, Text: text})
+	s.report(Event{Kind: EventTypedText, Text: text})
 	if err := s.reachMoment(OnText); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	if len(speech) == 0 {
 		return s.startNextTurn()
 	}
-	s.report(Event{What: Heard, PCM: speech, Rate: rate})
+	s.report(Event{Kind: EventUserTurn, PCM: speech, Rate: rate})
 	if !s.setup.OneTranscript {
 		if err := s.transcribe(words, heard); err != nil {
 			return err

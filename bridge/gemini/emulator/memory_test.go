@@ -104,7 +104,7 @@ func TestOldHandle(t *testing.T) {
 		_ = p.conn.Close()
 		_ = resume(t, client, `{}`, one).conn.Close()
 		_ = resume(t, client, `{}`, empty).conn.Close()
-		opened := w.of(emulator.Opened)
+		opened := w.of(emulator.EventOpened)
 		if len(opened) != 3 || opened[0].Resumed || !opened[1].Resumed {
 			t.Fatalf("%+v", opened)
 		}

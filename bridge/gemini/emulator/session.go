@@ -85,14 +85,14 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 
 // reportEnd reports how the connection ended.
 func (s *session) reportEnd(err error) {
-	ev := Event{What: Closed, Code: websocket.CloseAbnormalClosure}
+	ev := Event{Kind: EventClosed, Code: websocket.CloseAbnormalClosure}
 	if end, ok := errors.AsType[*live.Closing](err); ok {
 		ev.Code, ev.Text = end.Code, end.Reason
 	} else if end, ok := errors.AsType[*websocket.CloseError](err); ok {
 		ev.Code, ev.Text = end.Code, end.Text
 	}
 	if ev.PCM, ev.Rate = s.unfinished, s.unfinishedRate; !s.isOpen {
-		ev.What = Refused
+		ev.Kind = EventRefused
 	}
 	s.report(ev)
 }
@@ -182,7 +182,7 @@ func (s *session) open(resumed bool) error {
 		return err
 	}
 	s.report(Event{
-		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
+		Kind: EventOpened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.isOpen = true
 	complete := live.Object{}

@@ -220,7 +220,7 @@ func (s *session) finish(t *turn) error {
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
-		s.report(Event{What: Said, Text: t.text})
+		s.report(Event{Kind: EventModelTurn, Text: t.text})
 	}
 	return s.sendContent(live.Object{"generationComplete": true})
 }

@@ -30,7 +30,7 @@ func CheckPicture(mimeType string, data []byte) error {
 		size, err = png.DecodeConfig(bytes.NewReader(data))
 	case "image/webp":
 		if len(data) < 12 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WEBP" {
-			return fmt.Errorf("is no picture of the type %s", mimeType)
+			return fmt.Errorf("is not an image of the type %s", mimeType)
 		}
 		return nil
 	default:
@@ -38,7 +38,7 @@ func CheckPicture(mimeType string, data []byte) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("is no picture of the type %s", mimeType)
+		return fmt.Errorf("is not an image of the type %s", mimeType)
 	case size.Width < 1 || size.Height < 1:
 		return errors.New("is a picture without a size")
 	case max(size.Width, size.Height) > maxPictureSide:

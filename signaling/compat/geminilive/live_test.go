@@ -223,7 +223,7 @@ func TestLiveToolCall(t *testing.T) {
 	if turn := s.receive(turnComplete); !strings.Contains(turn.said, `{"my_answer":"sunny"}`) {
 		t.Errorf("said %q", turn.said)
 	}
-	if answers := seen.EventsOf(emulator.Answered); len(answers) != 2 {
+	if answers := seen.EventsOf(emulator.EventToolResponse); len(answers) != 2 {
 		t.Errorf("the model was answered %+v", answers)
 	}
 }
@@ -283,7 +283,7 @@ func TestLiveNewerFields(t *testing.T) {
 	c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
 	c.AwaitEvent("setupComplete")
 	testkit.Eventually(t, "the refusal, and the warning", func() bool {
-		refused := seen.EventsOf(emulator.Refused)
+		refused := seen.EventsOf(emulator.EventRefused)
 		return len(refused) == 1 && strings.Contains(refused[0].Text, `Unknown name "loudness"`) &&
 			strings.Contains(g.Logs.String(), "setup.generationConfig.loudness was dropped")
 	})
@@ -316,7 +316,7 @@ func TestLiveOutlivesConnections(t *testing.T) {
 	g := testkit.StartGateway(t, geminilivetest.Serve(t, scenario, seen))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
 	s.askText("My name is Ada.")
-	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
+	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.EventOpened)) >= 3 })
 	if turn := s.askText("/history"); !strings.Contains(turn.said, "My name is Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
@@ -355,7 +355,7 @@ func TestLiveResumes(t *testing.T) {
 		}, SystemInstruction: genai.NewContentFromText("Be brief.", genai.RoleUser),
 	}
 	second := mustConnectSDK(t, g, again)
-	if updates := seen.EventsOf(emulator.Updated); len(updates) != 1 || updates[0].Text != "Be brief." {
+	if updates := seen.EventsOf(emulator.EventContextUpdate); len(updates) != 1 || updates[0].Text != "Be brief." {
 		t.Errorf("the model got %+v before the client had its confirmation", updates)
 	}
 	if turn := second.askText("/history"); !strings.Contains(turn.said, "My name is Ada.") {

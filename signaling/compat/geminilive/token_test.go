@@ -156,7 +156,7 @@ func TestAuthTokenLocks(t *testing.T) {
 		l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, seen))
 		name := mustMintAuth(t, l.Gateway, l.Key, row.body)
 		dialWithToken(t, l.Gateway, name, theirs)
-		if opened := seen.EventsOf(emulator.Opened); opened[0].Text != row.says {
+		if opened := seen.EventsOf(emulator.EventOpened); opened[0].Text != row.says {
 			t.Errorf("%s: the instruction is %q, want %q", row.body, opened[0].Text, row.says)
 		}
 		if sessions := l.Host.Sessions(); len(sessions) != 1 || sessions[0].Model != row.model {

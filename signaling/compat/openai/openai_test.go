@@ -73,7 +73,7 @@ func TestRealtimeSurvivesUpstreamReconnect(t *testing.T) {
 	c.ConfigureSession(`{}`)
 	c.AskText("My name is Ada.")
 	c.AwaitResponse()
-	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
+	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.EventOpened)) >= 3 })
 	c.AskText("/history")
 	if r := c.AwaitResponse(); !strings.Contains(r.SpokenText(), "My name is Ada.") || c.CountMessages("error") > 0 {
 		t.Errorf("it remembers %q", r.SpokenText())
@@ -206,7 +206,7 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 		c.Send(`{"type":"input_audio_buffer.commit"}`)
 		c.Send(`{"type":"response.create"}`)
 		c.AwaitResponse()
-		heard := seen.EventsOf(emulator.Heard)
+		heard := seen.EventsOf(emulator.EventUserTurn)
 		if len(heard) != n+1 {
 			t.Fatalf("the model heard %d times", len(heard))
 		}

@@ -120,7 +120,7 @@ func TestCollectedDigitsStayPrivate(t *testing.T) {
 	}
 	for _, e := range seen {
 		if len(e.PCM) > 0 && media.RMS(e.PCM) > 50 {
-			t.Errorf("the model has heard the keys: %s of %d samples", e.What, len(e.PCM))
+			t.Errorf("the model has heard the keys: %s of %d samples", e.Kind, len(e.PCM))
 		}
 		e.PCM = nil
 		all += fmt.Sprintf("%+v\n", e)

@@ -122,7 +122,7 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 	log := slog.New(slog.NewTextHandler(logs, nil))
 	prompts := make(chan string, 64)
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Observe: func(e emulator.Event) {
-		if e.What == emulator.Opened {
+		if e.Kind == emulator.EventOpened {
 			select {
 			case prompts <- e.Text:
 			default:
