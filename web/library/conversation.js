@@ -23,7 +23,7 @@ import { open } from './voxgate.js';
  * @import { Status } from './status.js'
  */
 
-/** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, end(): void}} Source */
+/** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, goOn?(): Session, end(): void}} Source */
 
 const style = `
 :host { --small: min(max(60px, 4rem), 24cqi); display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
@@ -102,6 +102,17 @@ export function iconButton(name, onclick, type = 'button') {
   return /** @type {HTMLButtonElement} */ (make('button', { type, className: `icon ${name}`, ...(onclick && { onclick }) }, svg));
 }
 
+/**
+ * The config of a conversation that goes on with what was said, for React, too. @internal
+ * @param {Options['config']} config
+ * @param {readonly Turn[]} turns
+ * @returns {Options['config']}
+ */
+export function withHistory(config, turns) {
+  const history = turns.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
+  return history.length ? { ...config, voxgate: { ...config?.['voxgate'], history } } : config;
+}
+
 const Base = /** @type {typeof HTMLElement} */ (globalThis.HTMLElement ?? class {}); // a server has none
 
 export class VoxgateConversation extends Base {
@@ -110,7 +121,8 @@ export class VoxgateConversation extends Base {
   /** @type {Options['strings']} */ strings;
   /** @type {Source|undefined} */ source;
   /** @type {Session|undefined} */ #session;
-  /** @type {readonly Turn[]} of the last conversation */ #before = [];
+  /** @type {readonly Turn[]} what the present conversation goes on with */ #known = [];
+  /** @type {readonly Turn[]} of the last conversation, and what it went on with */ #before = [];
   /** @type {VoxgateError|undefined} why it ended */ #ended;
   /** @type {Status['press']} */ #pressed = 'start';
   /** @type {Map<string, HTMLElement>} of the present conversation */ #lines = new Map();
@@ -181,6 +193,7 @@ export class VoxgateConversation extends Base {
     if (session === this.#session) return;
     for (const off of this.#off.splice(0)) off();
     this.#session = session;
+    this.#known = [];
     if (session) this.#follow(session);
     else this.#render();
   }
@@ -209,11 +222,14 @@ export class VoxgateConversation extends Base {
    */
   async start(said, known = []) {
     if (this.#session && this.#session.state !== 'closed') return;
-    const history = known.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
-    const { config = {}, ...rest } = this.#asked();
-    const wished = { ...rest, config: history.length ? { ...config, voxgate: { ...config['voxgate'], history } } : config, ...(said && { mic: false }) };
-    const session = this.source ? this.source.start({ ...(history.length && { config: wished.config }), ...(said && { mic: false }) }) : open(wished);
+    const { config, ...rest } = this.#asked();
+    const wished = { ...rest, config: withHistory(config, known), ...(said && { mic: false }) };
+    const { source } = this;
+    const apart = () => source?.start({ ...(wished.config !== config && { config: wished.config }), ...(said && { mic: false }) });
+    const goesOn = !said && known.length > 0 && known === this.#before; // the app's own conversations have a config that is not known here
+    const session = (goesOn && source?.goOn?.()) || apart() || open(wished);
     this.session = session;
+    this.#known = known;
     if (said) session.send(said);
     await session.ready.catch(() => {}); // `closed` tells
   }
@@ -394,7 +410,7 @@ export class VoxgateConversation extends Base {
   /** @param {Session} session @param {VoxgateError} why */
   #over(session, why) {
     this.#ended = why;
-    this.#before = session.turns;
+    this.#before = [...this.#known, ...session.turns].slice(-MOST);
     if (this.#unsent.size) {
       this.#text.value = [this.#text.value, ...this.#unsent.values()].filter(Boolean).join(' '); // nothing typed gets lost
       this.#mark(this.#word('not sent'));

@@ -6,14 +6,15 @@
  *
  * declared/react.d.ts describes all of it.
  */
-import { createContext, createElement as h, useContext, useEffect, useRef, useState, useSyncExternalStore } from 'react';
-import { canvas as words, errors, states } from './en.js';
+import { createContext, createElement as h, useContext, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from 'react';
+import { canvas as words, errors, states, talk as buttons } from './en.js';
 import { isOpen } from './look.js';
 import { parse } from './markdown.js';
-import './conversation.js';
+import { withHistory } from './conversation.js';
 import './orb.js';
 import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { speak } from './strings.js';
+import { fill, speak } from './strings.js';
+import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
 /**
@@ -25,6 +26,7 @@ import { open } from './voxgate.js';
 
 /** @type {Seen} */
 const NOBODY = { state: 'closed', mic: 'off', turns: [], sentence: '' };
+const MOST = 200; // turns that are kept of earlier conversations
 const QUIET = { mic: 0, model: 0 };
 
 /** The conversations of one provider, one after the other, as something that React can watch. */
@@ -34,6 +36,8 @@ class Talk {
   /** @type {Set<() => void>} */ #watchers = new Set();
   /** @type {Session|undefined} */ #session;
   /** @type {VoxgateError|undefined} why the last one ended */ ended;
+  /** @type {readonly Turn[]} what the session goes on with */ #known = [];
+  /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
   seen = NOBODY;
 
   subscribe = (/** @type {() => void} */ f) => {
@@ -44,7 +48,16 @@ class Talk {
   get = () => this.seen;
 
   /** @param {Partial<Options>} [more] */
-  start = (more) => {
+  start = (more) => this.#open(more, []);
+
+  goOn = () => {
+    const { turns } = this.seen;
+    // Each session counts its turns from 1.
+    return this.#open({ config: withHistory(this.options.config, turns) }, turns.slice(-MOST).map((turn, i) => ({ ...turn, id: `before-${i}` })));
+  };
+
+  /** @param {Partial<Options>|undefined} more @param {readonly Turn[]} known */
+  #open(more, known) {
     if (this.#session && this.#session.state !== 'closed') return this.#session;
     const { video, ...devices } = this.devices;
     const wished = more && 'nativeEvent' in more ? {} : more; // as onClick={start} gives it
@@ -60,9 +73,11 @@ class Talk {
     });
     this.ended = undefined;
     this.seen = NOBODY;
+    this.#known = known;
+    this.#sessionTurns = undefined;
     this.see({ session });
     return session;
-  };
+  }
 
   end = () => this.#session?.close() ?? Promise.resolve();
 
@@ -83,7 +98,9 @@ class Talk {
   /** Another snapshot, and everybody hears of it. @param {Partial<Seen>} [more] */
   see = (more) => {
     const session = this.#session;
-    const { state = 'closed', mic = 'off', turns = this.seen.turns } = session ?? {};
+    const { state = 'closed', mic = 'off', turns: newest } = session ?? {};
+    const turns = newest === this.#sessionTurns ? this.seen.turns : [...this.#known, ...(newest ?? [])];
+    this.#sessionTurns = newest;
     const { error } = { ...this.seen, ...more };
     const failed = error?.fatal ? error : undefined;
     const sentence = session && (state !== 'closed' || failed) ? statusOf(situationOf(session, { offers: OFFERS.react }, failed)).text : '';
@@ -108,7 +125,7 @@ export function VoxgateProvider({ children, ...options }) {
     talk.options = options; // of the next conversation
   });
   useEffect(() => {
-    speak({ states, errors, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
+    speak({ talk: buttons, states, errors, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
   }, [talk, lang, strings]);
   useEffect(() => () => void talk.end(), [talk]);
   return h(Context.Provider, { value: talk }, children);
@@ -117,8 +134,8 @@ export function VoxgateProvider({ children, ...options }) {
 export function useVoxgate() {
   const talk = useTalk();
   const seen = useSyncExternalStore(talk.subscribe, talk.get, () => NOBODY);
-  const { start, end, send, mute, interrupt, use } = talk;
-  return { ...seen, start, end, send, mute, interrupt, use };
+  const { start, goOn, end, send, mute, interrupt, use } = talk;
+  return { ...seen, start, goOn, end, send, mute, interrupt, use };
 }
 
 export function useLevel() {
@@ -169,7 +186,7 @@ const SECOND = 1_000; // ms
 /** @param {{offers?: Offer[]} & Record<string, any>} props */
 export function Status({ offers = OFFERS.react, ...props }) {
   const talk = useTalk();
-  const { session } = useVoxgate();
+  const { session, turns } = useVoxgate();
   const [, count] = useState(0);
   const away = session?.away;
   const isAway = Boolean(away);
@@ -177,12 +194,14 @@ export function Status({ offers = OFFERS.react, ...props }) {
     const timer = isAway ? setInterval(() => count((n) => n + 1), SECOND) : undefined;
     return () => clearInterval(timer);
   }, [isAway]);
-  const { text, canRetryMic } = statusOf(situationOf(session, { offers }, talk.ended));
+  const { text, canRetryMic, next } = statusOf(situationOf(session, { offers }, talk.ended));
+  const canGoOn = talk.ended && next && turns.length > 0;
   const [first, rest] = splitStatus(text);
   const absence = absenceOf(away);
   return h('div', props, h('p', { className: 'status', role: 'status' }, h('b', null, first), rest),
     absence || canRetryMic ? h('p', { className: 'absence' }, absence, ' ',
-      h('button', { type: 'button', onClick: () => (canRetryMic ? session?.mute(false) : session?.retry()) }, states[canRetryMic ? 'try again' : 'try now'])) : null);
+      h('button', { type: 'button', onClick: () => (canRetryMic ? session?.mute(false) : session?.retry()) }, states[canRetryMic ? 'try again' : 'try now'])) : null,
+    canGoOn ? h('p', { className: 'absence' }, h('button', { type: 'button', onClick: talk.goOn }, fill(buttons['go on']))) : null);
 }
 
 /** @param {Record<string, any>} props */
@@ -233,14 +252,24 @@ function element(piece, key) {
   return h(piece.tag, { key, ...link }, piece.inner.map(element));
 }
 
+/** @param {{turn: Turn, show?: (turn: Turn) => import('react').ReactNode}} props */
+function Line({ turn, show }) {
+  const { role, text, heard, interrupted, cutBy } = turn;
+  const line = useRef(/** @type {any} */ (null));
+  const said = heard ?? text;
+  useLayoutEffect(() => {
+    const { current } = line;
+    if (role !== 'model' || show) return undefined;
+    markUnheard(current, turn);
+    return () => markUnheard(current, { ...turn, played: undefined });
+  }, [role, show, turn]);
+  return h('article', { ref: line, className: `turn ${role}`, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
+    show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy, said, text) ? h('small', null, cutOf(cutBy, said, text)) : null);
+}
+
 /** @param {{children?: (turn: Turn) => import('react').ReactNode} & Record<string, any>} props */
 export function Transcript({ children: show, ...props }) {
   const { turns } = useVoxgate();
-  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => {
-    const { id, role, text, heard, interrupted, cutBy } = turn;
-    const said = heard ?? text;
-    return h('article', { key: id, className: `turn ${role}`, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
-      show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy, said, text) ? h('small', null, cutOf(cutBy, said, text)) : null);
-  }));
+  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => h(Line, { key: turn.id, turn, ...(show && { show }) })));
 }
 

@@ -167,6 +167,10 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.keyboard.press('Enter');
     await page.locator('[data-role=model] strong', { hasText: 'React' }).waitFor(); // light Markdown
     assert.equal(await page.locator('[data-role=user]').last().textContent(), 'Hello **React**', 'what the person typed stays as it is');
+    await page.getByLabel('Message').fill('one two three four five six seven eight nine ten');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => [...(CSS.highlights.get('voxgate-unheard') ?? [])].some((range) => range.startContainer.isConnected)); // words to come are grey
+    await page.locator('[data-role=model]', { hasText: 'nine ten' }).waitFor();
     await page.getByLabel('Message').fill('/tool opening_hours {"city":"Rome"}');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => sent.some((m) => m.type === 'SEND_TOOL_RESPONSE' && JSON.stringify(m.payload).includes('10 to 20')));
@@ -175,6 +179,16 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
     assert.ok((await page.locator('[data-role=user]').count()) > 1, 'what was said stays');
+    const known = await page.locator('article').count();
+    for (const times of [1, 2]) { // and the first conversation is known to the third
+      await page.getByRole('button', { name: 'Go on', exact: true }).click();
+      await page.getByText('Listening').waitFor();
+      const { history } = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate);
+      assert.ok(history.some((t) => t.role === 'user' && t.content === 'Hello **React**'), `Go on, ${times}: ${JSON.stringify(history)}`);
+      assert.ok((await page.locator('article').count()) >= known, 'what was said stays in sight');
+      await page.getByRole('button', { name: 'End', exact: true }).click();
+      await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
+    }
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone
     await page.locator('[data-role=model]', { hasText: 'Once more' }).waitFor();
@@ -203,7 +217,10 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.locator('.log .model').waitFor();
     assert.deepEqual(await findBarriers(page, 'voxgate-conversation'), []);
     await page.getByRole('button', { name: 'End', exact: true }).click();
-    await page.getByRole('button', { name: 'Go on' }).waitFor();
+    await page.getByRole('button', { name: 'Go on' }).click();
+    await page.getByText('Listening').waitFor();
+    assert.ok(await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history.some((t) => t.content === '| a | b |')));
+    await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
     await page.getByRole('button', { name: 'New conversation' }).click();
     await page.getByText(/no sockets here|went wrong/).waitFor();

@@ -9,8 +9,8 @@ export class VoxgateConversation extends HTMLElement {
   strings: Strings | undefined;
   /** As for `open`. */
   options: Partial<Options>;
-  /** An app's own conversations, which begin and end there. */
-  source: { start(options?: Partial<Options>): Session; end(): void } | undefined;
+  /** An app's own conversations, which begin and end there; without `goOn`, `start` gets what was said in its options. */
+  source: { start(options?: Partial<Options>): Session; goOn?(): Session; end(): void } | undefined;
   /** The conversation that it shows. */
   session: Session | undefined;
   /** Its words are loaded. */

@@ -19,6 +19,10 @@ export interface Seen {
 export interface Voxgate extends Seen {
   /** Starts a conversation, or returns the current one. Call it in a user gesture, as `onClick={start}` does. `more` overrides the provider's options. */
   start(more?: Partial<Options> | object): Session;
+  /**
+   * Starts a conversation that knows what was said before, which stays in `turns`; the new turns follow it. Where nothing was said it is `start()`, without options.
+   */
+  goOn(): Session;
   end(): Promise<void>;
   /** Types. Without a conversation one begins, which is not asked for a microphone. */
   send(text: string): void;
@@ -45,8 +49,8 @@ export function Orb(props: HTMLAttributes<HTMLElement>): ReactElement;
 export function Conversation(props: HTMLAttributes<HTMLElement> & { who?: string; picture?: string; greeting?: string }): ReactElement;
 
 /**
- * Where the conversation stands, in a sentence or two, with "Try again" for a microphone that cannot be used and "Try now" for a gateway that is away. `offers` are the
- * controls of the app: no sentence mentions others. None if absent.
+ * Where the conversation stands, in a sentence or two, with "Try again" for a microphone that cannot be used, "Try now" for a gateway that is away, and "Go on" after
+ * the end. `offers` are the controls of the app: no sentence mentions others. None if absent.
  */
 export function Status(props: HTMLAttributes<HTMLElement> & { offers?: ('orb' | 'type' | 'microphone' | 'devices' | 'goOn')[] }): ReactElement;
 
@@ -56,5 +60,5 @@ export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): React
 /** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice. */
 export function DeviceSelect(props: SelectHTMLAttributes<HTMLSelectElement> & { kind?: 'microphone' | 'speaker' | 'camera'; standard?: string }): ReactElement;
 
-/** What was said: an `article` for each turn, with `data-role` user or model, answers in light Markdown. `children` shows a turn otherwise. */
+/** What was said: an `article` for each turn, with `data-role` user or model, answers in light Markdown, with the words that are still to be heard in grey (looks.css). `children` shows a turn otherwise. */
 export function Transcript(props: Omit<HTMLAttributes<HTMLElement>, 'children'> & { children?: (turn: Turn) => ReactNode }): ReactElement;
