@@ -34,12 +34,12 @@ func TestCheckPicture(t *testing.T) {
 	}{
 		{"JPEG", "image/jpeg", photo, ""},
 		{"PNG", "image/png", drawing, ""},
-		{"PNG called JPEG", "image/jpeg", drawing, "no picture of the type image/jpeg"},
-		{"JPEG called PNG", "image/png", photo, "no picture of the type image/png"},
-		{"nothing", "image/jpeg", nil, "no picture"},
-		{"text", "image/png", []byte("hello"), "no picture"},
-		{"a JPEG's beginning", "image/jpeg", photo[:4], "no picture"},
-		{"a PNG's beginning", "image/png", drawing[:12], "no picture"},
+		{"PNG called JPEG", "image/jpeg", drawing, "not an image of the type image/jpeg"},
+		{"JPEG called PNG", "image/png", photo, "not an image of the type image/png"},
+		{"nothing", "image/jpeg", nil, "not an image"},
+		{"text", "image/png", []byte("hello"), "not an image"},
+		{"a JPEG's beginning", "image/jpeg", photo[:4], "not an image"},
+		{"a PNG's beginning", "image/png", drawing[:12], "not an image"},
 		{"too wide", "image/png", encoded("png", 8193, 1), "8193 x 1 pixels"},
 		{"GIF", "image/gif", []byte("GIF89a"), "not image/jpeg, image/png or image/webp"},
 	} {
