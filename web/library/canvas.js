@@ -135,6 +135,11 @@ export class Canvas {
     return this.#unanswered.get(id);
   }
 
+  /** Whether a call waits for what the person does here, by itself or by the tool that it runs. @param {string} id */
+  waitsFor(id) {
+    return [...this.#waiting.values()].some((w) => w.id === id || w.id.startsWith(`ask-${id}-`));
+  }
+
   /** Somebody waits for what the person does here. */
   get waiting() {
     return this.#waiting.size > 0;

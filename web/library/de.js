@@ -51,6 +51,7 @@ export const states = {
   connecting: 'Verbinden …',
   listening: 'Ich höre zu',
   thinking: 'Ich denke nach …',
+  'waits for you': '{who} wartet auf Sie.',
   speaking: 'Antwort · zum Unterbrechen sprechen oder antippen',
   'speaking alone': 'Antwort · zum Unterbrechen antippen',
   'speaking untapped': 'Antwort · zum Unterbrechen sprechen',

@@ -47,6 +47,7 @@ export const states = {
   connecting: 'Connecting…',
   listening: 'Listening',
   thinking: 'Thinking…',
+  'waits for you': '{who} waits for you.',
   speaking: 'Speaking · talk or tap to interrupt',
   'speaking alone': 'Speaking · tap to interrupt',
   'speaking untapped': 'Speaking · talk to interrupt',

@@ -18,6 +18,7 @@ import { fill, speak } from './strings.js';
  * @property {boolean} [reachable] false: the last attempt to reach the gateway was refused
  * @property {boolean} [blocked] the browser holds the sound back
  * @property {string} [activity] a tool that runs, in words
+ * @property {boolean} [asks] a question to the person is open on the screen, and the tool that runs, if any, is the one that asks
  * @property {boolean} [push] push to talk
  * @property {string} [reason] the code of the error with which it ended
  * @property {string} [message] the gateway's own sentence for that
@@ -121,7 +122,8 @@ export function statusOf(situation) {
   const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
   const canRetryMic = keys.some((key) => MENDABLE.includes(key));
-  return { keys, text, look: lookFor(state, mic), listens: state === 'listening' && isOpen(mic), press: pressOf(situation), next, canRetryMic };
+  const waits = waitsForPerson(situation);
+  return { keys, text, look: lookFor(state, mic, waits), listens: state === 'listening' && isOpen(mic) && !waits, press: pressOf(situation), next, canRetryMic };
 }
 
 /** @param {string} key a section and a name in it */
@@ -156,6 +158,7 @@ function sentencesOf(situation) {
       if (reachable !== false) return one(resumable ? 'reconnecting' : 'interrupted');
       return { keys: ['states unreachable', ...(offers.includes('type') ? ['states sent when back'] : [])] };
   }
+  if (waitsForPerson(situation)) return one('waits for you');
   const said = wait || (blocked ? '' : activity);
   if (said) return { keys: [], own: said };
   if (blocked) return one('blocked');
@@ -168,6 +171,9 @@ function sentencesOf(situation) {
   const unheard = micKeys(mic, offers);
   return unheard.length ? { keys: unheard } : one('listening');
 }
+
+/** The model does nothing until the person has answered on the screen. @param {Situation} situation */
+const waitsForPerson = ({ state, asks, wait, blocked, activity }) => Boolean(asks) && !wait && !blocked && (state === 'thinking' || (state === 'listening' && Boolean(activity)));
 
 /** @param {Situation} situation @returns {Status['press']} */
 function pressOf(situation) {

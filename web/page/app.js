@@ -61,6 +61,7 @@ const canvas = {
   get title() {
     return drawn?.title;
   },
+  waitsFor: (/** @type {string} */ id) => drawn?.waitsFor(id) ?? false,
 };
 // A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
 const given = new URLSearchParams(location.hash.slice(1));
@@ -261,14 +262,16 @@ function stop() {
   render();
 }
 
-/** The status of the page. It says what the model does also while a question is open: the canvas itself is marked as waiting. */
+/** The status of the page. */
 function currentStatus() {
-  const [activity] = running.values();
+  const [, other] = [...running].find(([id]) => !canvas.waitsFor(id)) ?? []; // a tool that does not wait for the person
+  const activity = other ?? [...running.values()][0];
   return statusOf(situationOf(session, {
     push: preferences.push,
     ...(left && { resumable: true }),
     offers: OFFERS.page,
     ...(activity && { activity }),
+    ...(canvas.waiting && !other && { asks: true }),
     ...(again && { retryIn: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) }),
   }, ended));
 }

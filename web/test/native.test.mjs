@@ -207,6 +207,7 @@ describe('take_photo', () => {
       await asked(page, 'wants to take a photo.');
       await page.waitForFunction(() => document.querySelector('.canvas video')?.videoWidth > 0);
       assert.equal((await answers(page)).length, i, 'nothing has left before');
+      assert.deepEqual([await status(page), await page.getAttribute('body', 'data-orb')], ['Gemini waits for you.', 'asking'], 'who waits for whom');
       assert.equal(await page.evaluate((i) => wishes[i].facingMode.ideal, i), facing);
       await hasNoBarriers(page, '.canvas');
       await looksLike(page, `photo-${facing}`);

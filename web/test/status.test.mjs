@@ -21,7 +21,7 @@ function* situations() {
     yield { state: 'connecting', mic };
     yield { state: 'connecting', mic, asksMic: true };
     for (const state of ['listening', 'thinking', 'speaking']) {
-      for (const more of [{}, { push: true }, { blocked: true }, { activity: 'Taking photo…' }, { wait: 'Gemini did not answer.' }]) yield { state, mic, ...more };
+      for (const more of [{}, { push: true }, { blocked: true }, { activity: 'Taking photo…' }, { activity: 'Taking photo…', asks: true }, { wait: 'Gemini did not answer.' }]) yield { state, mic, ...more };
     }
     for (const resumable of [true, false]) for (const reachable of [true, false, undefined]) yield { state: 'reconnecting', mic, resumable, reachable };
     yield { state: 'reconnecting', mic, wait: 'Waiting for Gemini’s answer…' };
@@ -69,6 +69,8 @@ test('what is said where it matters most', async () => {
     [{ state: 'closed', reason: 'api_key_missing', message: 'GEMINI_API_KEY is not set.' }, 'Gemini is not available here.'],
     [{ state: 'closed', reason: 'ended', message: 'The shop closes now.' }, 'The shop closes now. Press the microphone for a new one.'],
     [{ state: 'reconnecting', mic: 'live', resumable: true, reachable: false }, 'The gateway cannot be reached. What you type is sent when it is back.'],
+    [{ state: 'listening', mic: 'live', activity: 'Sending message…', asks: true }, 'Gemini waits for you.'],
+    [{ state: 'listening', mic: 'live', asks: true }, 'Listening'],
     [{ state: 'listening', mic: 'silent', microphone: 'Headset' }, 'We hear nothing from “Headset”. Speak, or choose another microphone.'],
   ];
   for (const [situation, sentence] of rows) assert.equal(page(situation), sentence);

@@ -6,6 +6,8 @@ export class Canvas implements CanvasHandler {
   constructor(container: Element);
   /** A question, or a form, waits for the person. */
   readonly waiting: boolean;
+  /** Whether a call waits for what the person does here, by itself or by the tool that it runs. */
+  waitsFor(id: string): boolean;
   /** What a question that waits is about, in a sentence. */
   readonly title: string | undefined;
   /** `waiting` may have changed. */
