@@ -30,7 +30,7 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const { arrange, glide, showStatus, isAtEnd, isStill } = openStage({
+const { arrange, glide, showStatus, isAtEnd, isStill, showEnd } = openStage({
   chooseMicrophone: () => $('settings').click(),
   isGrowing: () => $('growing').childElementCount > 0,
   onEnd: () => unfold(),
@@ -526,6 +526,7 @@ $('screen').hidden = !navigator.mediaDevices?.getDisplayMedia; // phones have no
 function send(said) {
   if (!session) start(false); // who types first is not asked for a microphone
   session?.send(said);
+  showEnd();
 }
 
 $('type').addEventListener('submit', (event) => {

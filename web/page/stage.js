@@ -20,7 +20,22 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
   let scrolled = 0; // pixels, at the last event
   let room = 0; // pixels, the height for the conversation
   let height = 0; // pixels, of the conversation
+  let length = 0; // pixels, of all that scrolls, at the last event
   let shown = ''; // the sentences of the status
+
+  /** Follows the end or not. While it is followed, the browser does not hold what is above: what goes away there would scroll the page up. @param {boolean} is */
+  function setAtEnd(is) {
+    atEnd = is;
+    main.style.overflowAnchor = is ? 'none' : '';
+  }
+  setAtEnd(true);
+
+  /** Brings the end into sight, and keeps it there. */
+  function showEnd() {
+    setAtEnd(true);
+    $('newest').hidden = true;
+    main.scrollTo({ top: main.scrollHeight, behavior: still.matches ? 'auto' : 'smooth' });
+  }
 
   /** The words have filled the room under the bar. */
   const isFull = () => thread.offsetHeight > main.clientHeight;
@@ -55,21 +70,21 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     else if (thread.offsetHeight > height) $('newest').hidden = false; // it may have come before the page knew of the scrolling
     height = thread.offsetHeight;
     scrolled = main.scrollTop; // of itself, if what is below became smaller
+    length = main.scrollHeight;
   });
   for (const e of [main, thread]) follow.observe(e, { box: 'border-box' });
   main.addEventListener('scroll', () => {
     const rest = main.scrollHeight - main.clientHeight - main.scrollTop;
-    if (rest < AWAY) atEnd = true;
-    else if (main.scrollTop < scrolled && main.clientHeight === room) atEnd = false; // the person went up; what grows only adds to the rest
+    const isShorter = main.scrollHeight < length; // something was removed, and the page scrolled of itself
+    if (rest < AWAY) setAtEnd(true);
+    else if (main.scrollTop < scrolled && main.clientHeight === room && !isShorter) setAtEnd(false); // the person went up; what grows only adds to the rest
     scrolled = main.scrollTop;
+    length = main.scrollHeight;
     if (!atEnd) return;
     $('newest').hidden = true;
     onEnd();
   }, { passive: true });
-  $('newest').addEventListener('click', () => {
-    atEnd = true;
-    main.scrollTo({ top: main.scrollHeight, behavior: still.matches ? 'auto' : 'smooth' });
-  });
+  $('newest').addEventListener('click', showEnd);
 
   /** The advice to choose another microphone leads to the choice. @param {string} advice */
   function choice(advice) {
@@ -97,5 +112,5 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
   /** Nothing of the words moves in this frame. */
   const isStill = () => thread.offsetHeight === height && main.clientHeight === room && (!atEnd || main.scrollHeight - main.clientHeight - main.scrollTop <= 1);
 
-  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill };
+  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill, showEnd };
 }

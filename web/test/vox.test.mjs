@@ -146,9 +146,15 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   const thread = await page.$$eval('#log > *', (all) => all.slice(-4).map((e) => e.dataset.tool ?? e.innerText));
   assert.ok(thread.lastIndexOf('Build it') < thread.indexOf('generate_app'), `the app stands below what led to it: ${thread}`);
   await page.frameLocator('#log .shot iframe').getByText('This week').waitFor();
+  await leads(page, 'Find maps', 'search_tools');
+  await leads(page, 'How is my project?', 'get_project_status'); // the app stands above what is seen
   assert.match(await (await leads(page, 'Make the button green', 'change_app')).innerText(), /Version 2 of Family list · Make the button green/);
   const green = await page.getAttribute('#preview iframe', 'src');
   assert.deepEqual(await page.$$eval('#log .shot iframe', (all) => all.map((e) => e.src)), [green], 'the newest version alone is shown as it looks');
+  await page.waitForFunction(() => {
+    const main = document.querySelector('main');
+    return !document.querySelector('#newest').checkVisibility() && main.scrollHeight - main.clientHeight - main.scrollTop < 48;
+  }, null, { timeout: 5_000 }).catch(() => assert.fail('the end stays in sight when a picture above goes away'));
   await page.click('#tab-versions');
   assert.match(await page.innerText('#versions'), /Version 2 Make the button green\s+from version 1 · index\.html \+1 −1/);
   await page.click('#tab-files');
@@ -215,7 +221,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.deepEqual(await page.$$eval('#kept b', (all) => all.map((e) => e.innerText)), ['A drum machine', 'Family list']);
   await page.click('#kept .shot >> text=Family list');
   await page.waitForFunction(() => document.querySelector('#name').textContent === 'Family list');
-  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.tool)), ['recommend_tools', 'add_tool', 'generate_app', 'change_app', 'undo_change']);
+  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.tool)), ['recommend_tools', 'add_tool', 'generate_app', 'search_tools', 'get_project_status', 'change_app', 'undo_change']);
   await page.click('#name');
   await page.click('#kept .drop[aria-label="Remove: A drum machine"]');
   assert.equal(await page.locator('#kept li').count(), 2);

@@ -76,6 +76,7 @@ async function start(mic = true) {
 /** @param {string} said */
 async function tell(said) {
   if (over()) await start(false); // who types first is not asked for a microphone
+  showEnd();
   return vox.sendText(said);
 }
 
@@ -467,7 +468,7 @@ function renderAway() {
 $('retry').addEventListener('click', vox.retry);
 $('tryagain').addEventListener('click', vox.toggleMute);
 
-const { arrange, glide, showStatus } = openStage({
+const { arrange, glide, showStatus, showEnd } = openStage({
   chooseMicrophone: async () => {
     for (const sheet of [shelf, about]) if (sheet.open) await closed(sheet);
     openSettings();
