@@ -49,6 +49,10 @@ const style = `
 .dock > button:not(.icon, .orb) { min-height: 44px; padding: .25em min(1em, 3.5cqi); font-size: min(1em, max(13px, 5cqi)); }
 :host([data-over]) .dock { gap: .5em; }
 .dock .orb { width: var(--small); }
+/* It ended before there were words, and there is no orb: why, and what can be done, stand in the place of the greeting. */
+:host([data-fresh][data-ended]) .log { display: none; }
+:host([data-fresh][data-ended]) .status { margin-top: auto; font-size: var(--text-large); }
+:host([data-fresh][data-ended]) .dock { margin-bottom: auto; }
 :host([data-live]) .orb > * { transition: transform var(--motion); }
 /* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
 :host([data-fresh]:not([data-low])) .dock { --up: calc(-1.5 * var(--small) - var(--status-height, 3em) - .75em - var(--lift, 0px)); }
@@ -329,6 +333,7 @@ export class VoxgateConversation extends Base {
     this.#again.className = this.#goOn.hidden ? 'primary' : '';
     this.toggleAttribute('data-live', live);
     this.toggleAttribute('data-over', over && !useless);
+    this.toggleAttribute('data-ended', over);
     this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
     this.#renderAway();
     this.#fit();

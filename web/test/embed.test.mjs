@@ -129,6 +129,12 @@ inShop('a page that may not talk says so to its visitors, and why in the console
   assert.ok(page.complaints.some((c) => c.includes('does not let pages of http://127.0.0.2')), String(page.complaints));
   for (const useless of ['New conversation', 'Interrupt']) assert.equal(await button(page, useless).count(), 0, useless);
   assert.ok(await page.getByLabel('Or type a message').isHidden());
+  assert.ok(await page.locator('.empty').isHidden(), 'no greeting invites to what cannot be done');
+  const [above, between, below] = await page.locator('voxgate-conversation').evaluate((e) => {
+    const [panel, head, status, close] = [e, ...['.head', '.status span', '.dock > button:not(.icon, .orb):not([hidden])'].map((s) => e.shadowRoot.querySelector(s))].map((part) => part.getBoundingClientRect());
+    return [status.top - head.bottom, close.top - status.bottom, panel.bottom - close.bottom];
+  });
+  assert.ok(above > 100 && below > 100 && between < 40 && Math.abs(above - below) < 40, `the sentence and its button are in the middle: ${above} px above, ${between} px between, ${below} px below`);
   await button(page, 'Close').click();
   await button(page, 'Talk').waitFor();
   page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/voxgate:|403|blocked by CORS|ERR_FAILED|Cross-Origin Request Blocked|can’t establish/.test(c)));

@@ -224,6 +224,13 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
     await page.getByRole('button', { name: 'New conversation' }).click();
     await page.getByText(/no sockets here|went wrong/).waitFor();
+    await page.reload();
+    await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
+    await page.getByRole('button', { name: 'Start' }).click();
+    const retry = await page.getByRole('button', { name: 'Try again' }).boundingBox();
+    const why = await page.locator('.status span').boundingBox();
+    assert.ok(await page.getByText('How can I help?').isHidden(), 'no greeting invites to what cannot be done');
+    assert.ok(retry.y - why.y - why.height < 40 && why.y > 200, `the sentence and its button are one group: ${JSON.stringify([why, retry])}`);
   });
 });
 
