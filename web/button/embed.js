@@ -35,6 +35,7 @@ button { display: flex; align-items: center; justify-content: center; gap: 12px;
   display: flex; align-items: center; gap: 2px; max-width: calc(100vw - 32px); box-sizing: border-box; padding: 6px; background: var(--ground); color: var(--text); }
 .small button { flex: none; padding: 0 11px; background: none; color: inherit; }
 .small .back { padding: 0; }
+.small .end { --halt: oklch(from CanvasText calc(.5 + .28 * l) calc(.19 - .06 * l) 25); aspect-ratio: 1; margin-inline-start: 4px; background: color-mix(in oklch, var(--halt) 16%, transparent); color: var(--halt); } /* as in the panel */
 .small voxgate-orb { width: 48px; }
 .now { flex: 0 1 auto; min-width: 0; max-width: 12rem; margin: 0 6px 0 10px; line-height: 1.25; cursor: pointer; }
 .now > * { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -44,7 +45,7 @@ svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
 :not([data-on]) > svg > .slash { display: none; }
 voxgate-conversation { width: min(max(22.5rem, 360px), calc(100vw - 32px)); height: min(max(36rem, 560px), calc(100dvh - 32px)); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
-@media (forced-colors: active) { .talk { border: 1px solid; } }
+@media (forced-colors: active) { .talk, .small .end { border: 1px solid; } }
 `;
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';

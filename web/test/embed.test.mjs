@@ -200,8 +200,11 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
     const [words, status] = ['.log > :last-child', '.status'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
     return status.top - words.bottom >= 0 && status.top - words.bottom < 40; // the words grow upwards from it
   });
+  const disc = (e) => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color, e.offsetWidth === e.offsetHeight];
+  const red = await button(page, 'End').evaluate(disc);
   await button(page, 'Minimise').click();
   await page.locator('voxgate-conversation').waitFor({ state: 'hidden' });
+  assert.deepEqual(await button(page, 'End').evaluate(disc), red, 'what ends the conversation looks the same');
   for (const name of ['Mute', 'End', 'Back to the conversation']) assert.ok(await button(page, name).isVisible(), name);
   await page.locator('.small .now', { hasText: /^Nora(Listening|Speaking|You are muted|We hear nothing)/ }).waitFor();
   await button(page, 'Back to the conversation').click();
