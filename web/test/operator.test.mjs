@@ -183,6 +183,11 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     await page.click('#rest');
     assert.ok((await column('#past', 2)).length > 8, 'all are shown');
     assert.ok(await page.$eval('#over', (e) => e.scrollHeight <= e.clientHeight), 'no row is cut');
+    await page.setViewportSize({ width: 1280, height: 500 });
+    await page.evaluate(() => document.querySelector('#over').scrollIntoView());
+    await page.locator('#past .play').first().click();
+    await page.locator('#tape').waitFor();
+    assert.ok(await page.$eval('#player', (e) => e.getBoundingClientRect().bottom <= innerHeight), 'the player is in sight below a long list');
     await page.click('#past th >> text=Agent');
     const up = await column('#past', 2);
     await page.click('#past th >> text=Agent');
