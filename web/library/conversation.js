@@ -12,7 +12,7 @@ import { isOpen } from './look.js';
 import { looks } from './looks.js';
 import { nodes } from './markdown.js';
 import './orb.js';
-import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
+import { absenceOf, cutOf, isMendable, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callAgent, callIt, fill, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
@@ -41,6 +41,7 @@ const style = `
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
+.denied { padding-top: 8px; }
 .status { flex: none; display: grid; align-content: center; min-height: 3em; padding-block: .25em; line-height: 1.35; }
 .dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
 :is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
@@ -62,6 +63,7 @@ const style = `
 :host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
 :host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: 3px solid var(--accent); outline-offset: 5px; }
+.dock > .mute[data-useless] { visibility: hidden; } /* its place stays, and the orb in the middle */
 .dock > .icon { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) / -2) var(--up); }
 :host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) / 2) var(--up); }
@@ -147,7 +149,7 @@ export class VoxgateConversation extends Base {
   #retry = make('button', { type: 'button', onclick: () => this.#session?.retry() });
   #absence = make('p', { className: 'absence', hidden: true }, this.#since, ' ', this.#retry);
   #retryMic = make('button', { type: 'button', onclick: () => this.#session?.mute(false) });
-  #denied = make('p', { className: 'absence', hidden: true }, this.#retryMic);
+  #denied = make('p', { className: 'absence denied', hidden: true }, this.#retryMic);
   #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
   #submit = iconButton('send', undefined, 'submit');
   #form = make('form', { className: 'type', onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
@@ -334,6 +336,7 @@ export class VoxgateConversation extends Base {
     this.toggleAttribute('data-live', live);
     this.toggleAttribute('data-over', over && !useless);
     this.toggleAttribute('data-ended', over);
+    this.#mute.toggleAttribute('data-useless', live && isMendable(session?.mic)); // "Try again" is what helps
     this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
     this.#renderAway();
     this.#fit();

@@ -97,7 +97,10 @@ function micKeys(mic, offers) {
   return keys;
 }
 
-const MENDABLE = ['refused', 'missing', 'failed', 'lost'].map((mic) => `states mic ${mic}`);
+const MENDABLE = ['refused', 'missing', 'failed', 'lost'];
+
+/** The person may have mended why the microphone cannot be used. @param {Mic} [mic] */
+export const isMendable = (mic = 'off') => MENDABLE.includes(mic);
 
 /** Where this browser lets the person allow what they have refused. @param {string} [agent] */
 function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '') {
@@ -121,7 +124,7 @@ export function statusOf(situation) {
   const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
   const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
-  const canRetryMic = keys.some((key) => MENDABLE.includes(key));
+  const canRetryMic = MENDABLE.some((name) => keys.includes(`states mic ${name}`));
   const waits = waitsForPerson(situation);
   return { keys, text, look: lookFor(state, mic, waits), listens: state === 'listening' && isOpen(mic) && !waits, press: pressOf(situation), next, canRetryMic };
 }

@@ -118,6 +118,12 @@ inShop('it says that the microphone is refused, and can be typed to', async (pag
   await button(page, 'Talk').click();
   await says(page, 'The microphone is not allowed.');
   assert.ok(await button(page, 'Try again').isVisible());
+  const between = await page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => {
+    const [words, retry] = ['.status span', '.denied button'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
+    return retry.top - words.bottom;
+  });
+  assert.ok(between >= 11 && between < 20, `Try again is ${between} px below the sentence`);
+  assert.ok(await page.locator('.dock .mute').isHidden(), 'the orb shows that the microphone is closed');
   await page.getByLabel('Or type a message').fill('Hello?');
   await page.keyboard.press('Enter');
   await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
