@@ -51,7 +51,7 @@ const canvas = {
     drawn.offersAgain = false; // it stands in the conversation
     return drawn;
   })),
-  show: (/** @type {CanvasCall} */ call) => drawn?.show(call) ?? canvas.load().then((c) => c.show(call)),
+  show: (/** @type {CanvasCall} */ call) => drawn?.show(withCards(call)) ?? canvas.load().then((c) => c.show(withCards(call))),
   hide: (/** @type {string|undefined} */ id) => (drawn ? drawn.hide(id) : void loading?.then((c) => c.hide(id))),
   keep: (/** @type {string} */ ref, /** @type {Blob} */ blob) => drawn?.keep(ref, blob),
   kept: (/** @type {string} */ ref) => drawn?.kept(ref),
@@ -63,6 +63,20 @@ const canvas = {
   },
   waitsFor: (/** @type {string} */ id) => drawn?.waitsFor(id) ?? false,
 };
+/**
+ * What is pressed on a canvas after its answer goes to the model as a message: it stands in the conversation, too.
+ * @param {CanvasCall} call @returns {CanvasCall}
+ */
+const withCards = (call) => ({
+  ...call,
+  send(answer) {
+    call.send(answer);
+    const { name, args } = call;
+    transcript.tool({ id: `${call.id} again ${++presses}`, name, args, status: 'done', response: answer, where: 'client' });
+  },
+});
+let presses = 0;
+
 // A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
 const given = new URLSearchParams(location.hash.slice(1));
 const token = given.get('token') ?? undefined;

@@ -52,6 +52,7 @@ describe('through the gateway', () => {
     await page.waitForFunction(() => sent.some((m) => m.payload?.text));
     const { payload } = await page.evaluate(() => sent.find((m) => m.payload?.text));
     assert.deepEqual(JSON.parse(payload.text), { name: 'Ada', action: 'submit' });
+    assert.equal(await page.locator('.card', { hasText: 'answered' }).count(), 2, 'both stand in the conversation');
   });
 
   talk('a suggestion of Google’s stands with what was said, and opens in a tab of its own', async (page) => {
