@@ -46,7 +46,10 @@ const canvas = {
     transcript.describeCanvas = (call) => describeCanvas(call, GATEWAY, drawn?.photos);
     drawn = new Canvas($('canvas'));
     new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
-    drawn.onWaiting = render;
+    drawn.onWaiting = () => {
+      toolAsked ||= [...running.keys()].some(canvas.waitsFor);
+      render();
+    };
     drawn.onShown = unfold;
     drawn.offersAgain = false; // it stands in the conversation
     return drawn;
@@ -129,6 +132,7 @@ let ended;
 let usage;
 /** @type {TurnLatency[]} how long the last answers took */
 const answers = [];
+let toolAsked = false; // a tool has asked the person: the time until the next answer is theirs as well
 const ANSWERS = 20;
 /** Push to talk: it is held. */
 let held = false;
@@ -210,6 +214,7 @@ function listen(opened) {
     render();
   });
   opened.on('latency', (latency) => {
+    if (toolAsked) return void (toolAsked = canvas.waiting);
     answers.splice(0, answers.length - ANSWERS + 1);
     answers.push(latency);
     render();

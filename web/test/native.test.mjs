@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
 import {
-  jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway, variants,
+  detail, jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway, variants,
   findBarriers,
 } from './harness.mjs';
 
@@ -220,6 +220,8 @@ describe('take_photo', () => {
       await press(page, 'Take photo');
       await press(page, 'Use photo');
       const { photo, width, height } = await answer(page, `${i}`);
+      await page.evaluate(() => links.at(-1).tell('TURN_LATENCY', { modelMs: 21_000, gatewayMs: 20, totalMs: 21_020 }));
+      assert.doesNotMatch(await detail(page), /21\.0/, 'the time of the person');
       assert.equal(photo, `photo:${i + 1}`);
       const [{ inlineData }] = (await answers(page))[i].parts;
       assert.equal(inlineData.mimeType, 'image/jpeg');
