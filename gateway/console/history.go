@@ -44,6 +44,7 @@ type History struct {
 	running   map[string]*callNotes
 	hours     []hourStatus // oldest first
 	dials     map[string]int
+	unreached string // why the last dial of the model found no server, in words; empty when it did
 }
 
 // callNotes holds what is known of a conversation in addition to its [bridge.Info].
@@ -186,6 +187,10 @@ func (h *History) Observe(id string, o bridge.Observation) {
 		if notes.dialError = explainDial(o.Err); notes.dialError != "" {
 			h.countDialError(notes.dialError)
 		}
+		h.unreached = ""
+		if o.Cause == "lost" { // a server that refuses was reached
+			h.unreached = strings.TrimSuffix(notes.dialError, ".")
+		}
 	case bridge.TurnEnd:
 		if l := o.Latency.Total(); l > 0 {
 			hour := h.thisHour()
@@ -276,11 +281,12 @@ func explainDial(err error) string {
 	return bridge.AsError(err).Message
 }
 
-// dialErrors returns how often the model could not be reached, by the reason in words.
-func (h *History) dialErrors() map[string]int {
+// dialErrors returns how often the model could not be reached, by the reason in words, and why it could not the last time,
+// or "" if it could.
+func (h *History) dialErrors() (counts map[string]int, unreached string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return maps.Clone(h.dials)
+	return maps.Clone(h.dials), h.unreached
 }
 
 // countDialError counts a failed dial. h.mu must be held.

@@ -71,8 +71,12 @@ func TestEndedConversations(t *testing.T) {
 	if hours := got.Hours; len(hours) == 0 || hours[len(hours)-1].LatencyMs != 1500 || hours[len(hours)-1].Dollars < 0.25 {
 		t.Errorf("%+v", hours)
 	}
-	if h.dialErrors()["connection refused"] != 1 || len(h.running) != 0 {
-		t.Errorf("%v, %d", h.dialErrors(), len(h.running))
+	if failures, unreached := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" || len(h.running) != 0 {
+		t.Errorf("%v, %q, %d", failures, unreached, len(h.running))
+	}
+	h.Observe("LATER", bridge.DialOutcome{})
+	if _, unreached := h.dialErrors(); unreached != "" {
+		t.Errorf("reached, and still %q", unreached)
 	}
 }
 
@@ -138,7 +142,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range maxReasons + 5 {
 		h.Observe("B", bridge.DialOutcome{Err: &bridge.Error{Message: fmt.Sprint("refused: ", i)}})
 	}
-	if got := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
+	if got, _ := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
 		t.Error(got)
 	}
 }

@@ -18,13 +18,14 @@ type status struct {
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
 	Disks             []diskStatus       `json:"disks,omitempty"`      // the disks of recordings and of call files
 	Today             dayStatus          `json:"today"`
-	Now               int                `json:"now"`        // conversations that are running
-	SessionsEnded     float64            `json:"ended"`      // conversations that have ended
-	Dollars           float64            `json:"dollars"`    // cost of Gemini
-	Refusals          map[string]float64 `json:"refusals"`   // by rule
-	Dials             map[string]float64 `json:"dials"`      // attempts to connect to the model, by outcome
-	DialErrors        map[string]int     `json:"dialErrors"` // failed attempts, by the reason in words
-	RecordingFailures float64            `json:"unrecorded"` // recordings that could not be written
+	Now               int                `json:"now"`                 // conversations that are running
+	SessionsEnded     float64            `json:"ended"`               // conversations that have ended
+	Dollars           float64            `json:"dollars"`             // cost of Gemini
+	Refusals          map[string]float64 `json:"refusals"`            // by rule
+	Dials             map[string]float64 `json:"dials"`               // attempts to connect to the model, by outcome
+	DialErrors        map[string]int     `json:"dialErrors"`          // failed attempts, by the reason in words
+	Unreached         string             `json:"unreached,omitempty"` // why the model could not be reached the last time
+	RecordingFailures float64            `json:"unrecorded"`          // recordings that could not be written
 	Agents            []agentStatus      `json:"agents"`
 }
 
@@ -70,9 +71,10 @@ func (c *Console) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		Started: c.started.UTC(), Backend: c.Host.Backend(), Ready: c.IsReady(), RequiresKey: c.RequiresKey,
 		Recordings: c.RecordingFolder, Page: c.PageURL, Now: len(c.Host.Sessions()),
 		SessionsEnded: sumCounts(counted["voxgate_sessions_ended_total"]), Dollars: sumCounts(counted["voxgate_dollars_total"]),
-		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"], DialErrors: c.History.dialErrors(),
+		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"],
 		RecordingFailures: sumCounts(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
 	}
+	s.DialErrors, s.Unreached = c.History.dialErrors()
 	s.Today.SessionsBegun, s.Today.Dollars = c.CountToday()
 	for _, folder := range []string{c.RecordingFolder, c.CallFolder} {
 		if free, total, ok := diskSpace(folder); ok {

@@ -167,7 +167,8 @@ const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'E
 function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
   const hours = up < 1 ? 'less than a minute' : up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
-  put(get('alive'), s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
+  put(get('alive'), s.unreached ? `Gemini cannot be reached: ${s.unreached}` : s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
+  get('alive').classList.toggle('bad', Boolean(s.unreached));
   get('of-whom').hidden = !s.redis;
   put(get('now'), count(s.now));
   put(get('begun'), count(s.today.begun));
@@ -175,10 +176,10 @@ function showStatus(/** @type {any} */ s) {
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
   states('refusals', refusals.map(([rule, n]) => [refusals.length > 1 ? count(n) : '', ruleOf(rule)]));
-  const { ok = 0, ...others } = s.dials ?? {};
+  const ok = s.dials?.ok ?? 0;
   const failures = Object.entries(s.dialErrors ?? {}).sort((a, b) => b[1] - a[1]);
   const failed = failures.map(([reason, n]) => `${count(n)} × ${reason.replace(/\.$/, '')}`);
-  const lost = Object.values(others).reduce((all, n) => all + n, 0);
+  const lost = failures.reduce((all, [, n]) => all + n, 0); // of the same moment as the reasons
   const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...lost ? [`${count(lost)} failed: ${failed.join(', ')}`] : []].join('; ');
   states('health', [
     ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],

@@ -9,7 +9,7 @@ const OUTCOMES = {
   goodbye: 'Ended by the person', left: 'The person left', silence: 'Nobody spoke', time_limit: 'Time was up', token_limit: 'Tokens used up', budget: 'Budget used up', shutdown: 'Gateway stopped',
 };
 
-const STATES = { live: 'talking', parked: 'away, may come back', connecting: 'connecting', reconnecting: 'reconnecting to Gemini' };
+const STATES = { live: 'talking', tool: 'talking', draining: 'talking', parked: 'away, may come back', dialing: 'connecting', setup: 'connecting', resuming: 'reconnecting to Gemini', reseeding: 'reconnecting to Gemini' };
 
 const ORDERS = { instruct: 'instructed', say: 'typed for the person', interrupt: 'interrupted the answer', end: 'ended it', change: 'changed the agent', recording: 'paused or resumed the recording' };
 

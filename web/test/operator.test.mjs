@@ -144,6 +144,9 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
   const page = await openPage({ url: privateAddress(alone), mic: 'none', browsers });
   try {
     await says(page, '#health .bad', /failed: \d+ × connection refused/);
+    await says(page, '#alive.bad', /^Gemini cannot be reached: connection refused$/);
+    const [failed, ...reasons] = await page.$eval('#health .bad span', (e) => [.../(\d+) failed: (.*)/.exec(e.textContent)].slice(1).flatMap((s) => [...s.matchAll(/(\d+)(?= ×|$)/g)].map(([n]) => Number(n))));
+    assert.equal(failed, reasons.reduce((all, n) => all + n, 0), 'the reasons add up');
     await says(page, '#past tr', /Safari, iPhone · \w{4}\s*127\.0\.0\.1 · Web page.*connection refused/);
     await page.selectOption('#only', 'failed');
     await says(page, '#past tr', 'connection refused');
