@@ -37,6 +37,10 @@ const style = `
 .log:focus-visible { outline-offset: -3px; }
 .log .turn { max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
+/* A shadow at each side where a table goes on. At its ends what scrolls with it covers the shadow. */
+.turn table { --cover: var(--card) 1em, #0000; --shade: color-mix(in oklch, var(--ink) 24%, transparent), #0000;
+  background: linear-gradient(to right, var(--cover)) left / 2.5em 100% local, linear-gradient(to left, var(--cover)) right / 2.5em 100% local,
+    linear-gradient(to right, var(--shade)) left / .75em 100% scroll, linear-gradient(to left, var(--shade)) right / .75em 100% scroll; background-repeat: no-repeat; }
 .log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }

@@ -252,6 +252,17 @@ const cut = (page) => page.evaluate(() => {
   }).map((e) => e.ariaLabel || e.textContent);
 });
 
+/** How much darker the upper right corner of an element is than the panel, 0 to 255. */
+const shadeAtEnd = async (page, element) => {
+  const { x, y, width } = await element.boundingBox();
+  const picture = await page.screenshot({ clip: { x: Math.floor(x + width) - 2, y: Math.ceil(y) + 2, width: 2, height: 2 } });
+  return page.evaluate(async (bytes) => {
+    const context = new OffscreenCanvas(2, 2).getContext('2d');
+    context.drawImage(await createImageBitmap(new Blob([Uint8Array.from(bytes)], { type: 'image/png' })), 0, 0);
+    return 255 - context.getImageData(0, 0, 1, 1).data[0]; // the panel is white
+  }, [...picture]);
+};
+
 for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
   inShop(`it fits on a phone of ${width} px with letters of ${px} px`, async (page) => {
     await page.evaluate(() => (document.querySelector('voxgate-talk').lang = 'de'));
@@ -261,6 +272,14 @@ for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
     await page.getByLabel('Oder eine Nachricht tippen').fill('Hallo');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
+    await page.evaluate(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.send('alle\n| Tour | Strecke | Schwierigkeit |\n| - | - | - |\n| See | 42 km | leicht |'));
+    const table = page.locator('.log .model table').last();
+    await table.locator('th', { hasText: 'Schwierigkeit' }).waitFor();
+    await says(page, 'Ich höre zu');
+    assert.ok(await table.evaluate((e) => e.scrollWidth > e.clientWidth + 8), 'not all of the table is in sight');
+    assert.ok((await shadeAtEnd(page, table)) > 20, 'a shadow where the table goes on');
+    await table.evaluate((e) => (e.scrollLeft = e.scrollWidth));
+    assert.ok((await shadeAtEnd(page, table)) < 4, 'none at its end');
     await page.getByRole('button', { name: 'Stummschalten' }).first().click();
     await says(page, 'stumm');
     assert.deepEqual(await cut(page), [], 'in a conversation');
