@@ -196,6 +196,14 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     await page.click('#past th >> text=Agent');
     const down = await column('#past', 2);
     assert.deepEqual([up[0], up.at(-1), down[0], down.at(-1)], ['desk', '–', 'desk', '–']);
+    for (const width of [390, 195]) { // the second one is as many letters wide as a phone with letters of twice the size
+      await page.setViewportSize({ width, height: 844 });
+      const [who, outcome, play] = await page.$$eval('#past tbody tr:first-child :is(td:nth-child(2), td:nth-child(4), .play)', (all) => all.map((e) => e.getBoundingClientRect().toJSON()));
+      assert.ok(who.width > width / 3 && who.bottom <= outcome.top + 1 && play.left >= who.right, `one block at ${width} px: ${JSON.stringify([who, outcome, play])}`);
+      assert.deepEqual(await page.$$eval('.wide', (all) => all.flatMap((e) => (e.scrollWidth > e.clientWidth ? [...e.querySelectorAll('*')].filter((x) => x.getBoundingClientRect().right > e.getBoundingClientRect().right).map((x) => x.outerHTML.slice(0, 90)) : []))), [], `nothing runs out of its card at ${width} px`);
+      await hasNoBarriers(page);
+    }
+    if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/narrow.png`, fullPage: true });
     assert.deepEqual(page.complaints, []);
   } finally {
     for (const person of people) person.close();
