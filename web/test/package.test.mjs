@@ -179,6 +179,8 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
     assert.ok((await page.locator('[data-role=user]').count()) > 1, 'what was said stays');
+    const [why, goOn] = await Promise.all([page.locator('.status'), page.getByRole('button', { name: 'Go on', exact: true })].map((part) => part.boundingBox()));
+    assert.ok(goOn.y - why.y - why.height >= 8, 'its button is not tight under the sentence');
     const known = await page.locator('article').count();
     for (const times of [1, 2]) { // and the first conversation is known to the third
       await page.getByRole('button', { name: 'Go on', exact: true }).click();
