@@ -255,6 +255,13 @@ look('comes to the orb with the first Tab, and mutes by M over the settings as w
   await page.focus('.settings .switch');
   await page.keyboard.press('m');
   await says(page, 'Listening');
+  const dock = page.locator('.sheet-dock button'); // an open microphone is seen on every screen, with Mute and End
+  await dock.first().click();
+  await says(page, 'You are muted.');
+  assert.equal((await dock.first().innerText()).trim(), 'Unmute');
+  await dock.last().click();
+  await says(page, 'The conversation is over.');
+  assert.equal(await dock.count(), 0);
 });
 
 /** The words that stand in grey, because they are still to be heard. */
