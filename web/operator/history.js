@@ -11,7 +11,7 @@ const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-di
 
 const HOUR = 3_600_000; // ms
 const LOADING = 60_000; // ms that a recording may take
-const FEW = 8; // rows, until all are asked for
+export const FEW = 8; // rows, until all are asked for
 
 /** @type {any[]} */
 let ended = [];

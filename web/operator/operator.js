@@ -2,7 +2,7 @@
 import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
-import { orderLines, showHistory } from './history.js';
+import { FEW, orderLines, showHistory } from './history.js';
 import { placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
@@ -72,7 +72,7 @@ async function lookAtSessions() {
 function wantKey(/** @type {string} */ why) {
   put(get('why'), why);
   get('login').hidden = false;
-  for (const part of ['list', 'none', 'hint', 'silent', 'over', 'charts']) get(part).hidden = true;
+  for (const part of ['list', 'whole', 'none', 'hint', 'silent', 'over', 'charts']) get(part).hidden = true;
 }
 
 get('login').onsubmit = (/** @type {Event} */ e) => {
@@ -88,6 +88,8 @@ get('login').onsubmit = (/** @type {Event} */ e) => {
 const rows = new Map();
 /** @type {any[]} */
 let running = [];
+let isWhole = false; // all rows are shown
+get('whole').onclick = () => (isWhole = true) && showRunning();
 /** @type {Record<string, any[]>} orders to conversations that run */
 let steered = {};
 
@@ -105,15 +107,18 @@ function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessio
 function showRunning() {
   get('list').hidden = running.length === 0;
   get('none').hidden = running.length > 0;
+  const listed = sort(running).slice(0, isWhole ? undefined : FEW);
+  get('whole').hidden = listed.length === running.length;
+  put(get('whole'), `Show all ${running.length}`);
   const body = get('list').tBodies[0];
   for (const [name, both] of rows) {
-    if (running.some((s) => s.id === name)) continue;
+    if (listed.some((s) => s.id === name)) continue;
     for (const row of both) row.remove();
     rows.delete(name);
   }
-  sort(running).forEach((s, at) => {
+  listed.forEach((s, at) => {
     const [row, said] = rows.get(s.id) ?? newRow(s.id);
-    const texts = [who(s), s.agent ?? '–', stateOf(s.state), since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
+    const texts = [who(s), s.agent ?? '–', s.newest || s.state !== 'live' ? stateOf(s.state) : '–', since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     put(/** @type {Element} */ (row.querySelector('small')?.firstElementChild), where(s));

@@ -182,7 +182,13 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     assert.equal(await page.getAttribute('#list th:has-text("Duration")', 'aria-sort'), 'descending');
     for (const person of people) person.send('DISCONNECT_GEMINI');
     for (const { id } of people) await page.locator('#past tr', { hasText: id.slice(-4) }).first().waitFor();
-    for (let i = 0; i < 8; i++) (await caller(gateway.url)).send('DISCONNECT_GEMINI');
+    const crowd = await Promise.all(Array.from({ length: 9 }, () => caller(gateway.url)));
+    await page.click('#whole >> text=Show all 9');
+    await page.locator('#list tr[data-id]').nth(8).waitFor();
+    assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), '–', 'nothing was said yet');
+    const numbers = await page.$eval('#words', (e) => getComputedStyle(e.appendChild(document.createElement('ol'))).listStyleType);
+    assert.equal(numbers, 'decimal', 'numbered lists keep their numbers');
+    for (const one of crowd) one.send('DISCONNECT_GEMINI');
     await page.click('#rest');
     assert.ok((await column('#past', 2)).length > 8, 'all are shown');
     assert.ok(await page.$eval('#over', (e) => e.scrollHeight <= e.clientHeight), 'no row is cut');
