@@ -146,7 +146,9 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   const thread = await page.$$eval('#log > *', (all) => all.slice(-4).map((e) => e.dataset.tool ?? e.innerText));
   assert.ok(thread.lastIndexOf('Build it') < thread.indexOf('generate_app'), `the app stands below what led to it: ${thread}`);
   await page.frameLocator('#log .shot iframe').getByText('This week').waitFor();
-  await leads(page, 'Find maps', 'search_tools');
+  const maps = await leads(page, 'Find maps', 'search_tools');
+  const widths = await maps.locator('.tool').evaluateAll((all) => all.map((e) => e.offsetWidth));
+  assert.ok(widths.length % 2 === 1 && new Set(widths).size === 1, `an odd last card is as wide as the others: ${widths}`);
   await leads(page, 'How is my project?', 'get_project_status'); // the app stands above what is seen
   assert.match(await (await leads(page, 'Make the button green', 'change_app')).innerText(), /Version 2 of Family list · Make the button green/);
   const green = await page.getAttribute('#preview iframe', 'src');
