@@ -51,7 +51,7 @@ export function deviceOf(agent = '') {
 }
 
 /** Words in one line, without the marks of Markdown. @param {string} text */
-const plain = (text) => text.replace(/\*\*|`|^#+ |\|(?:[\s|:-]*\|)?/gm, ' ').replace(/\s+/g, ' ').trim();
+const plain = (text) => text.replace(/\|.*\|.*\|/s, ' (a table) ').replace(/\*\*|`|^#+ |\|(?:[\s|:-]*\|)?/gm, ' ').replace(/\s+/g, ' ').trim();
 
 /** What was said last, in one line. @param {{role: string, text: string}} [newest] */
 export const newestOf = (newest) => (newest ? `${newest.role === 'user' ? 'Person' : 'Agent'}: ${plain(newest.text)}` : '');

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { WebSocket } from 'ws';
+import { newestOf } from '../operator/words.js';
 import { findBarriers, gatewayBinary, openPage, start, startGateway, stop, test, type, variants } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
@@ -182,6 +183,8 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     assert.equal(await page.getAttribute('#list th:has-text("Duration")', 'aria-sort'), 'descending');
     for (const person of people) person.send('DISCONNECT_GEMINI');
     for (const { id } of people) await page.locator('#past tr', { hasText: id.slice(-4) }).first().waitFor();
+    const table = 'Our tours: | Tour | Price | | --- | --- | | Old mill | €12 | We are **open** today.';
+    assert.equal(newestOf({ role: 'model', text: table }), 'Agent: Our tours: (a table) We are open today.');
     const crowd = await Promise.all(Array.from({ length: 9 }, () => caller(gateway.url)));
     await page.click('#whole >> text=Show all 9');
     await page.locator('#list tr[data-id]').nth(8).waitFor();
