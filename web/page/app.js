@@ -30,7 +30,7 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const { arrange, glide, showStatus, isAtEnd, isStill, showEnd } = openStage({
+const { arrange, glide, showStatus, isAtEnd, isStill, showEnd, takeDock } = openStage({
   chooseMicrophone: () => $('settings').click(),
   isGrowing: () => $('growing').childElementCount > 0,
   onEnd: () => unfold(),
@@ -172,6 +172,7 @@ function start(mic = true, known = []) {
   wished = mic;
   ended = usage = undefined;
   answers.length = 0;
+  toolAsked = false;
   running.clear();
   const options = asOptions(preferences);
   const history = known.filter((t) => t.final && (t.heard ?? t.text)).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
@@ -350,7 +351,6 @@ function render() {
   renderSight(session?.video ?? { state: 'off' });
   if (!session) for (const button of earlier) button.hidden = !hasHistory(); // it reads all of it, and is out of sight in a conversation
   renderAway();
-  renderSheet();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
 }
@@ -714,30 +714,14 @@ function nextPart(step) {
 
 let opening = false;
 
-const sheetDock = make('footer', 'sheet-dock');
-
-/** A sheet lies over the dock: while a conversation runs it has Mute and End of its own. */
-function renderSheet() {
-  const sheet = document.querySelector('dialog.sheet');
-  if (!session || !sheet) return sheetDock.remove();
-  const focused = [...sheetDock.children].indexOf(/** @type {Element} */ (document.activeElement));
-  sheetDock.replaceChildren(...[mute, $('end')].map((button) => {
-    const copy = /** @type {HTMLButtonElement} */ (button.cloneNode(true));
-    copy.removeAttribute('id');
-    copy.addEventListener('click', () => button.click());
-    return copy;
-  }));
-  if (sheetDock.parentElement !== sheet) sheet.append(sheetDock);
-  /** @type {HTMLElement|undefined} */ (sheetDock.children[focused])?.focus();
-}
-
 /** Opens a sheet, which is loaded then; a second press opens no other. @param {() => Promise<unknown>} open */
 async function openSheet(open) {
   if (opening || document.querySelector('dialog.sheet')) return;
   opening = true;
   try {
     await open();
-    renderSheet();
+    const sheet = /** @type {HTMLDialogElement|null} */ (document.querySelector('dialog.sheet'));
+    if (session && sheet) takeDock(sheet);
   } catch (e) {
     transcript.note(fill(words['not opened'], { why: /** @type {Error} */ (e).message }));
   } finally {

@@ -15,7 +15,9 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
   const { body } = document;
   const main = /** @type {HTMLElement} */ (document.querySelector('main'));
   const thread = /** @type {HTMLElement} */ (main.firstElementChild);
+  const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
   const still = matchMedia('(prefers-reduced-motion: reduce)');
+  const isNarrow = matchMedia('(max-width: 59.99rem)');
   let atEnd = true; // what comes is kept in sight
   let scrolled = 0; // pixels, at the last event
   let room = 0; // pixels, the height for the conversation
@@ -109,8 +111,16 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     return true;
   }
 
+  /** On a phone a sheet covers the dock, which then stands at the foot of the sheet: an open microphone stays in sight. @param {HTMLDialogElement} sheet */
+  function takeDock(sheet) {
+    const next = dock.nextSibling;
+    if (!isNarrow.matches || !next) return;
+    sheet.append(dock);
+    sheet.addEventListener('close', () => next.before(dock), { once: true });
+  }
+
   /** Nothing of the words moves in this frame. */
   const isStill = () => thread.offsetHeight === height && main.clientHeight === room && (!atEnd || main.scrollHeight - main.clientHeight - main.scrollTop <= 1);
 
-  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill, showEnd };
+  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill, showEnd, takeDock };
 }

@@ -39,7 +39,6 @@ const model = /** @type {HTMLSelectElement} */ ($('model'));
 const setup = /** @type {HTMLDialogElement} */ ($('setup'));
 const shelf = /** @type {HTMLDialogElement} */ ($('shelf'));
 const about = /** @type {HTMLDialogElement} */ ($('about'));
-const footer = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const orb = /** @type {VoxgateOrb} */ ($('orb'));
 
 // A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
@@ -248,18 +247,11 @@ $('name').addEventListener('click', () => {
 });
 $('new').addEventListener('click', () => choose(''));
 
-/** Opens a sheet. On a phone the dock goes into it, so that an open microphone stays visible. @param {HTMLDialogElement} sheet */
+/** @param {HTMLDialogElement} sheet */
 function openSheet(sheet) {
   if (sheet.open) return;
-  takeDock(sheet);
+  if (!over()) takeDock(sheet);
   sheet.showModal();
-}
-
-/** @param {HTMLDialogElement} sheet */
-function takeDock(sheet) {
-  if (over() || !isNarrow()) return;
-  sheet.append(footer);
-  sheet.addEventListener('close', () => setup.before(footer), { once: true });
 }
 for (const sheet of [setup, shelf, about]) sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
 $('shelved').addEventListener('click', () => shelf.close());
@@ -397,7 +389,7 @@ $('statistics').addEventListener('click', async () => {
   await openStatistics({ session, answers, usage: tokens, details: [] });
   const sheet = /** @type {HTMLDialogElement} */ (document.querySelector('.statistics'));
   sheet.querySelector('header')?.setAttribute('role', 'none'); // the page has its banner
-  takeDock(sheet);
+  if (!over()) takeDock(sheet);
 });
 for (const id of ['settings', 'the-voice', 'the-model']) $(id).addEventListener('click', openSettings);
 $('done').addEventListener('click', () => setup.close());
@@ -468,7 +460,7 @@ function renderAway() {
 $('retry').addEventListener('click', vox.retry);
 $('tryagain').addEventListener('click', vox.toggleMute);
 
-const { arrange, glide, showStatus, showEnd } = openStage({
+const { arrange, glide, showStatus, showEnd, takeDock } = openStage({
   chooseMicrophone: async () => {
     for (const sheet of [shelf, about]) if (sheet.open) await closed(sheet);
     openSettings();
