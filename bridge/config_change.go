@@ -16,7 +16,7 @@ import (
 type configChange struct {
 	before  configSnapshot // configuration to restore if Gemini rejects the change
 	next    *configChange  // the following change, which includes this one; nil for the newest change
-	step    string         // the step of the agent that needs the change; empty if somebody requested it
+	step    string         // the agent's step that needs the change; empty if the client or the backend requested it
 	replyTo any            // see [UpdateConfig]
 }
 

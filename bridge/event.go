@@ -213,8 +213,8 @@ type Latency struct {
 	RoundTrip time.Duration
 }
 
-// Total is how long the person has waited. The question takes half a round trip to the gateway, and the answer takes
-// the other half.
+// Total returns how long the person waited for the answer. It includes one round trip: half of it for the question, half
+// for the answer.
 func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }
 
 // LatencyReport is a [Latency] as clients get it: in milliseconds, rounded to a tenth.
