@@ -356,7 +356,7 @@ func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
 }
 
 // connect dials and waits for SETUP_COMPLETE. backlog holds the messages that came before it; their events must be delivered later.
-func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog []message, err error) {
+func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog []message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	request := map[string]any{
@@ -370,7 +370,8 @@ func (c *Conversation) connect(ctx context.Context) (ws *websocket.Conn, backlog
 			return nil, nil, fmt.Errorf("access token: %w", err)
 		}
 	}
-	if ws, err = c.dialWebSocket(ctx); err != nil {
+	ws, err := c.dialWebSocket(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })

@@ -156,6 +156,20 @@ func TestRefusedConfigurationIsAnError(t *testing.T) {
 	}
 }
 
+// failingDialer is a PeerDialer that cannot open a peer.
+type failingDialer struct{ err error }
+
+func (d failingDialer) OpenPeer(func(string, any) error) (client.Peer, error) { return nil, d.err }
+
+func TestDialFailsAfterTheWebSocketIsOpen(t *testing.T) {
+	t.Parallel()
+	want := errors.New("no sockets left")
+	c, err := client.Dial(t.Context(), client.Options{URL: testkit.StartGateway(t).URL, WebRTC: failingDialer{want}})
+	if c != nil || !errors.Is(err, want) {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
 func TestCloseEndsTheConversation(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.StartGateway(t)
