@@ -42,6 +42,11 @@ const (
 	releaseTime  = time.Second
 	releaseEvery = 10 * time.Millisecond
 
+	// A gateway lists a conversation as soon as it begins, and writes it to the store soon after. FindOwner polls for
+	// publishTime, every publishEvery.
+	publishTime  = 250 * time.Millisecond
+	publishEvery = 25 * time.Millisecond
+
 	// maxTakeTries limits the attempts of TakeOver while others take the same conversation.
 	maxTakeTries = 3
 )
@@ -518,17 +523,33 @@ func (c *Cluster) IsAlone() bool {
 	return c.otherCount == 0
 }
 
-// FindOwner returns the gateway that owns a conversation; empty if unknown.
+// FindOwner returns the gateway that owns a conversation; empty if unknown. It waits for a conversation that has just
+// begun, for [publishTime] at most.
 func (c *Cluster) FindOwner(ctx context.Context, id string) string {
 	if c == nil {
 		return ""
 	}
-	value, _, err := c.Store.Get(ctx, snapshotKey(id))
-	var head SnapshotHeader
-	if err != nil || json.Unmarshal(value, &head) != nil {
-		return ""
+	for start := time.Now(); ; {
+		value, generation, err := c.Store.Get(ctx, snapshotKey(id))
+		if err != nil {
+			return ""
+		}
+		if generation != 0 {
+			var head SnapshotHeader
+			if json.Unmarshal(value, &head) != nil {
+				return ""
+			}
+			return head.Node
+		}
+		if time.Since(start) >= publishTime || c.hasEnded(id) {
+			return ""
+		}
+		select {
+		case <-time.After(publishEvery):
+		case <-ctx.Done():
+			return ""
+		}
 	}
-	return head.Node
 }
 
 // OtherGateways returns the other gateways that have conversations or accept some, with the number of conversations of

@@ -92,6 +92,25 @@ func TestTake(t *testing.T) {
 	})
 }
 
+// A backend that has just seen a conversation in the list of another gateway reaches it.
+func TestOwnerIsFoundBeforeTheFirstWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		a, _ := gateway(t, shared, "a")
+		b, _ := gateway(t, shared, "b")
+		time.AfterFunc(100*time.Millisecond, func() {
+			a.AddEntry("x", 1, func() {}).QueueSnapshot(&talk{SnapshotHeader: cluster.SnapshotHeader{Node: "a"}})
+		})
+		if got := b.FindOwner(t.Context(), "x"); got != "a" {
+			t.Errorf("is at %q", got)
+		}
+		start := time.Now()
+		if got := b.FindOwner(t.Context(), "y"); got != "" || time.Since(start) > time.Second {
+			t.Errorf("an unknown conversation is at %q, after %v", got, time.Since(start))
+		}
+	})
+}
+
 // TestEnd: an ended conversation cannot be taken over, not even by its own gateway. If the store fails at that moment,
 // it is asked again.
 func TestEnd(t *testing.T) {
