@@ -275,12 +275,19 @@ export class Canvas {
       if (root === this.#sheet) root.replaceChildren(); // nothing is answered twice
       return this.#leave(root);
     }
+    this.#markChoice(from);
     from.ariaDisabled = 'true'; // `disabled` would take the focus from it
     const pause = setTimeout(() => {
       from.ariaDisabled = null;
       this.#pauses.delete(pause);
     }, PAUSE);
     this.#pauses.add(pause);
+  }
+
+  /** Marks the button that was pressed last, if there was a choice. @param {Element} button */
+  #markChoice(button) {
+    const choices = this.#own(this.#scope(button), 'button[data-action]');
+    if (choices.length > 1) for (const choice of choices) choice.ariaPressed = choice === button ? 'true' : null;
   }
 
   /**

@@ -339,6 +339,20 @@ describe('a canvas', () => {
     assert.equal(await status(page), 'Listening');
   });
 
+  play('marks what was chosen last, where the choice stays open', async (page) => {
+    const marked = () => page.$$eval('.canvas [aria-pressed]', (buttons) => buttons.map((b) => b.textContent));
+    await create(page, 'a', [text('Which day?'), button('tue', 'Tuesday'), button('wed', 'Wednesday')]);
+    assert.deepEqual(await marked(), []);
+    await press(page, 'Tuesday');
+    assert.deepEqual(await marked(), ['Tuesday']);
+    await press(page, 'Wednesday');
+    assert.deepEqual(await marked(), ['Wednesday']);
+    assert.deepEqual(await findBarriers(page), []);
+    await create(page, 'b', [button('more', 'Only this')]);
+    await press(page, 'Only this');
+    assert.deepEqual(await marked(), [], 'a lone button is no choice');
+  });
+
   play('takes one press at a time', async (page) => {
     await page.evaluate(() => {
       window.pauses = new Set();
