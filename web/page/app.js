@@ -41,9 +41,9 @@ let loading;
 let drawn;
 /** What Gemini shows is drawn by canvas.js, which is loaded with the first conversation. */
 const canvas = {
-  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCanvas }, { keep }]) => {
+  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCall }, { keep }]) => {
     keepInHistory = keep;
-    transcript.describeCanvas = (call) => describeCanvas(call, GATEWAY, drawn?.photos);
+    transcript.describeCall = (call) => describeCall(call, GATEWAY, drawn?.photos);
     drawn = new Canvas($('canvas'));
     new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = () => {

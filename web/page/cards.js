@@ -1,4 +1,7 @@
-/** What a canvas has shown or asked, as it stays in the conversation: a title, and what was answered, or what was to be seen. It is loaded with the canvas. */
+/**
+ * What stays of a tool call in the conversation: a title, what a canvas asked and what was answered, what it showed, or the photo that was taken. It is
+ * loaded with the canvas.
+ */
 import { make } from './dom.js';
 import { build } from './elements.js';
 import { page as words } from './page.en.js';
@@ -10,26 +13,24 @@ import { page as words } from './page.en.js';
 const TITLE = 60; // characters
 
 /**
- * @param {ToolCall} call of a canvas tool
+ * @param {ToolCall} call of any tool
  * @param {URL} gateway for its pictures
  * @param {Map<string, Blob>} [kept] what tools have made
  * @returns {Description}
  */
-export function describeCanvas({ args, response, status }, gateway, kept = new Map()) {
+export function describeCall({ name, args, response, status, doneTitle = '' }, gateway, kept = new Map()) {
   const nothing = { title: '', text: '', content: [] };
+  if (!name.endsWith('_canvas_tool')) {
+    const photo = name === 'take_photo' && kept.has(response?.photo);
+    return { ...nothing, content: photo ? [preview([{ type: 'image', src: response.photo, alt: doneTitle }], doneTitle, gateway, kept)] : [] };
+  }
   if (status !== 'done') return { ...nothing, title: titleOf(elementsOf(args)) };
   const elements = elementsOf(args);
   const title = titleOf(elements);
   if (response?.dismissed || response?.continued) return { ...nothing, title };
   if (response?.shown) {
     try {
-      const box = make('div', 'shown');
-      box.tabIndex = 0; // it scrolls
-      box.ariaLabel = title || (words['a canvas'] ?? '');
-      box.role = 'group';
-      box.append(...build(args?.schema, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
-      for (const image of box.querySelectorAll('img')) enlargeable(image);
-      return { ...nothing, title, content: [box] };
+      return { ...nothing, title, content: [preview(elementsOf(args), title, gateway, kept)] };
     } catch {
       return { ...nothing, title }; // the canvas has told the model
     }
@@ -40,6 +41,20 @@ export function describeCanvas({ args, response, status }, gateway, kept = new M
   const pressed = flat(elements).find((e) => e.type === 'button' && e.action === response?.action)?.label;
   return { title, text: [...fields.map(({ id = '', label }) => `${label ?? id}: ${response[id]}`), pressed].filter(Boolean).join(', '), content: [
     ...(fields.length ? [list] : []), ...(pressed ? [make('p', 'pressed', pressed)] : [])] };
+}
+
+/**
+ * What was to be seen, in a card; its pictures can be enlarged.
+ * @param {CanvasElement[]} elements @param {string} title @param {URL} gateway @param {Map<string, Blob>} kept
+ */
+function preview(elements, title, gateway, kept) {
+  const box = make('div', 'shown');
+  box.tabIndex = 0; // it scrolls
+  box.ariaLabel = title || (words['a canvas'] ?? '');
+  box.role = 'group';
+  box.append(...build(elements, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
+  for (const image of box.querySelectorAll('img')) enlargeable(image);
+  return box;
 }
 
 /** @param {any} args @returns {CanvasElement[]} */

@@ -29,7 +29,7 @@ export class Transcript {
   /** @type {Map<string, (whole: boolean) => void>} fills the cards of what the panel shows, by calls */ #folded = new Map();
   /** Whether the panel shows what a call has shown: then its card is one line. @type {(id: string) => boolean} */ isInPanel = () => false;
   /** The panel stands beside the conversation, and not over its end. */ isBeside = () => true;
-  /** What a canvas has shown or asked, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCanvas;
+  /** What a canvas has shown or asked, or a photo, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCall;
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
@@ -201,7 +201,7 @@ export class Transcript {
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
     const dropped = unanswered !== 'ended' && unanswered;
     const declined = response?.dismissed === true || call.declined === true;
-    const described = shows ? this.describeCanvas?.(call) : undefined;
+    const described = this.describeCall?.(call);
     const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
     const outcome = dropped && declined ? dropped : declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered')
       : unanswered && shows && status === 'cancelled' ? 'unanswered' : status;

@@ -229,6 +229,8 @@ describe('take_photo', () => {
       assert.ok(Math.max(width, height) <= 1024 && Math.min(width, height) > 100, `${width}x${height}`);
       assert.equal(await isOpen(page), false);
       assert.equal(await live(page), 0, 'the camera is let go');
+      const picture = page.locator('#log .card .enlarge img').nth(i);
+      assert.deepEqual(await picture.evaluate(async (img) => (await img.decode(), [img.naturalWidth, img.naturalHeight])), [width, height], 'it stands in the conversation');
     }
   }, { context: phone });
 
