@@ -341,7 +341,7 @@ func readFile(file, name string, known []string) (*Agent, error) {
 	var document yaml.Node
 	fields, err := frontMatterJSON(front, &document)
 	if err != nil {
-		return nil, at(yamlErrorLine(err), errors.New(yamlErrorPrefix.ReplaceAllString(err.Error(), "")))
+		return nil, at(yamlErrorLine(err), errors.New(explainYAMLError(err)))
 	}
 	a := &Agent{Name: name, knownTools: known}
 	if err = a.parseFields(fields); err == nil && a.Prompt != "" {
@@ -477,6 +477,29 @@ func frontMatterJSON(front []byte, document *yaml.Node) ([]byte, error) {
 }
 
 var yamlErrorPrefix = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
+
+// yamlHints maps messages of the YAML parser to what the author of an agent should do.
+var yamlHints = map[string]string{
+	"mapping values are not allowed":              "a value that contains a colon and a space must be in quotation marks",
+	"could not find expected ':'":                 "this line, or the one above, is neither a field nor indented under one",
+	"did not find expected key":                   "the indentation differs from the lines above, or text follows a closing quotation mark",
+	"did not find expected '-' indicator":         "the items of a list must be indented equally",
+	"found character that cannot start any token": "indent with spaces instead of tabs, and put a value that begins with @ or ` in quotation marks",
+	"found a tab character":                       "indent with spaces instead of tabs",
+	"found unexpected end of stream":              "a quotation mark is not closed",
+	"found unknown escape character":              "in double quotation marks a backslash must be doubled",
+}
+
+// explainYAMLError returns the parser's message, without the line, and what to do about it.
+func explainYAMLError(err error) string {
+	message := yamlErrorPrefix.ReplaceAllString(err.Error(), "")
+	for found, hint := range yamlHints {
+		if strings.HasPrefix(message, found) {
+			return message + ": " + hint
+		}
+	}
+	return message
+}
 
 // yamlErrorLine returns the line that a YAML error names.
 func yamlErrorLine(err error) int {
