@@ -484,8 +484,8 @@ var yamlHints = map[string]string{
 	"could not find expected ':'":                 "this line, or the one above, is neither a field nor indented under one",
 	"did not find expected key":                   "the indentation differs from the lines above, or text follows a closing quotation mark",
 	"did not find expected '-' indicator":         "the items of a list must be indented equally",
-	"found character that cannot start any token": "indent with spaces instead of tabs, and put a value that begins with @ or ` in quotation marks",
-	"found a tab character":                       "indent with spaces instead of tabs",
+	"found character that cannot start any token": "indent with spaces, not tabs, and put a value that begins with @ or ` in quotation marks",
+	"found a tab character":                       "indent with spaces, not tabs",
 	"found unexpected end of stream":              "a quotation mark is not closed",
 	"found unknown escape character":              "in double quotation marks a backslash must be doubled",
 }
