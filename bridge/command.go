@@ -61,7 +61,7 @@ type (
 	PauseRecording struct{ On bool }
 
 	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool
-	// runs, the model first answers the tool's result. This holds for the requesting tool, too.
+	// runs, perhaps the one that sends this command, the model first answers its result.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration. [SetupComplete] or [SetupFailed] answers it.

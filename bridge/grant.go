@@ -52,10 +52,10 @@ type Account interface {
 	// the budget, including the new reservation. most is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
 	// ReserveCost reserves the maximum cost of work outside the turns, or rejects the work with an [Error]. got is less
-	// than most if the budget has less. settle must be called once with the actual cost, and returns the unused part.
+	// than maxCost if the budget has less. settle must be called once with the actual cost, and returns the unused part.
 	//
 	// It blocks as long as the store does. It is safe for concurrent use, also after End.
-	ReserveCost(most Cost) (got Cost, settle func(cost Cost), err error)
+	ReserveCost(maxCost Cost) (got Cost, settle func(cost Cost), err error)
 	// ParkSession asks whether the conversation may wait for its lost caller; UnparkSession ends the wait.
 	ParkSession() bool
 	UnparkSession()

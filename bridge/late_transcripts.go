@@ -29,8 +29,8 @@ const (
 	// strayAfter is the same pause for a turn that the model spoke unasked, once its voice has been played.
 	strayAfter = 300 * time.Millisecond
 
-	// callEndTime limits the time from a tool call to the end of its turn. Models that go on while a tool runs take
-	// milliseconds.
+	// callEndTime limits the time from a tool call to the end of its turn. Models that end the turn before they have the
+	// tool's result do so within milliseconds of the call.
 	callEndTime = time.Second
 )
 

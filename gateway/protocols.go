@@ -13,8 +13,8 @@ import (
 	"voxgate/vox"
 )
 
-// protocols returns the protocols of the gateway. Add an endpoint here. The REST API is missing, because other
-// components use it.
+// protocols returns the protocols of the gateway. Add an endpoint here. The REST API is not in the list: openModels
+// opens it, because other components call it, too.
 func protocols() []signaling.Protocol {
 	return []signaling.Protocol{
 		backend.Protocol(),

@@ -31,8 +31,8 @@ const (
 type Decoder interface {
 	// Decode writes the packet's sound to pcm, which must have room for MaxPacketDuration, and returns the number of samples.
 	Decode(packet []byte, pcm []int16) (int, error)
-	// Conceal fills pcm, a multiple of 2.5 ms, with an estimate of lost sound. next is the packet after the loss if it
-	// has a copy (see Codec.CopyDuration), or nil.
+	// Conceal fills pcm, a multiple of 2.5 ms, with an estimate of lost sound. next is the packet
+	// after the loss if it contains a copy of what was lost (see Codec.CopyDuration), or nil.
 	Conceal(next []byte, pcm []int16) error
 }
 

@@ -51,8 +51,9 @@ func scaleDown(m *image.YCbCr) *image.YCbCr {
 
 // averageInto averages p into dst, which is not larger in either direction.
 //
-// A pixel of p counts as dst.width wide, and a pixel of dst as p.width wide, and alike for heights. Then the rows have
-// the same length, and every overlap is a whole number. Sums stay below 255*4096*4096, which fits 32 bits.
+// It measures in a unit that makes every overlap of pixels a whole number: a row of either picture is p.width*dst.width
+// units long, so a pixel of p is dst.width units wide and one of dst p.width. Heights are measured in the same way. Sums
+// stay below 255*4096*4096, which fits 32 bits.
 func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {

@@ -271,7 +271,7 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves the maximum cost of one operation. got is less than most if the budget has less left. settle
+// ReserveCost reserves the maximum cost of one operation. got is less than maxCost if the budget has less left. settle
 // must be called once with the actual cost.
 func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate

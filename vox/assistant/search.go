@@ -186,7 +186,7 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 			for _, n := range list {
 				if place < len(n.Tools) {
 					e, _ := Find(n.Tools[place])
-					// No two tools have the same role, unless there is only one need.
+					// A role is taken once. Of a single need, further tools of the same role are taken as well.
 					take(e, place > 0 && len(list) == 1)
 				}
 			}

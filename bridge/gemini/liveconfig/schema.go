@@ -367,7 +367,8 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// fitEnum drops an enumeration of other values than strings, and lists them in the description. It drops empty strings.
+// fitEnum removes an enum that has values other than strings, and lists its values in the description instead. From an
+// enum of strings it removes empty ones.
 func (p *parser) fitEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {

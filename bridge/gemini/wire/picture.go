@@ -9,8 +9,8 @@ import (
 	"image/png"
 )
 
-// maxPictureSide is the maximum side of a picture in pixels. 48 megapixels have 8,064. The model uses 768
-// (https://ai.google.dev/gemini-api/docs/live-guide).
+// maxPictureSide is the maximum side of a picture in pixels. The longer side of a picture of 48 megapixels has 8,064.
+// The model scales pictures to 768 (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
 // IsPicture reports whether a media type, in lower case and without parameters, is a picture type that the models accept.

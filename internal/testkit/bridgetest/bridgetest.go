@@ -383,7 +383,7 @@ func (conn *Conn) SendHandle(h string) {
 	conn.Send(`{"sessionResumptionUpdate":{"newHandle":%q,"resumable":true}}`, h)
 }
 
-// VoiceField returns a modelTurn field with audio whose samples all have the value tag.
+// VoiceField returns a modelTurn field with audio in which each sample equals tag.
 func VoiceField(tag int16, d time.Duration) string {
 	raw := make([]byte, 2*int(d.Seconds()*24000))
 	for i := range len(raw) / 2 {

@@ -30,7 +30,7 @@ const (
 	TypePing          = "PING"
 )
 
-// commandParsers maps the types of messages that are one command of the conversation to their parsers.
+// commandParsers has the parser of each message type that becomes one [bridge.Command].
 var commandParsers = map[string]func(m ClientMessage, replyTo any) (bridge.Command, error){
 	TypeUpdateConfig: parseUpdateConfig,
 	TypeGetContext: func(_ ClientMessage, replyTo any) (bridge.Command, error) {

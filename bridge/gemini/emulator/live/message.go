@@ -71,7 +71,8 @@ func (c Content) Text() string {
 	return strings.Join(texts, " ")
 }
 
-// checkAudio rejects audio in a turn that is not at 16 kHz: 24 kHz was reported to end with 1008.
+// checkAudio rejects a turn that has audio of another rate than 16 kHz. Google reportedly closes the connection with 1008
+// on 24 kHz.
 func (c Content) checkAudio() error {
 	for _, p := range c.Parts {
 		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
