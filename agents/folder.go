@@ -495,7 +495,7 @@ func explainYAMLError(err error) string {
 	message := yamlErrorPrefix.ReplaceAllString(err.Error(), "")
 	for found, hint := range yamlHints {
 		if strings.HasPrefix(message, found) {
-			return message + ": " + hint
+			return message + "; " + hint
 		}
 	}
 	return message

@@ -445,7 +445,7 @@ func (h *Host) removeSession(s *Session) {
 	delete(h.sessions, s.id)
 }
 
-// FindNode returns the gateway that has a conversation; empty if unknown.
+// FindNode returns the gateway that has a conversation; empty if unknown. It may wait: see [cluster.Cluster.FindOwner].
 func (h *Host) FindNode(ctx context.Context, id string) string { return h.cluster.FindOwner(ctx, id) }
 
 // OtherNodes returns the other gateways that have or accept conversations, with the number of conversations of each.

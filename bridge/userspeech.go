@@ -15,8 +15,8 @@ const (
 	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
 	minQuestion = 300 * time.Millisecond
 
-	// duckingDB is the attenuation of the voice while the person speaks over it: enough to
-	// be noticed, and the answer still continues smoothly if it was only a cough.
+	// duckingDB is the attenuation of the voice while the person speaks over it. The person
+	// hears that they were noticed, and the voice can still become loud again if it was only a cough.
 	duckingDB = 12 // dB
 )
 

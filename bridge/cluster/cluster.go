@@ -42,8 +42,8 @@ const (
 	releaseTime  = time.Second
 	releaseEvery = 10 * time.Millisecond
 
-	// A gateway lists a conversation as soon as it begins, and writes it to the store soon after. FindOwner polls for
-	// publishTime, every publishEvery.
+	// publishTime limits how long FindOwner looks for a conversation that is not in the store. Its gateway lists it as
+	// soon as it begins, and writes it to the store soon after. FindOwner polls every publishEvery.
 	publishTime  = 250 * time.Millisecond
 	publishEvery = 25 * time.Millisecond
 
@@ -532,6 +532,7 @@ func (c *Cluster) FindOwner(ctx context.Context, id string) string {
 	for start := time.Now(); ; {
 		value, generation, err := c.Store.Get(ctx, snapshotKey(id))
 		if err != nil {
+			c.Logger.Warn("store: owner of a conversation not read", "call", id, "err", err)
 			return ""
 		}
 		if generation != 0 {

@@ -107,8 +107,8 @@ func (k *Keeper) OnAnswer() {
 }
 
 // OnModelActivity records a message that is not part of an answer. final means that it ends a turn or calls tools.
-// understood means that it has a transcript of the person's speech, or reports that voice was detected. It returns true
-// if the turn ended without the expected answer.
+// understood means that it has a transcript of the person's speech, or reports that voice was detected. unanswered
+// reports whether the turn ended without the expected answer.
 func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (unanswered bool) {
 	k.stall.understoodEarly = k.stall.understoodEarly || understood
 	switch {

@@ -234,8 +234,8 @@ func (p *Pacer) SetTap(t Tap) {
 // AttachOutput sends the queued and all later sound to out, at the pacer's rate. The first frame opens a talkspurt. The
 // former output receives no more frames.
 //
-// With nil, sound is discarded, and the callback of each mark is called at once, as if its sound had been played; not
-// while the pacer is on hold.
+// With nil, sound is discarded, and the callbacks of its marks are called at once, as if it had been played. On hold,
+// sound and marks wait instead.
 func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()

@@ -284,9 +284,9 @@ export class Canvas {
     this.#pauses.add(pause);
   }
 
-  /** Marks the button that was pressed last, if there was a choice. @param {Element} button */
+  /** Marks the button that was pressed last, if others leave the canvas open as well. @param {Element} button */
   #markChoice(button) {
-    const choices = this.#own(this.#scope(button), 'button[data-action]');
+    const choices = this.#own(this.#scope(button), '[data-action]:not([data-action="dismiss"], [data-action="submit"])');
     if (choices.length > 1) for (const choice of choices) choice.ariaPressed = choice === button ? 'true' : null;
   }
 

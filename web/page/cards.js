@@ -21,8 +21,8 @@ const TITLE = 60; // characters
 export function describeCall({ name, args, response, status, doneTitle = '' }, gateway, kept = new Map()) {
   const nothing = { title: '', text: '', content: [] };
   if (!name.endsWith('_canvas_tool')) {
-    const photo = name === 'take_photo' && kept.has(response?.photo);
-    return { ...nothing, content: photo ? [preview([{ type: 'image', src: response.photo, alt: doneTitle }], doneTitle, gateway, kept)] : [] };
+    const image = { type: 'image', src: response?.photo, alt: doneTitle };
+    return { ...nothing, content: kept.has(image.src) ? [preview(image, doneTitle, gateway, kept)] : [] };
   }
   if (status !== 'done') return { ...nothing, title: titleOf(elementsOf(args)) };
   const elements = elementsOf(args);
@@ -30,7 +30,7 @@ export function describeCall({ name, args, response, status, doneTitle = '' }, g
   if (response?.dismissed || response?.continued) return { ...nothing, title };
   if (response?.shown) {
     try {
-      return { ...nothing, title, content: [preview(elementsOf(args), title, gateway, kept)] };
+      return { ...nothing, title, content: [preview(args?.schema, title, gateway, kept)] };
     } catch {
       return { ...nothing, title }; // the canvas has told the model
     }
@@ -44,15 +44,15 @@ export function describeCall({ name, args, response, status, doneTitle = '' }, g
 }
 
 /**
- * What was to be seen, in a card; its pictures can be enlarged.
- * @param {CanvasElement[]} elements @param {string} title @param {URL} gateway @param {Map<string, Blob>} kept
+ * Shows the content of a canvas in a card; its pictures can be enlarged.
+ * @param {unknown} schema @param {string} title @param {URL} gateway @param {Map<string, Blob>} kept
  */
-function preview(elements, title, gateway, kept) {
+function preview(schema, title, gateway, kept) {
   const box = make('div', 'shown');
   box.tabIndex = 0; // it scrolls
   box.ariaLabel = title || (words['a canvas'] ?? '');
   box.role = 'group';
-  box.append(...build(elements, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
+  box.append(...build(schema, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
   for (const image of box.querySelectorAll('img')) enlargeable(image);
   return box;
 }

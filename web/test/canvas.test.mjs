@@ -348,7 +348,7 @@ describe('a canvas', () => {
     await press(page, 'Wednesday');
     assert.deepEqual(await marked(), ['Wednesday']);
     assert.deepEqual(await findBarriers(page), []);
-    await create(page, 'b', [button('more', 'Only this')]);
+    await create(page, 'b', [button('more', 'Only this'), button('dismiss', 'Close')]);
     await press(page, 'Only this');
     assert.deepEqual(await marked(), [], 'a lone button is no choice');
   });

@@ -10,7 +10,7 @@ import (
 )
 
 // maxPictureSide is the maximum side of a picture in pixels. The longer side of a picture of 48 megapixels has 8,064.
-// The model scales pictures to 768 (https://ai.google.dev/gemini-api/docs/live-guide).
+// The model scales pictures to 768 pixels (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
 // IsPicture reports whether a media type, in lower case and without parameters, is a picture type that the models accept.
