@@ -814,6 +814,7 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	}
 	c.Send("DISCONNECT_GEMINI", "")
 	c.CloseCode()
+	testkit.Eventually(t, "log line of the end", func() bool { return strings.Contains(l.Logs.String(), "conversation ended") })
 	if logs := l.Logs.String(); !strings.Contains(logs, "underruns=0") || strings.Count(logs, "conversation ended") != 1 {
 		t.Error("frames of the voice came late")
 	}

@@ -259,9 +259,7 @@ func TestTooManySSRCs(t *testing.T) {
 	if m := p.Client.AwaitError("peer_failed", ""); !strings.Contains(string(m.Payload), why) {
 		t.Errorf("the client got %v, want %q", m, why)
 	}
-	if logs := p.gateway.Logs.String(); !strings.Contains(logs, why) {
-		t.Errorf("the log has no %q:\n%s", why, logs)
-	}
+	testkit.Eventually(t, "log line of the reason", func() bool { return strings.Contains(p.gateway.Logs.String(), why) })
 	checkStillWorks(t, p.Client)
 }
 
