@@ -79,6 +79,7 @@ const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">
+<meta name="color-scheme" content="light dark">
 <title>Search suggestions</title>
 <base target="_blank">
 <script nonce="NONCE">

@@ -98,6 +98,21 @@ func (s *session) applyTypedFault(command, rest string) error {
 	return nil
 }
 
+// searchSuggestion has the classes and colours of Google's.
+const searchSuggestion = `<style>
+.container { display: flex; align-items: center; padding: 8px 12px; border-radius: 8px; font: 14px/20px Roboto, sans-serif; }
+.chip { margin: 0 8px; padding: 5px 16px; border: solid 1px; border-radius: 16px; text-decoration: none; }
+@media (prefers-color-scheme: light) {
+  .container { background-color: #fafafa; box-shadow: 0 0 0 1px #0000000f; }
+  .chip { background-color: #ffffff; border-color: #d2d2d2; color: #5e5e5e; }
+}
+@media (prefers-color-scheme: dark) {
+  .container { background-color: #1f1f1f; box-shadow: 0 0 0 1px #ffffff26; }
+  .chip { background-color: #2c2c2c; border-color: #3c4043; color: #ffffff; }
+}
+</style>
+<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`
+
 // grounding returns the metadata of a search. Google's terms require clients to show renderedContent.
 func grounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
@@ -105,7 +120,7 @@ func grounding(query string) live.Object {
 	}
 	return live.Object{
 		"searchEntryPoint": live.Object{
-			"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`,
+			"renderedContent": searchSuggestion,
 		},
 		"webSearchQueries":  []string{query},
 		"groundingChunks":   []live.Object{{"web": live.Object{"uri": "https://en.wikipedia.org/wiki/Parrot", "title": "wikipedia.org"}}},
