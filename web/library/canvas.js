@@ -125,6 +125,11 @@ export class Canvas {
     return !this.#section.hidden;
   }
 
+  /** Brings back what was hidden. A page may put it elsewhere, as into its conversation. */
+  get showButton() {
+    return this.#show;
+  }
+
   /** Whether the person sees here what a call has shown. @param {string} id */
   showsCall(id) {
     return this.open && !this.#sheet.hidden && this.#calls.includes(id);

@@ -136,7 +136,7 @@ export const canvas = {
   'show from': '{what} von {host} zeigen',
   'picture of': 'Ein Bild von {who}',
   clock: 'Blick auf die Uhr …',
-  'clock done': 'Auf die Uhr gesehen',
+  'clock done': 'Auf die Uhr gesehen: {time}',
   'taking photo': 'Foto aufnehmen …',
   'photo taken': 'Foto aufgenommen',
   'wants photo': '{who} möchte ein Foto machen.',

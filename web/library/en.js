@@ -132,7 +132,7 @@ export const canvas = {
   'show from': 'Show {what} from {host}',
   'picture of': 'A picture from {who}',
   clock: 'Looking at the clock…',
-  'clock done': 'Looked at the clock',
+  'clock done': 'Looked at the clock: {time}',
   'taking photo': 'Taking photo…',
   'photo taken': 'Took a photo',
   'wants photo': '{who} wants to take a photo.',

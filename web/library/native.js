@@ -4,7 +4,7 @@
  */
 
 import { canvas as words } from './en.js';
-import { fill, speak } from './strings.js';
+import { fill, language, speak } from './strings.js';
 
 /**
  * @import { Tool } from './types.d.ts'
@@ -33,7 +33,7 @@ export function nativeTools({ canvas, contacts }) {
     get_current_time: {
       description: 'The date and time where the person is, and their time zone.',
       get title() { return words['clock']; },
-      get doneTitle() { return words['clock done']; },
+      get doneTitle() { return fill(words['clock done'], { time: new Date().toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' }) }); },
       run() {
         const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
         return { time: new Date().toLocaleString('en', { dateStyle: 'full', timeStyle: 'medium' }), timeZone };

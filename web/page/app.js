@@ -44,7 +44,9 @@ const canvas = {
   load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCall }, { keep }]) => {
     keepInHistory = keep;
     transcript.describeCall = (call) => describeCall(call, GATEWAY, drawn?.photos);
+    transcript.describeKept();
     drawn = new Canvas($('canvas'));
+    $('asked').append(drawn.showButton);
     new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = () => {
       toolAsked ||= [...running.keys()].some(canvas.waitsFor);
@@ -104,6 +106,7 @@ addEventListener('message', (message) => transcript.fitFrame(message));
 transcript.isInPanel = (id) => drawn?.showsCall(id) ?? false;
 transcript.isBeside = () => wide.matches;
 transcript.restore();
+if (transcript.lines.some((line) => line.call)) void canvas.load();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 const tools = nativeTools({ canvas });
 

@@ -6,14 +6,17 @@ import { make } from './dom.js';
 import { build } from './elements.js';
 import { page as words } from './page.en.js';
 
-/** @import { CanvasElement, ToolCall } from './types.d.ts' */
+/**
+ * @import { Shown } from './transcript.js'
+ * @import { CanvasElement } from './types.d.ts'
+ */
 
 /** @typedef {{title: string, text: string, content: Node[]}} Description `text`: for a downloaded transcript */
 
 const TITLE = 60; // characters
 
 /**
- * @param {ToolCall} call of any tool
+ * @param {Shown & {doneTitle?: string}} call of any tool
  * @param {URL} gateway for its pictures
  * @param {Map<string, Blob>} [kept] what tools have made
  * @returns {Description}
@@ -92,9 +95,32 @@ function enlargeable(image) {
     const close = make('button', '', words['close'] ?? '');
     dialog.append(image.cloneNode(), close);
     dialog.ariaLabel = image.alt;
+    leaveDock(dialog);
+    const escape = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== 'Escape') return;
+      event.preventDefault(); // it ends no conversation
+      event.stopPropagation();
+      dialog.close();
+    };
+    document.addEventListener('keydown', escape, true);
     dialog.addEventListener('click', () => dialog.close());
-    dialog.addEventListener('close', () => dialog.remove());
+    dialog.addEventListener('close', () => {
+      document.removeEventListener('keydown', escape, true);
+      dialog.remove();
+      button.focus({ preventScroll: true });
+    });
     document.body.append(dialog);
-    dialog.showModal();
+    dialog.show(); // not modal: Mute and End can be pressed
+    close.focus();
   });
+}
+
+/** Keeps the dock in sight, which stands below or, on a phone on its side, beside. @param {HTMLElement} over what covers the rest */
+function leaveDock(over) {
+  const { top, left, width, height } = document.querySelector('footer .dock')?.getBoundingClientRect() ?? new DOMRect();
+  if (!width || document.body.classList.contains('home')) return;
+  if (top > innerHeight / 2) {
+    over.style.bottom = `${innerHeight - top}px`;
+    over.style.setProperty('--dock', over.style.bottom);
+  } else if (height && left > innerWidth / 2) over.style.right = `${innerWidth - left}px`;
 }

@@ -1,4 +1,5 @@
 /** The sheet with earlier conversations: to read, to go on with, and to delete. */
+import { describeCall } from './cards.js';
 import { make } from './dom.js';
 import { list, write } from './history.js';
 import { settings as words } from './settings.en.js';
@@ -58,6 +59,7 @@ export async function openHistory(goOn) {
     title.textContent = dateOf(one.at);
     const lines = make('div', 'lines');
     const transcript = new Transcript(lines, make('div'), () => {});
+    transcript.describeCall = (call) => describeCall(call, new URL('ws', document.baseURI));
     for (const line of one.lines) transcript.line(line);
     const foot = make('div', 'foot');
     const go = make('button', 'first', words['go on']);

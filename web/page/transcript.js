@@ -9,14 +9,18 @@ import { markUnheard } from './unheard.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
+/** @typedef {Pick<ToolCall, 'name'|'args'|'response'|'status'>} Shown what a card is drawn from */
+
 /**
  * One line of a downloaded transcript. `card` is of a tool: the beginning of `text` that stands on its card, and whether the rest is for screen readers only.
- * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}}} Line
+ * `call`: what a canvas has shown or asked there, so that the card is whole after a reload.
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}, call?: Shown}} Line
  */
 
 const KEY = 'voxgate.transcript';
 const PAUSE = 5 * 60_000; // ms without a turn, after which the time of day is shown
 const COPIED = 1_500; // ms that a copy is confirmed
+const LARGEST = 30_000; // characters of a call that is kept with its card
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
 export class Transcript {
@@ -29,7 +33,7 @@ export class Transcript {
   /** @type {Map<string, (whole: boolean) => void>} fills the cards of what the panel shows, by calls */ #folded = new Map();
   /** Whether the panel shows what a call has shown: then its card is one line. @type {(id: string) => boolean} */ isInPanel = () => false;
   /** The panel stands beside the conversation, and not over its end. */ isBeside = () => true;
-  /** What a canvas has shown or asked, or a photo, once the script for that is loaded. @type {((call: ToolCall) => import('./cards.js').Description)|undefined} */ describeCall;
+  /** What a canvas has shown or asked, or a photo, once the script for that is loaded. @type {((call: Shown & {doneTitle?: string}) => import('./cards.js').Description)|undefined} */ describeCall;
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
@@ -105,12 +109,25 @@ export class Transcript {
   line({ id, ...line }) {
     const { role, text, interrupted, cutBy } = line;
     this.#keptAt = Date.parse(line.at) || 0;
-    if (role === 'tool') this.#add(fillCard(make('div', 'card'), line));
+    if (role === 'tool') this.#add(this.#restoreCard(make('div', 'card'), line));
     else if (role === 'note') this.note(text);
     else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
     this.#keptAt = 0;
     const last = this.#log.lastElementChild;
     if (last) this.#lines.set(last, line);
+  }
+
+  /** @param {HTMLElement} e @param {Line} line */
+  #restoreCard(e, line) {
+    const { text = '', content = [] } = (line.call && this.describeCall?.(line.call)) ?? {};
+    fillCard(e, content.length && text ? { ...line, text: line.text.slice(0, -` (${text})`.length) } : line);
+    e.append(...content);
+    return e;
+  }
+
+  /** Completes the cards that were restored before `describeCall` was there. */
+  describeKept() {
+    for (const [e, line] of this.#lines) if (line.call && e.isConnected && !e.querySelector('dl, .pressed, .shown')) this.#restoreCard(/** @type {HTMLElement} */ (e), line);
   }
 
   /**
@@ -218,7 +235,10 @@ export class Transcript {
       });
     } else e.append(...content);
     const details = described?.text ? ` (${described.text})` : '';
-    if (status !== 'running') this.#keep(e, { role: 'tool', text: text + details, card });
+    const { args } = call;
+    const kept = { name, args, response, status };
+    const keeps = shows && content.length > 0 && JSON.stringify(kept).length <= LARGEST;
+    if (status !== 'running') this.#keep(e, { role: 'tool', text: text + details, card, ...(keeps && { call: kept }) });
   }
 
   /** What Google Search was asked, and found, stands in the answer that it belongs to. @param {any} grounding */

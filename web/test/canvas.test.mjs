@@ -601,6 +601,7 @@ describe('the page', () => {
       assert.deepEqual(await findBarriers(page), []);
       const [[show], others] = await page.evaluate(() => ['.canvas-show', 'header, footer'].map((selector) =>
         [...document.querySelectorAll(selector)].map((e) => e.getBoundingClientRect().toJSON())));
+      assert.ok(await page.isVisible('main .canvas-show'), 'it stands in the conversation');
       assert.ok(others.length === 2 && show.height >= 48 && show.left >= 0 && show.right <= size.width);
       for (const o of others) assert.ok(o.bottom <= show.top || o.top >= show.bottom, JSON.stringify([show, o]));
     }
@@ -655,6 +656,7 @@ describe('the page', () => {
     await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not needed any more'));
     await page.getByRole('button', { name: 'Enlarge: A view' }).click();
     await page.locator('dialog.enlarged img').waitFor();
+    for (let i = 0; i < 2; i++) await page.click('#mute'); // they stay in sight
     await page.keyboard.press('Escape');
     await page.waitForFunction(() => !document.querySelector('dialog'));
     assert.deepEqual(await findBarriers(page, 'main'), []);
@@ -662,6 +664,11 @@ describe('the page', () => {
     await page.waitForSelector('.canvas:not([hidden])');
     await page.click('#end');
     await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not answered'));
+    const cards = () => page.$$eval('.card', (all) => all.map((e) => e.innerText));
+    const before = await cards();
+    await page.reload();
+    await page.waitForSelector('.card .shown');
+    assert.deepEqual(await cards(), before, 'they are whole after a reload');
   });
 
   play('tells cards apart without their words and colours', async (page) => {

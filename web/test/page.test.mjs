@@ -547,9 +547,12 @@ play('says how long the gateway has been away, tries at once when asked to, and 
   await page.evaluate(() => ((window.unreachable = true), links.at(-1).drop()));
   await says(page, 'Reconnecting… Nothing you say is heard right now.');
   await type(page, 'Are you still there?');
+  const dock = () => page.$eval('#talk', (e) => e.getBoundingClientRect().top);
+  const stood = await dock();
   const words = () => page.$$eval('.turn', (all) => all.map((e) => [...e.childNodes].slice(1).map((n) => n.textContent).filter(Boolean).join('|')));
   assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|the connection was lost here', 'Are you still there?|is sent when we are back']);
   await page.waitForFunction(() => /^For [2-4] s$/.test(since.textContent) && absence.checkVisibility());
+  assert.equal(await dock(), stood, 'nothing moves');
 
   await page.evaluate(() => { // and the next try by itself is far away
     const { setTimeout } = window;
@@ -859,7 +862,7 @@ play('shows an answer above what cut it off, and cards as they were, when it is 
   await tell(page, 'INTERRUPTED', { generation: 1, heard: 'Once upon', playedMs: 500, turn: 1, by: 'text' });
   await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'a', name: 'no_such', args: {} }, { id: 'b', name: 'get_current_time', args: {} }] } });
   for (const status of ['failed', 'done']) await page.waitForSelector(`#log .card[data-status=${status}]`);
-  const said = () => page.$$eval('#log .turn > span, #log .card', (all) => all.map((e) => e.textContent));
+  const said = () => page.$$eval('#log .turn > span, #log .card', (all) => all.map((e) => e.textContent.replace(/(?<=clock): \d.*(?=: )/, '')));
   const cards = () => page.$$eval('#log .card', (all) => all.map((e) => [e.dataset.status, e.innerHTML]));
   const before = await cards();
   const order = ['one', 'Once upon', 'stop', 'Tool no_such: did not work', 'Looked at the clock: done'];
@@ -878,7 +881,7 @@ play('tells in words what a tool has done, and developers what it was asked and 
   await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'b', name: 'get_current_time', args: {} }] } });
   await page.waitForSelector('#log .card[data-status=done]');
   await tell(page, 'GEMINI_ERROR', { message: 'args: missing property "query".', details: { code: 'tool_execution_error' } });
-  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.textContent)), ['Tool no_such: did not work', 'Looked at the clock: done']);
+  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.textContent)), ['Tool no_such: did not work', `Looked at the clock: ${await page.evaluate(() => new Date().toLocaleTimeString('en', { hour: 'numeric', minute: '2-digit' }))}: done`]);
   assert.equal(await page.locator('.note').count(), 0, 'nobody but developers reads that');
   await page.click('#detail');
   await page.getByText('For developers').click();

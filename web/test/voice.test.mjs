@@ -172,7 +172,7 @@ describe('tools', () => {
     await type(page, '/tool get_current_time {}');
     await gets(page, 'TOOL_CALL', { way: 'channel' });
     await hears(page, { sound: 0.3 });
-    assert.match(await page.textContent('#log .card'), /Looked at the clock: done/);
+    assert.match(await page.textContent('#log .card'), /Looked at the clock: .*M: done/);
     const year = String(new Date().getFullYear());
     await page.waitForFunction((year) => document.querySelector('.turn.model').textContent.includes(year), year);
     const ways = await page.evaluate(() => sent.filter((m) => m.type === 'SEND_TOOL_RESPONSE').map((m) => m.way));
