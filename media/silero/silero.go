@@ -17,7 +17,7 @@ const (
 	// FrameLength is the length of a frame in samples: 32 ms.
 	FrameLength = 512
 
-	contextLength = 64  // samples of the previous frame that belong to the input of the network
+	contextLength = 64  // the last samples of the previous frame, which the network gets before a frame
 	window        = 256 // samples in one Fourier transform
 	hop           = window / 2
 	bins          = window/2 + 1
@@ -95,7 +95,7 @@ func NewDetector() *Detector { return &Detector{network: loadNetwork()} }
 func (d *Detector) Reset() { *d = Detector{network: d.network} }
 
 // Probability returns the probability, 0 to 1, that the next frame of the stream has speech. frame has [FrameLength] samples.
-// It takes about 0.5 ms and does not allocate.
+// A call takes about 0.5 ms and does not allocate.
 func (d *Detector) Probability(frame []int16) float32 {
 	copy(d.input[:contextLength], d.input[FrameLength:])
 	in := d.input[contextLength:]

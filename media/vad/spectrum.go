@@ -17,7 +17,7 @@ const (
 // bands are empty.
 var bandEdges = [bands + 1]float64{150, 250, 350, 450, 570, 700, 850, 1050, 1300, 1600, 2000, 2500, 3100, 3800}
 
-// fftTables holds the factors of a complex FFT of 128 points and of its split into the real one of 256.
+// fftTables holds the factors of a complex FFT of 128 points, and those that turn its result into a real FFT of 256.
 var fftTables = func() (t struct {
 	cos, sin [bins]float32
 	reverse  [bins]uint8
@@ -33,7 +33,7 @@ var fftTables = func() (t struct {
 
 // spectrum computes the power of a frame in each band.
 type spectrum struct {
-	rate, size int // frame format that window and edges are for
+	rate, size int // frame format for which window and edges were computed
 	window     []float32
 	scale      float32
 	edges      [bands + 1]int
@@ -55,7 +55,7 @@ func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[ba
 	product, n := float32(1), 0
 	for b := range bands {
 		var p float32
-		// relative to the floor, so that noise of any colour is flat
+		// power over the noise floor, so that noise of any colour has a flat spectrum
 		over := s.scale / floor[b]
 		for k := s.edges[b]; k < s.edges[b+1]; k++ {
 			x := s.binPower(k)*over + 1e-9
