@@ -96,7 +96,7 @@ type report struct {
 	Figures      []figure  `json:"figures"`
 }
 
-// comparison measures a subject.
+// comparison measures one subject: a program that is compared with others.
 type comparison struct {
 	options
 	*stage

@@ -211,7 +211,7 @@ func confirmationText(c tools.Call) (text string, ok bool) {
 	return strings.Join(texts, "\n"), yes && no && texts != nil
 }
 
-// Answers to a question, in the format of a canvas.
+// The answers Yes and No to a question of VOX, as a client's canvas would send them.
 var (
 	confirmAnswer = json.RawMessage(`{"action":"submit"}`)
 	dismissAnswer = json.RawMessage(`{"dismissed":true}`)

@@ -14,8 +14,9 @@ var (
 
 // Concealment repeats the last pitch period, as in appendix I of G.711, but adds no delay. All lengths are in samples.
 //
-// For lost 20 ms of real speech the median SNR is 2.1 dB, at the original loudness and without a step
-// (TestConcealment). Silence has 0 dB, and libopus' concealment of Opus at 8 kHz 3.3 dB.
+// TestConcealment compares what is concealed with the 20 ms of real speech that were lost: the median SNR is 2.1 dB,
+// the loudness is that of the original, and the start has no step. Filling with silence gives 0 dB. The
+// concealment of libopus for Opus at 8 kHz gives 3.3 dB.
 const (
 	ms = rate / 1000
 	// shortestPeriod and longestPeriod bound the pitch search: voices of 200 to 66 Hz (appendix I.2.2).
@@ -36,7 +37,7 @@ type decoder struct {
 	law       *law
 	history   [2 * longestPeriod]int16 // the newest sound, for findPeriod and findCycle
 	cycle     []int16                  // the pitch period that is repeated; empty for silence
-	step      int                      // difference between the end of the sound and the start of cycle
+	step      int                      // last received sample minus the one that precedes cycle
 	concealed int                      // samples concealed since the last packet
 }
 

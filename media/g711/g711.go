@@ -33,7 +33,7 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return media.Duration(len(packet), rate)
 }
 
-// CopyDuration implements [media.Codec]. G.711 packets hold no copies.
+// CopyDuration implements [media.Codec]. G.711 packets hold no copies of earlier packets.
 func (Codec) CopyDuration([]byte) time.Duration { return 0 }
 
 // Append decodes packet to the end of pcm.

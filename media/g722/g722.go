@@ -35,7 +35,7 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return media.Duration(len(packet), bytesPerSecond)
 }
 
-// CopyDuration implements [media.Codec]. G.722 packets hold no copies.
+// CopyDuration implements [media.Codec]. G.722 packets hold no copies of earlier packets.
 func (Codec) CopyDuration([]byte) time.Duration { return 0 }
 
 // NewDecoder implements [media.Codec].

@@ -28,9 +28,9 @@ const (
 
 	frameSamples = rate / 50 // 20 ms
 
-	// bitrate is the rate of both channels together, in bits a second. At 48 kb/s a tone's crosstalk into the other
-	// channel is below -50 dB. At 32 kb/s it is up to -31 dB: libopus merges the upper bands. An hour of talk takes 22
-	// MB, of silence 1 MB.
+	// bitrate is the rate of both channels together, in bits a second. At 48 kb/s the crosstalk of a tone into the
+	// other channel is below -50 dB. At 32 kb/s it reaches -31 dB, because libopus merges the upper bands of the
+	// channels. An hour of talk takes 22 MB, an hour of silence 1 MB.
 	bitrate = 48000
 
 	// complexity is the effort of the encoder, the same as for the voice: see NewEncoder in media/opus.
@@ -148,8 +148,8 @@ func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when the sound was spoken, as far as known. Audio comes
-// in bursts, so it continues the previous sound unless at is far off.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when the sound was spoken, as far as known. Networks
+// deliver audio in bursts, so pcm is put directly after the previous sound unless at differs much from that place.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)

@@ -4,18 +4,20 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// writeDelay is the delay with which sound is written. A client receives 200 ms ahead, which an interruption must
-	// still be able to withdraw. writeDelay also exceeds the delay of any usable network.
+	// writeDelay is the delay with which sound is written to the file. A client receives the voice up to 200 ms before
+	// it plays it, and an interruption must remove from the recording what was not played. The delay of any usable
+	// network is shorter, too.
 	writeDelay = rate
 
 	// maxDrift limits how far the caller's sound may be from its true place before it is moved there.
 	maxDrift = rate / 10
-	// maxDriftInPause is the limit in a pause, where moving is inaudible.
+	// maxDriftInPause is used in place of maxDrift while the caller pauses, where moving is inaudible.
 	maxDriftInPause = rate / 20
 
 	// maxEarly limits the caller's sound ahead of its time, for fast clients and wrong clocks.
 	maxEarly = 10 * rate
-	// maxEarlyModel is as much as a playout keeps. A client that paces the voice itself receives all of it at once.
+	// maxEarlyModel limits the model's sound ahead of its time. A client that paces the voice itself receives a whole
+	// answer at once. The limit is what a playout holds at most.
 	maxEarlyModel = 120 * rate
 
 	// speechLevel is the mean amplitude of the quietest speech: -50 dBFS.
@@ -74,9 +76,10 @@ func (t *timeline) truncateModel(at int64) {
 
 // addCaller puts sound at the end of the caller's earlier sound, or at its true place if that is far off.
 //
-// Sound after a gap may follow a pause, or be late. addCaller places it by the clock. If more sound then arrives than
-// time has passed, it was late, and all of it is moved back. Sound never arrives before it is spoken, so the move
-// brings it nearer to its true place.
+// After a gap it is not known whether the caller paused or the network was late. addCaller first assumes a pause and
+// places the sound at its time of arrival. If then more sound arrives than time passes, the network was late, and the
+// sound since the gap is moved back. No sound arrives before it is spoken, so moving back is always in the right
+// direction.
 func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if t.inputRate != from {
 		t.flushResampler()

@@ -20,7 +20,8 @@ type instance struct {
 	values int // number of values built
 }
 
-// buildSmallestValue returns the smallest value of a schema as JSON, or "{}" without a schema or for an infinite one.
+// buildSmallestValue returns the smallest value that a schema allows, as JSON. It is "{}" if there is no schema, or if the
+// schema refers to itself and allows no finite value.
 func buildSmallestValue(schema json.RawMessage) string {
 	var root map[string]any
 	if json.Unmarshal(schema, &root) != nil || len(root) == 0 {
