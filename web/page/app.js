@@ -46,7 +46,7 @@ const canvas = {
     transcript.describeCall = (call) => describeCall(call, GATEWAY, drawn?.photos);
     transcript.describeKept();
     drawn = new Canvas($('canvas'));
-    $('asked').append(drawn.showButton);
+    $('reopen').append(drawn.showButton);
     new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
     drawn.onWaiting = () => {
       toolAsked ||= [...running.keys()].some(canvas.waitsFor);
