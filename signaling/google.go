@@ -32,7 +32,8 @@ var googleStatuses = map[int]string{
 	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
-// GoogleError returns the body of an error of Google's HTTP APIs. The Gemini CLI respects retry, which may be 0.
+// GoogleError returns the body of an error of Google's HTTP APIs. If retry is above 0, the body has it as RetryInfo,
+// which the Gemini CLI respects.
 func GoogleError(status int, message string, retry time.Duration) map[string]any {
 	details := []any{}
 	if retry > 0 {
@@ -57,7 +58,7 @@ func WriteGoogleError(w http.ResponseWriter, status int, message string, retry t
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(errorReadTime))
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
-	body, _ := json.Marshal(GoogleError(status, message, retry)) // strings and a number
+	body, _ := json.Marshal(GoogleError(status, message, retry)) // no error: the body has only strings and a number
 	_, _ = w.Write(body)
 }
 
@@ -86,8 +87,8 @@ func HTTPError(err error) (status int, message string, retry time.Duration) {
 	return status, e.Message, e.Retry
 }
 
-// NormalizeGoogleJSON rewrites a message with camelCase names and standard base64. Google's SDK for Python uses other
-// forms of proto3 JSON.
+// NormalizeGoogleJSON rewrites a message with camelCase names and standard base64. Google's SDK for Python sends
+// snake_case names and URL-safe base64, which proto3 JSON allows as well.
 func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw

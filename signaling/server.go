@@ -1,8 +1,8 @@
 // Package signaling connects clients with the gateway: the parts that all endpoints share.
 //
-// [Server] checks host and origin of requests, and ends all connections at the shutdown. [ServeSocket] runs a call over a WebSocket:
-// it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines, so that an
-// endpoint starts none. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
+// [Server] checks host and origin of requests, and ends all connections at the shutdown. [ServeSocket] runs a call over
+// a WebSocket: it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines.
+// An endpoint therefore starts no goroutines of its own. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
 // endpoint. Each endpoint is a subfolder; none depends on another.
 package signaling
 
@@ -48,8 +48,8 @@ type Endpoint struct {
 	Public bool
 }
 
-// NewHandler returns a handler that calls serve. It logs an error of serve, and refuse answers in the protocol's
-// format.
+// NewHandler returns a handler that calls serve. If serve returns an error, the handler logs it and calls refuse, which
+// answers the request in the format of the protocol.
 func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
 	error),
 ) http.Handler {
@@ -88,12 +88,12 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 	return s
 }
 
-// bodyTimeout limits the time for reading a request's body: a client that never sends it costs a connection. 64 KiB
-// arrive in time at 105 kbit/s. Package geminirest has longer bodies and its own deadline.
+// bodyTimeout limits the time for reading a request's body. Without it, a client that never sends its body would keep a
+// connection occupied. 64 KiB arrive in time at 105 kbit/s. Package geminirest has longer bodies and its own deadline.
 const bodyTimeout = 5 * time.Second
 
-// setBodyDeadline sets a read deadline for the body of a request, until its end. The answer may take longer, and a
-// failed read would cancel the request.
+// setBodyDeadline sets a read deadline for the body of a request, and clears it when all of the body has been read. The
+// answer may take longer than that: net/http keeps reading meanwhile, and a read that fails cancels the request.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -149,8 +149,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// normalizePath removes doubled slashes, which Google's SDKs write. It removes a final slash if only the path without
-// it is served. Many clients follow no redirect.
+// normalizePath removes doubled slashes, which Google's SDKs write, and a final slash if only the path without it is
+// served. It changes the path in place of a redirect, which many clients do not follow.
 func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
 	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {
@@ -209,7 +209,8 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 	})
 }
 
-// serveHandler calls a handler. A panic in it is answered with 500, or ends a started answer.
+// serveHandler calls a handler. After a panic in it the client gets status 500. If the answer had already begun, its
+// text ends with the error.
 func (s *Server) serveHandler(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	crash.Run(s.options.Logger, "request", func(error) {
 		http.Error(w, "An internal error of the gateway.", http.StatusInternalServerError)

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { gets, openPage, says, silence, speech, start, startGateway, stop, type, TALKS } from './harness.mjs';
+import { awaitAnimations, gets, openPage, says, silence, speech, start, startGateway, stop, type, TALKS } from './harness.mjs';
 
 const folder = fileURLToPath(new URL('../../screenshots/', import.meta.url));
 mkdirSync(folder, { recursive: true });
@@ -28,13 +28,19 @@ const kinds = {
   'enlarged-four-times': { viewport: { width: 320, height: 256 } },
 };
 
+/** Takes a picture once nothing glides any more. */
+async function takePicture(page, name) {
+  await awaitAnimations(page);
+  await page.screenshot({ path: `${folder}${name}.png` });
+}
+
 /** Phones do not share their screen. */
 const asPhone = () => void (navigator.mediaDevices.getDisplayMedia = undefined);
 
 /** The page of VOX: empty, with a tool, with a question, with an app. */
 async function vox(name, context) {
   const page = await openPage({ url: gateway.url, query: 'vox/', context });
-  const picture = (what) => page.screenshot({ path: `${folder}${name}-vox-${what}.png` });
+  const picture = (what) => takePicture(page, `${name}-vox-${what}`);
   await page.waitForSelector('#notice:not([hidden])');
   await picture('ready');
   await start(page);
@@ -58,7 +64,7 @@ async function vox(name, context) {
 try {
   for (const [name, context] of Object.entries(kinds)) {
     const page = await openPage({ url: gateway.url, sounds: [silence(1), speech()], context, init: context.isMobile && asPhone });
-    const picture = (what) => page.screenshot({ path: `${folder}${name}-${what}.png` });
+    const picture = (what) => takePicture(page, `${name}-${what}`);
     await page.waitForSelector('#notice:not([hidden])');
     await picture('ready');
     await start(page);
@@ -93,7 +99,7 @@ try {
   const page = await openPage({ url: gateway.url, mic: 'denied', context: phone });
   await start(page);
   await says(page, 'The microphone is not allowed.');
-  await page.screenshot({ path: `${folder}phone-no-microphone.png` });
+  await takePicture(page, 'phone-no-microphone');
   await page.quit();
   console.log(`pictures in ${folder}`);
 } finally {
