@@ -47,7 +47,8 @@ type Options struct {
 	// Token returns an access token. It is called for each connection, and may be nil if the gateway needs no token.
 	Token func(ctx context.Context) (string, error)
 
-	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol). It may be nil. The tools are added to it.
+	// Config is Gemini's setup with Voxgate's options (LiveConfig in the protocol), or nil. Dial adds the declarations of
+	// Tools.
 	Config map[string]any
 
 	TLS     *tls.Config                                                          // of a wss URL; may be nil
@@ -82,8 +83,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// isFinal reports whether retrying is pointless. A busy gateway may have capacity later. A gateway that stops sends an
-// error without a code.
+// isFinal reports whether retrying is pointless. Retrying helps if the gateway is busy, because it may have capacity
+// later. It also helps after an error without a code, which a stopping gateway sends.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.
@@ -97,7 +98,7 @@ type Conversation struct {
 
 	mu        sync.Mutex
 	ws        *websocket.Conn // nil while the connection is lost
-	connected chan struct{}   // closed when ws is set; replaced when it is lost
+	connected chan struct{}   // closed when ws is set; replaced when the connection is lost
 	isClosing bool
 	calls     map[string]context.CancelFunc // tool calls in progress, by ID
 	setup     Setup
@@ -105,7 +106,7 @@ type Conversation struct {
 
 	// The following fields are used by the goroutine that reads.
 	resumeToken string
-	isResumed   bool // by the newest connection
+	isResumed   bool // whether the newest connection resumed the conversation
 	lastEvent   int64
 	generation  int64 // generation of the voice; audio of older generations was interrupted
 	peer        Peer  // of the newest connection; nil without WebRTC
@@ -140,7 +141,7 @@ type Setup struct {
 	SessionID   string
 	Model       string
 	Backend     string // gemini-api, vertex-ai or emulator
-	IsResumable bool   `json:"-"` // it goes on after a lost connection
+	IsResumable bool   `json:"-"` // the conversation can continue after a lost connection
 }
 
 // Setup returns the description of the newest connection.
@@ -230,7 +231,7 @@ func (c *Conversation) Close() error {
 	c.isClosing = true
 	c.mu.Unlock()
 	c.cancel()
-	for range c.events { // the reading goroutine may be waiting to deliver one
+	for range c.events { // the reading goroutine may be waiting to deliver an event
 	}
 	<-c.done
 	return nil

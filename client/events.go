@@ -16,8 +16,8 @@ type Event interface{ isEvent() }
 
 // Events of a conversation.
 type (
-	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played in order. A connected WebRTC carries
-	// the voice instead.
+	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played in order. While WebRTC is connected, it
+	// carries the voice instead.
 	Audio struct{ PCM []int16 }
 
 	// Interrupted ends the answer: discard audio that has not been played. PlayedText is what the person heard.
@@ -49,8 +49,8 @@ type (
 	// ConnectionLost reports that the connection to the gateway is lost, and that the client dials again.
 	ConnectionLost struct{ Err error }
 
-	// Resumed reports that the conversation goes on over another connection. IsNew means that a new one has begun: the
-	// old one was lost.
+	// Resumed reports that the client has connected again. IsNew means that the old conversation was lost and a new one
+	// has begun.
 	Resumed struct{ IsNew bool }
 
 	// Connected is the first event of each connection. Servers lists the STUN and TURN servers of the gateway.

@@ -23,7 +23,7 @@ type Peer interface {
 	HandleAnswer(sdp string) error
 	// HandleCandidate adds a candidate of the gateway, a RTCIceCandidateInit in JSON.
 	HandleCandidate(candidate json.RawMessage) error
-	// Close ends the WebRTC connection, and returns when nothing of it runs any more.
+	// Close ends the WebRTC connection, and blocks until its goroutines have ended.
 	Close() error
 }
 
