@@ -30,7 +30,7 @@ import (
 
 // Options configure a [Gate].
 type Options struct {
-	// Required: a conversation needs a token. Otherwise anyone may use the gateway, within the limits.
+	// Required makes every conversation need a token. Without it anyone may use the gateway, within the limits.
 	Required bool
 	// Keys is the keys file; empty means none. The file is read again when it has changed.
 	Keys string
@@ -104,7 +104,7 @@ type Client struct {
 	identity    string           // from a trusted proxy; empty means none
 	forwarded   *forwardedClaims // from another gateway, or nil
 	key         string           // server key or issuer, when known
-	isAmbiguous bool             // the identity header came twice: one may be the client's own
+	isAmbiguous bool             // the identity header came twice, so one of them may have been sent by the client itself
 	token       string           // of the request; empty means none
 	device      string           // User-Agent header
 }
@@ -224,8 +224,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize is [Client.Admit], and then sets the agent: the one that the grant requires, else the client's choice in
-// Origin.Agent.
+// Authorize calls [Client.Admit], and then sets the agent: the one that the grant requires, or else the client's choice
+// in Origin.Agent.
 func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := cl.Admit(open, token); err != nil {
 		return err
@@ -239,7 +239,8 @@ func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 // Admit allows the client to open a conversation, and fills in identity, grant and account. It is for endpoints that
 // choose the agent later. An empty token means the token of the request.
 //
-// The client is counted when the conversation begins, and may be rejected then. An expired token allows a resume only.
+// The client is counted only when the conversation begins, and may still be rejected then. An expired token allows only
+// a resume.
 func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := cl.gate
 	if g == nil {
@@ -388,7 +389,7 @@ func missingPrivilege(may string) error {
 type authorization struct {
 	identity     string
 	grant        Grant
-	limited      bool        // grant applies; else there were no credentials
+	limited      bool        // the grant applies; false if there were no credentials
 	issuer       string      // the responsible key or issuer
 	id           string      // of the token; empty means no token
 	once         bool        // the token is for one conversation

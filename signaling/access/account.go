@@ -36,8 +36,8 @@ type budgetLimit struct {
 	limit int
 }
 
-// quotaChecks returns the limits in the order of their checks. A caller over its own limit must not consume shared
-// quota.
+// quotaChecks returns the limits in the order in which they are checked. Those of the address and the token come before
+// those of the key and the gateway: a caller over its own limit must not consume shared quota.
 func (a *account) quotaChecks() (claims []quotaCheck) {
 	l := a.client.gate.options.Limits
 	if name, limited := limitBlock(a.client.address); limited {
@@ -106,8 +106,8 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a new conversation, or rejects it, also for lack of money. It reserves the cost of the first
-// turn, with as many of its tokens as are left.
+// BeginSession counts a new conversation, or rejects it, for example for lack of money. It reserves the cost of the
+// first turn. If fewer tokens are left than the turn may need, it reserves those that are left.
 func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.beginLocal()
 	if err != nil {
@@ -205,7 +205,7 @@ func (g *Gate) untilMidnight() time.Duration {
 }
 
 // turnBudgetError rejects a conversation whose first turn exceeds the rest of the budget. The client may retry soon if
-// others may return reserved budget, else after midnight.
+// other conversations may return reserved budget, else after midnight.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
@@ -243,7 +243,7 @@ func (a *account) beginInCluster() error {
 	room := make([]bool, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
-		if room[i] = true; c.limit < 0 || c.kind == "all" { // the capacity of a machine is not shared
+		if room[i] = true; c.limit < 0 || c.kind == "all" { // each gateway limits its own capacity, which others do not share
 			continue
 		}
 		wg.Go(func() { room[i] = g.countSessions(c.budgetOwner, c.limit) })

@@ -13,13 +13,13 @@ const (
 	smallBody = 64 << 10
 	// bodyWait limits how long a request waits for others to release their bodies.
 	bodyWait = 5 * time.Second
-	// bodyRetry is the time after which the client is then asked to retry.
+	// bodyRetry is the time after which a client is asked to retry when its request has waited for bodyWait.
 	bodyRetry = 5 * time.Second
 
 	// minBodyRate is the rate, in bytes a second since its reservation, at which a body must arrive while others wait. A
 	// client must not block them by sending nothing.
 	minBodyRate = 64 << 10
-	// bodyGrace is the time in which the body may be slower, as after a lost packet.
+	// bodyGrace is the time after a reservation in which the body may arrive more slowly, for example after a lost packet.
 	bodyGrace = 2 * time.Second
 
 	// slowBodyCheck is the interval at which a waiting request checks for slow bodies.
@@ -70,7 +70,8 @@ type bodyQuota struct {
 }
 
 // CountedBody counts the bytes of a request's body in the quotas of gateway, address and key. Close the body when its
-// bytes are no longer kept. A read without room blocks for 5 s, and fails with a [*bridge.Error] ([HTTPStatus] 503).
+// bytes are no longer kept. If the quotas have no room, a read waits for 5 s, and then fails with a [*bridge.Error]
+// ([HTTPStatus] 503).
 func (cl *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -222,8 +223,8 @@ func (b *requestBody) takeBytes(moreBytes int64) bool {
 	return true
 }
 
-// Close releases the reservation. It leaves the original body open: closing it would wait for its rest, which
-// http.Server does.
+// Close releases the reservation. It does not close the original body, because that would wait for the rest of the
+// body. http.Server closes it.
 func (b *requestBody) Close() error {
 	g := b.client.gate
 	g.mu.Lock()

@@ -28,7 +28,7 @@ type counter struct {
 	unit unit // or inSessions
 }
 
-// inSessions is the unit of a [counter] of conversations, which have no budget.
+// inSessions marks a [counter] of conversations. It takes the place of a unit, because conversations have no budget.
 const inSessions = units
 
 // clusterCounts holds the counts that the gateways of a cluster share. Each reports its own part. While the store is
@@ -143,7 +143,7 @@ func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 }
 
 // reserveInCluster reports this gateway's usage of a budget to the store, with want as a new reservation. It returns
-// how much of want the others leave. Without the store, their last known usage counts.
+// how much of want fits beside the usage of the other gateways. Without the store, their last known usage counts.
 func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 	g.mu.Lock()
 	g.cluster.order++
@@ -154,7 +154,7 @@ func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 		Name: unitNames[b.unit] + "/" + b.kind + "/" + b.name, Period: u.day, Member: g.cluster.node, Order: order,
 		Usage: store.BudgetUsage{Reserved: held.local, Spent: paid.local}, Want: want, Limit: b.limit, TTL: leaseTime, SpentTTL: leaseTime,
 	}
-	if r.Usage.Spent > 0 { // without spending, the lease is long enough
+	if r.Usage.Spent > 0 { // without spending, the record need not outlive leaseTime
 		r.SpentTTL = budgetTime
 	}
 	known := store.BudgetUsage{Reserved: held.remote, Spent: paid.remote}

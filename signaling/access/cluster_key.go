@@ -19,8 +19,8 @@ import (
 // credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// forwardedLifetime is the validity of a signed identity. A request between two gateways takes milliseconds, and their
-// clocks may differ by the leeway.
+// forwardedLifetime is the validity of a signed identity. A request reaches another gateway within milliseconds. The
+// rest allows for clocks that differ by the leeway.
 const forwardedLifetime = 10 * time.Second
 
 // ClusterKey authenticates gateways that share a Redis. The zero value belongs to a gateway without a cluster.
@@ -76,7 +76,7 @@ func (cl *Client) NodeURL(node string) *url.URL {
 // forwardedClaims identify the client of a request between gateways.
 type forwardedClaims struct {
 	jwt.RegisteredClaims
-	Request   string   `json:"request"` // method and path of the only request that it is valid for
+	Request   string   `json:"request"` // method and path of the only request that the claims are valid for
 	Server    bool     `json:"server,omitempty"`
 	Key       string   `json:"key,omitempty"`
 	May       []string `json:"may,omitempty"` // privileges of the client's server key

@@ -55,7 +55,7 @@ const (
 )
 
 // FailedAttempts slows down password guessing, by IPv4 address or IPv6 /64 block (RFC 6177). It is safe for concurrent
-// use. Tokens and keys have 128 random bits or a signature.
+// use. Tokens and keys do not need it: they have 128 random bits or a signature.
 type FailedAttempts struct {
 	mu     sync.Mutex
 	recent TTLCache[netip.Prefix, *rate.Limiter]

@@ -146,8 +146,8 @@ func restrictNumber[N int | float64](at string, own *N, most N) error {
 	return nil
 }
 
-// isCovered reports whether one of these patterns matches a name. A name that is a pattern must equal one, or extend
-// one that ends in a star.
+// isCovered reports whether one of these patterns matches a name. A name that is itself a pattern must equal one of
+// patterns, or extend one that ends in a star.
 func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {

@@ -163,8 +163,8 @@ func (k *keyring) reloadIfChanged() {
 	}
 }
 
-// dropKeys drops all keys and issuers, because the file was replaced outside of its mount. Removed keys must not keep
-// working. Only a restart mounts the new file.
+// dropKeys drops all keys and issuers, because the file was replaced outside of its mount. Only a restart mounts the
+// new file, and keys that it no longer has must not keep working until then.
 func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -308,8 +308,8 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName adds a name to names. It fails if the name is empty, a duplicate, or has a space, as the accounts of trunks
-// have ("sip lab").
+// checkName adds a name to names. It fails if the name is empty, a duplicate, or contains a space. Names with a space
+// are reserved for the accounts of trunks ("sip lab").
 func checkName(at, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:

@@ -119,7 +119,7 @@ type ownerUsage struct {
 	bodyWaits                   int           // requests that wait for room for their bodies
 	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil means no limit
 	hasBudget                   bool          // its spending is limited
-	lastReports                 [units]uint64 // numbers of the newest calls of Reserve
+	lastReports                 [units]uint64 // by unit, the number of the newest call of Reserve (see clusterCounts.order)
 	day                         string
 	expires                     time.Time // expiry of a token; zero for other owners
 }

@@ -14,8 +14,8 @@ import (
 const (
 	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares is the number of shares of both limits. Each key gets one share. Its secrets may live for 20 hours,
-	// and must leave room for other keys.
+	// secretShares divides both limits into shares: a key may use at most one share. Its secrets may live for 20 hours, so
+	// they must leave room for other keys.
 	secretShares = 4
 )
 
@@ -72,8 +72,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret; ok is false if it has reached the maximum. by identifies this use, and free
-// takes it back. It blocks as long as the store does.
+// CountUse counts one use of a secret. ok is false if the secret was already used as often as most permits. by
+// identifies this use, and free takes the use back. It blocks as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {

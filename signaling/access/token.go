@@ -30,12 +30,12 @@ const (
 	// tokenIssuer is the issuer and the audience of the tokens that we mint.
 	tokenIssuer = "voxgate"
 	tokenLife   = 5 * time.Minute // default time in which a token may begin conversations
-	maxLife     = 24 * time.Hour  // maximum of that
+	maxLife     = 24 * time.Hour  // maximum lifetime that a token request may ask for
 	// maxToken limits a token, in bytes: servers usually accept headers of 8 KiB.
 	maxToken     = 8 << 10
-	jwksTimeout  = 5 * time.Second  // for a request for keys
-	jwksInterval = time.Hour        // between such requests
-	unknownKID   = 10 * time.Second // minimum between further requests for unknown keys, as after a rotation
+	jwksTimeout  = 5 * time.Second  // timeout of a request for an issuer's keys
+	jwksInterval = time.Hour        // interval between requests for an issuer's keys
+	unknownKID   = 10 * time.Second // minimum interval between extra requests because of an unknown key ID, as after a rotation
 )
 
 // tokenClaims are the claims of a token (RFC 7519 section 4).
@@ -51,7 +51,7 @@ type Issuer struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`        // the only accepted one: HS256, RS256, ES256, EdDSA …
 	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is a variable of the environment
-	JWKS      string `json:"jwks,omitempty"`   // or the URL of the keys (RFC 7517)
+	JWKS      string `json:"jwks,omitempty"`   // or the URL of the issuer's keys (RFC 7517)
 	Audience  string `json:"audience"`         // required "aud"
 	Issuer    string `json:"issuer,omitempty"` // required "iss"; empty means any
 	Once      bool   `json:"once,omitempty"`   // each token is for one conversation; it must have a "jti"
