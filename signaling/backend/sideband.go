@@ -44,7 +44,7 @@ func (srv *Server) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// requireKey returns a handler that calls serve for a backend whose server key may watch, and has all of the privileges.
+// requireKey returns a handler that calls serve if the request's server key may watch and has all of the privileges.
 func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), privileges ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher(privileges...)
@@ -100,7 +100,7 @@ type Words struct {
 	Text string `json:"text"` // at most maxWords characters
 }
 
-// maxWords limits [Words].Text: one line of a list.
+// maxWords limits [Words].Text, in characters, to what fits on one line of a list.
 const maxWords = 120
 
 // NewWords returns the end of a text that one side said, or nil if there is none.
@@ -214,7 +214,7 @@ func (srv *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge
 		select {
 		case <-s.Done():
 			c.sendMessage(protocol.DisconnectedMessage(bridge.Reason(s.Err())))
-			if signaling.IsStopping(ctx) { // the connection of the caller may have been closed first
+			if signaling.IsStopping(ctx) { // at a shutdown the caller's connection may close first, which ends the conversation
 				return context.Canceled
 			}
 			return nil
