@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Bundles maps a script's path to the scripts that are delivered in its file, each after its imports. Every script
-// keeps its address: its own file re-exports from the bundle.
+// Bundles maps a script's path to the scripts that are delivered in its file. Each script comes after those it imports.
+// Every script keeps its address: its own file re-exports from the bundle.
 type Bundles map[string][]string
 
 var (

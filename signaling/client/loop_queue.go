@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts about one per address of
-// the gateway, the socket one every 5 s.
+// maxQueued limits the functions that wait for a client's loop (webClient.Serve). A peer posts about one function per
+// address of the gateway, and the socket posts one every 5 s.
 const maxQueued = 1024
 
 // errOverrun ends a client whose loop (webClient.Serve) does not run the functions that were posted to it.

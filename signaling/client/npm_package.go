@@ -11,7 +11,7 @@ import (
 )
 
 // BuildPackage builds the npm package of files like "npm pack", for npm install https://HOST/voxgate.tgz. version
-// replaces the version in package.json; "" keeps that.
+// replaces the version in package.json; "" keeps the one in the file.
 func BuildPackage(files fs.FS, version string) ([]byte, error) {
 	var packed bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid

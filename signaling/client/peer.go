@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// connectTimeout is the time from an offer until the peer must be connected. DTLS has no limit: one of 14
+	// connectTimeout is the time from an offer until the peer must be connected. DTLS itself has no such limit: one of 14
 	// connections made over a dying link hung for 36 s.
 	connectTimeout = 10 * time.Second
 )
@@ -189,7 +189,7 @@ func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	c.router.setTransport(routeChannel, opened)
 }
 
-// onConnected makes a peer replace the previous one.
+// onConnected puts a peer that has connected into use. It closes the peer that it replaces.
 func (c *webClient) onConnected(p *peer) {
 	if p != c.peer && p != c.nextPeer {
 		return
@@ -234,8 +234,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client one of our candidates. The candidate arrives after the answer: the loop was making the
-// answer when the candidate was found.
+// sendCandidate sends the client one of our candidates. It is sent after the answer, because the loop was still making
+// the answer when the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

@@ -41,7 +41,7 @@ type file struct {
 	mediaType string // for the header Content-Type
 	etag      string // ETag without its quotes: it changes with the content
 	plain     []byte
-	gzipped   []byte // nil if compression does not pay
+	gzipped   []byte // nil if gzip does not make the content smaller
 }
 
 // Status describes the gateway to a page, as JSON at /status.
@@ -101,8 +101,8 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 	})
 }
 
-// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses them. It
-// fails if one of these does.
+// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses them, and
+// fails if any of these steps fails.
 func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {

@@ -13,7 +13,7 @@ type destination int
 const (
 	voiceNowhere destination = iota
 	voiceToSocket
-	voiceHeld // until a peer has connected
+	voiceHeld // held until a peer has connected
 	voiceToPeer
 )
 
@@ -40,8 +40,8 @@ func (c *webClient) routeVoice() {
 	c.session.HoldVoice(to == voiceHeld)
 }
 
-// chunkLead limits how far AUDIO_CHUNK may be ahead of real time. It covers network jitter. An interruption is audible
-// soon even without clearing.
+// chunkLead limits how far AUDIO_CHUNK may be ahead of real time. It covers network jitter. It is so short that an
+// interruption is heard soon, even if the client does not clear its buffer.
 const chunkLead = 200 * time.Millisecond
 
 // chunkOutput is the [media.Output] of clients without an audio track. The playout clock calls it from one goroutine at

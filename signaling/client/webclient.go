@@ -127,8 +127,8 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	})
 }
 
-// channelGrace is the time that a client without a socket is kept while its data channel opens. The client sees it open
-// a round trip before us.
+// channelGrace is the time that a client without a socket is kept while its data channel opens. The client sees the
+// channel open a round trip before the gateway does.
 const channelGrace = 2 * time.Second
 
 // currentPeers returns the current peers, at most two.

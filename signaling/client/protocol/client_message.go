@@ -282,7 +282,7 @@ type part struct {
 }
 
 // readPart parses an element of parts. Text and data become two parts: Google accepts only one of them in a part.
-// Unknown fields and wrong types would close the connection (1007).
+// Google would close the connection (1007) for unknown fields and wrong types.
 func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
 	var text *string
 	var data json.RawMessage

@@ -174,7 +174,7 @@ type realtimePayload struct {
 	MediaChunks    json.RawMessage `json:"mediaChunks"`
 }
 
-// activityFlag is true or an object: for two of the three marks, Google uses {}.
+// activityFlag accepts true or an object, because Google uses {} for two of the three activity marks.
 type activityFlag bool
 
 // UnmarshalJSON implements [json.Unmarshaler].

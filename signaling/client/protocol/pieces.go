@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge"
 )
 
-// pieceSize is the size of the text in one PIECE, in bytes. JSON may double it. The piece then stays below 64 KiB,
-// which every peer supports (RFC 8841 section 6.1).
+// pieceSize is the size of the text in one PIECE, in bytes. Escaping in JSON may double it. The piece then stays below
+// 64 KiB, which every peer supports (RFC 8841 section 6.1).
 const pieceSize = 16 << 10
 
 type piecePayload struct {
