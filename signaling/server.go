@@ -2,8 +2,8 @@
 //
 // [Server] checks host and origin of requests, and ends all connections at the shutdown. [ServeSocket] runs a call over
 // a WebSocket: it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines.
-// An endpoint therefore starts no goroutines of its own. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
-// endpoint. Each endpoint is a subfolder; none depends on another.
+// An endpoint therefore starts no goroutines of its own. [PeerRegistry] runs WebRTC calls that begin with one HTTP
+// request. The example is a complete endpoint. Each endpoint is a subfolder; none depends on another.
 package signaling
 
 import (

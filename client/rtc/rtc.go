@@ -30,8 +30,8 @@ const (
 	// time.
 	failedAfter = time.Minute
 
-	// answerTimeout is how long an unanswered offer blocks a restart of ICE. The gateway may have rejected the offer
-	// without answering.
+	// answerTimeout is the time after which ICE may restart without an answer to the last offer. The gateway may have
+	// rejected it.
 	answerTimeout = 10 * time.Second
 )
 
