@@ -2,7 +2,7 @@
 import { ask, sentence } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
-import { placeOf, saidRow, sortable } from './table.js';
+import { limited, placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, orderOf, outcomeOf, seconds, where, who } from './words.js';
 
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
@@ -11,12 +11,10 @@ const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-di
 
 const HOUR = 3_600_000; // ms
 const LOADING = 60_000; // ms that a recording may take
-export const FEW = 8; // rows, until all are asked for
 
 /** @type {any[]} */
 let ended = [];
 let shown = '';
-let isWhole = false; // all rows are shown
 /** @type {Map<string, {json: string, rows: HTMLElement[]}>} the row of each, and below it the one of its details */
 const rows = new Map();
 
@@ -44,22 +42,22 @@ function showEnded() {
     const text = [who(c), where(c), c.agent, c.model, outcomeOf(c), c.id].join(' ').toLowerCase();
     return words.every((/** @type {string} */ w) => text.includes(w)) && (!only || (only === 'failed' ? c.failed : only === 'steered' ? c.steered : c.recordings));
   });
-  const sorted = sort(fits);
-  const state = JSON.stringify([sorted, ended.length, isWhole]);
+  const listed = few(sort(fits));
+  const state = JSON.stringify([listed, ended.length]);
   if (state === shown) return;
   shown = state;
   get('past').hidden = !fits.length;
   get('over').querySelector('.filters').hidden = !ended.length;
   get('nothing').hidden = fits.length > 0;
   get('nothing').textContent = ended.length ? 'No ended conversation fits.' : 'No conversation has ended yet. The last 100 stand here: who, what became of it, and what was said.';
-  get('past').tBodies[0].replaceChildren(...(isWhole ? sorted : sorted.slice(0, FEW)).flatMap(rowsOf));
-  get('rest').hidden = isWhole || sorted.length <= FEW;
-  get('rest').textContent = `Show all ${sorted.length}`;
+  get('past').tBodies[0].replaceChildren(...listed.flatMap(rowsOf));
   for (const id of rows.keys()) if (!ended.some((c) => c.id === id)) rows.delete(id);
 }
 
 const tookOf = (/** @type {any} */ c) => Date.parse(c.endedAt) - Date.parse(c.startedAt);
 const sort = sortable(get('past'), [(c) => Date.parse(c.endedAt), who, (c) => c.agent, outcomeOf, tookOf, (c) => c.turns, (c) => c.latencyMs, (c) => c.dollars, (c) => c.recordings?.length], showEnded);
+
+const few = limited(get('rest'), showEnded);
 
 /** Rows that are the same stay: what was opened stays open. @param {any} c */
 function rowsOf(c) {
@@ -79,8 +77,11 @@ function makeRows(c) {
     seconds(c.latencyMs), money(c.dollars), ''];
   [...get('past').tHead.rows[0].cells].forEach((head, i) => tr.append(make('td', head.className, texts[i])));
   const [, person, , outcome] = tr.children;
-  person?.append(make('b', '', who(c)), placeOf(where(c), [c.agent, texts[0]].filter(Boolean).join(' · ')));
-  outcome?.append(make('span', c.failed ? 'wrong' : '', outcomeOf(c)));
+  person?.append(make('b', '', who(c)), ' ', placeOf(where(c), c.agent ? `\u00a0· ${c.agent}` : ''));
+  const isKnown = c.steered || c.words;
+  const what = /** @type {HTMLElement} */ (make(isKnown ? 'button' : 'span', isKnown ? 'details' : '', outcomeOf(c)));
+  what.classList.toggle('wrong', Boolean(c.failed));
+  outcome?.append(make('span', 'less', `${texts[0]} · `), what);
   c.recordings?.forEach((/** @type {string} */ file, /** @type {number} */ i) => {
     const button = make('button', 'play', c.recordings.length > 1 ? `▶ ${i + 1}` : '▶');
     button.ariaLabel = `Play recording${c.recordings.length > 1 ? ` ${i + 1}` : ''}: ${who(c)}, ${texts[0]}`;
@@ -89,19 +90,18 @@ function makeRows(c) {
     tr.lastElementChild?.append(button);
   });
   const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest) || 'Nothing was said.');
-  if (!c.steered && !c.words) return [tr, said];
+  if (!isKnown) return [tr, said];
   const below = make('tr', 'below');
   const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));
-  const button = make('button', 'details', 'Details');
   below.hidden = true;
-  button.ariaExpanded = 'false';
-  button.ariaLabel = `Details: ${who(c)}, ${texts[0]}`;
-  button.onclick = () => {
+  what.title = 'Details';
+  what.ariaExpanded = 'false';
+  what.ariaLabel = `${what.textContent}. Details: ${who(c)}, ${texts[0]}`;
+  what.onclick = () => {
     below.hidden = !below.hidden;
-    button.ariaExpanded = String(!below.hidden);
+    what.ariaExpanded = String(!below.hidden);
     if (!details.hasChildNodes()) showDetails(details, c);
   };
-  outcome?.append(button);
   return [tr, said, below];
 }
 
@@ -179,8 +179,4 @@ function chart(id, hours, value, words) {
   svg.setAttribute('aria-label', hours.map((h) => `${hour.format(Date.parse(h.at))} ${words(value(h))}`).join(', ') || 'nothing yet');
 }
 
-get('rest').onclick = () => {
-  isWhole = true;
-  showEnded();
-};
 for (const id of ['find', 'only']) get(id).addEventListener('input', showEnded);

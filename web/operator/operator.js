@@ -2,8 +2,8 @@
 import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
-import { FEW, orderLines, showHistory } from './history.js';
-import { placeOf, saidRow, sortable } from './table.js';
+import { orderLines, showHistory } from './history.js';
+import { limited, placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
 const EVERY = 2_000; // ms between two looks
@@ -88,13 +88,12 @@ get('login').onsubmit = (/** @type {Event} */ e) => {
 const rows = new Map();
 /** @type {any[]} */
 let running = [];
-let isWhole = false; // all rows are shown
-get('whole').onclick = () => (isWhole = true) && showRunning();
 /** @type {Record<string, any[]>} orders to conversations that run */
 let steered = {};
 
 const sort = sortable(get('list'), [who, (s) => s.agent, (s) => stateOf(s.state), (s) => Date.now() - Date.parse(s.startedAt), (s) => s.turns, (s) => s.tokens, (s) => s.dollars,
   (s) => s.latencyMs, (s) => s.loss?.up], () => showRunning());
+const few = limited(get('whole'), () => showRunning());
 
 function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessions, silent }) {
   running = sessions.toSorted((a, b) => b.startedAt.localeCompare(a.startedAt));
@@ -107,9 +106,7 @@ function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessio
 function showRunning() {
   get('list').hidden = running.length === 0;
   get('none').hidden = running.length > 0;
-  const listed = sort(running).slice(0, isWhole ? undefined : FEW);
-  get('whole').hidden = listed.length === running.length;
-  put(get('whole'), `Show all ${running.length}`);
+  const listed = few(sort(running));
   const body = get('list').tBodies[0];
   for (const [name, both] of rows) {
     if (listed.some((s) => s.id === name)) continue;
@@ -122,7 +119,7 @@ function showRunning() {
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     put(/** @type {Element} */ (row.querySelector('small')?.firstElementChild), where(s));
-    put(/** @type {Element} */ (row.querySelector('.less')), s.agent ?? '');
+    put(/** @type {Element} */ (row.querySelector('.less')), s.agent ? `\u00a0· ${s.agent}` : '');
     put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest) || 'Nothing was said yet.');
     if (body.rows[2 * at] !== row) {
       body.insertBefore(row, body.rows[2 * at] ?? null);
@@ -138,7 +135,7 @@ function newRow(/** @type {string} */ name) {
   for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
   row.onclick = () => (chosen?.id === name && !chosen.over) || open(name); // the button has a click that bubbles
-  row.cells[0]?.append(button, placeOf());
+  row.cells[0]?.append(button, ' ', placeOf());
   const said = saidRow(0, row.cells.length);
   said.onclick = row.onclick;
   /** @type {[HTMLTableRowElement, HTMLElement]} */
@@ -247,7 +244,7 @@ function describe() {
   put(get('one-title'), who(s));
   const loss = s.loss && `${percent(s.loss.up)} of the person’s voice, ${percent(s.loss.down)} of the agent’s`;
   const facts = [['From', where(s)], ['Agent', s.agent], ['Step', s.step?.replaceAll('_', ' ')], ['Model', s.model], ['Since', clock.format(Date.parse(s.startedAt))],
-    ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Tokens', count(s.tokens)], ['Packet loss', loss], ['ID', s.id]].filter(([, value]) => value);
+    ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Tokens', count(s.tokens)], ['Cost', s.dollars && money(s.dollars)], ['Packet loss', loss], ['ID', s.id]].filter(([, value]) => value);
   const list = get('what');
   while (list.children.length > 2 * facts.length) list.lastElementChild.remove();
   facts.flat().forEach((text, i) => put(list.children[i] ?? list.appendChild(make(i % 2 ? 'dd' : 'dt')), text));

@@ -1,6 +1,8 @@
 /** Tables whose columns sort them, and whose rows say what was said last. */
 import { make } from './dom.js';
 
+const FEW = 8; // rows, until all are asked for
+
 /** @typedef {string|number|undefined} Cell what a column is sorted by; undefined comes last */
 
 /**
@@ -34,6 +36,25 @@ export function sortable(table, cells, onChange) {
       const order = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true });
       return down ? -order : order;
     });
+  };
+}
+
+/**
+ * Shows the first rows of a list until all are asked for.
+ * @param {HTMLButtonElement} button shows all of them
+ * @param {() => void} onChange
+ * @returns {<T>(items: T[]) => T[]} the rows to show
+ */
+export function limited(button, onChange) {
+  let isWhole = false;
+  button.onclick = () => {
+    isWhole = true;
+    onChange();
+  };
+  return (items) => {
+    button.hidden = isWhole || items.length <= FEW;
+    button.textContent = `Show all ${items.length}`;
+    return button.hidden ? items : items.slice(0, FEW);
   };
 }
 

@@ -111,7 +111,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await past.filter({ hasText: 'Ended' }).waitFor();
       assert.match(await past.innerText(), /127\.0\.0\.1 · \w{4}\s+Web page/);
       assert.match(await page.locator('#past .said').first().innerText(), /Agent: .*One moment, please\./);
-      await past.locator('button >> text=Details').click();
+      await past.locator('.details').click();
       const details = page.locator('#past .below').first();
       assert.match(await details.innerText(), /Somebody at this machine instructed: Offer a call back[^]*ended it/);
       await details.filter({ hasText: /Person one two three <b>four<\/b>[^]*Agent You said/ }).waitFor();

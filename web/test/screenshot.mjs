@@ -28,9 +28,17 @@ const kinds = {
   'enlarged-four-times': { viewport: { width: 320, height: 256 } },
 };
 
-/** Takes a picture once nothing glides any more. */
+/** Takes a picture once nothing glides or scrolls any more. */
 async function takePicture(page, name) {
   await awaitAnimations(page);
+  await page.evaluate(async () => {
+    const main = document.querySelector('main');
+    const frame = () => new Promise(requestAnimationFrame);
+    for (let same = 0, at = -1; same < 12; same = main.scrollTop === at ? same + 1 : 0) {
+      at = main.scrollTop;
+      await frame();
+    }
+  });
   await page.screenshot({ path: `${folder}${name}.png` });
 }
 
