@@ -429,7 +429,7 @@ function label(button, name) {
   button.title = span.textContent = name;
 }
 
-const wide = matchMedia('(min-width: 70rem)'); // a canvas stands beside the conversation
+const wide = matchMedia('(min-width: 80rem)'); // a canvas stands beside the conversation
 
 /** A canvas lies over the end of the conversation. @param {number} height in pixels */
 function cover(height) {

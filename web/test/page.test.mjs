@@ -1064,7 +1064,7 @@ for (const [name, [width, height]] of [smallest, ...variants(larger)]) {
         }).map(([e]) => e.outerHTML));
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
     if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
-    if (width >= 1120) {
+    if (width >= 1280) {
       const [left, right] = await page.evaluate(() => ['main > div', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
       assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
     }
