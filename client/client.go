@@ -375,12 +375,21 @@ func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog 
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
+	isNew := c.resumeToken == ""
+	abandon := func() {
+		if isNew { // else the gateway would keep for a minute what nothing can resume
+			c.mu.Lock()
+			_ = c.writeMessage(ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
+			c.mu.Unlock()
+		}
+		_ = ws.Close()
+	}
+	stop := context.AfterFunc(ctx, abandon)
 	defer stop()
 	defer func() {
 		if err != nil {
 			c.closePeer()
-			_ = ws.Close()
+			abandon()
 		}
 	}()
 	ws.SetPingHandler(func(data string) error {

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -94,5 +95,40 @@ func TestRefusedResumeEndsTheConversation(t *testing.T) {
 	}
 	if err := c.Err(); err == nil || err.Error() != "Invalid token." {
 		t.Error(err)
+	}
+}
+
+// TestCanceledDialEndsItsConversation: a gateway that has accepted the dial would otherwise keep a conversation that nothing can resume.
+func TestCanceledDialEndsItsConversation(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	received := make(chan string, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(received)
+		ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		for {
+			var m struct{ Type string }
+			if err := ws.ReadJSON(&m); err != nil {
+				return
+			}
+			received <- m.Type
+			cancel()
+		}
+	}))
+	t.Cleanup(server.Close)
+	_, err := client.Dial(ctx, client.Options{URL: strings.Replace(server.URL, "http", "ws", 1)})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Dial returned %v", err)
+	}
+	var all []string
+	for kind := range received {
+		all = append(all, kind)
+	}
+	if got := strings.Join(all, " "); got != "CONNECT_GEMINI DISCONNECT_GEMINI" {
+		t.Errorf("the gateway received %s", got)
 	}
 }
