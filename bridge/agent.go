@@ -59,7 +59,8 @@ func minNonZero[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// applyTo returns raw with the agent's fields set. The parser later rejects a raw that is not an object.
+// applyTo returns the LiveConfig raw with the agent's settings applied. If raw is not a JSON object, the parser rejects
+// it later.
 func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 	return editJSON(mergeConfig(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		setField(config, a.Model, "model")
@@ -105,8 +106,8 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges override over base, field by field. If one of them is not an object, it returns that one. The
-// parser then rejects it.
+// mergeConfig merges override over base, field by field. If either is not a JSON object, it is returned, and the parser
+// rejects it later.
 func mergeConfig(override, base json.RawMessage) json.RawMessage {
 	top, ok := parseObject(override)
 	switch {
@@ -159,7 +160,7 @@ func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	return config, ok && err == nil
 }
 
-// setField sets the field at the end of a path of objects, unless the value is empty.
+// setField sets the field at the end of a path, and creates missing objects on the path. An empty value sets nothing.
 func setField(object map[string]any, value string, path ...string) {
 	if value == "" {
 		return
@@ -183,7 +184,7 @@ func subobject(object map[string]any, name string) map[string]any {
 	return in
 }
 
-// normalizeKey renames a field to camelCase; proto3 JSON also allows snake_case.
+// normalizeKey renames the snake_case form of a field to name, its camelCase form. Proto3 JSON allows both.
 func normalizeKey(object map[string]any, name string) {
 	for other, value := range object {
 		if other != name && strings.EqualFold(strings.ReplaceAll(other, "_", ""), name) {

@@ -51,7 +51,7 @@ type SessionRequest struct {
 	Config json.RawMessage
 
 	// AgentLocked means that the caller cannot override Agent. AgentNamed means that the backend has named the agent in
-	// Override. Then no other agent may answer.
+	// Override, so that no other agent may answer.
 	AgentLocked, AgentNamed bool
 
 	// GreetingPrompt is an instruction for the model to speak first; empty means that the caller begins.
@@ -63,8 +63,8 @@ type SessionRequest struct {
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Dial connects to models outside the Live API, as package textmodel does. It may be nil. One connection at a time
-	// is open.
+	// Dial connects to models outside the Live API, as package textmodel does. It may be nil. At most one of its
+	// connections is open at a time.
 	Dial func(context.Context, gemini.Setup) (upstream.Conn, error)
 
 	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms. Some clients configure after
@@ -116,11 +116,11 @@ type Origin struct {
 	Identity   string            // name of the caller; empty means unknown
 	Key        string            // the operator's name for the caller's key or token issuer; empty means none
 	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
-	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
+	Attributes map[string]string // attributes of a telephone call, for tools and the session webhook
 	Address    string            // IP address of the caller, for the operator; empty means unknown
 	Device     string            // User-Agent header of the caller; empty means none
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
-	// the client shows the questions of tools even without a canvas; it gets each as a [ToolCall]
+	// whether the client can show the questions of tools without a canvas; it gets each question as a [ToolCall]
 	ShowsQuestions bool `json:"Asks"`
 }
 
@@ -130,7 +130,7 @@ func (o Origin) SameCaller(other Origin) bool {
 	return o.Key == other.Key && o.Identity == other.Identity
 }
 
-// IsLiveModel reports whether a model belongs to the Live API, judging by its name. "" is the default model, so it
+// IsLiveModel reports whether a model belongs to the Live API, judging by its name. For "", the default model, it
 // returns true.
 func IsLiveModel(model string) bool { return liveconfig.IsLive(model) }
 
@@ -146,7 +146,7 @@ func (r *SessionRequest) callerID() string {
 	return r.Origin.Key + " " + r.Origin.Identity
 }
 
-// MaxDollars returns the budget of the conversation; 0 means no limit.
+// MaxDollars returns the budget of the conversation in US dollars; 0 means no limit.
 func (r *SessionRequest) MaxDollars() float64 {
 	most := r.MergedAgent().MaxDollars
 	if r.Grant != nil {
@@ -167,10 +167,10 @@ func (r *SessionRequest) FixedAgent() Agent {
 	return fixed
 }
 
-// buildConfig merges the model's configuration, in the order of docs/agents.md. The instruction of the step is
-// appended.
+// buildConfig merges the model's configuration, with the precedence of docs/agents.md. It appends the instruction of
+// the current step and PromptSuffix.
 func (r *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
-	if !r.AgentLocked { // a locked agent overrides the caller instead, below
+	if !r.AgentLocked { // otherwise FixedAgent contains the agent, which then overrides the caller
 		configured = mergeConfig(configured, r.Agent.applyTo(nil))
 	}
 	merged := backend.agent.MergeOver(r.FixedAgent())

@@ -88,8 +88,8 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	}
 }
 
-// resumeCaller starts sending events to a returning caller. If the model was never connected, its first SetupComplete
-// follows later.
+// resumeCaller starts sending events to a returning caller, beginning with a SetupComplete. If the model was never
+// connected, a second SetupComplete follows when it is connected.
 func (s *Session) resumeCaller(v *callerConn) {
 	s.log.Info("caller returned")
 	done := s.setupComplete()
@@ -98,7 +98,7 @@ func (s *Session) resumeCaller(v *callerConn) {
 		done.ResumeToken = s.host.tokens.issueToken(s.id, v.request.ResumeToken)
 	}
 	playing := 0
-	if v.request.LastEvent == 0 { // otherwise the event is among the missed ones
+	if v.request.LastEvent == 0 { // otherwise the missed events contain [Speaking]
 		playing = s.output.playingTurn()
 	}
 	s.subscribers.resumeEvents(v, done, !s.isParked, s.calls.IsOpen, playing)

@@ -53,8 +53,8 @@ func (s *Session) buildSnapshot() *snapshot {
 	return n
 }
 
-// isMovable reports whether another gateway could continue the conversation. State of an endpoint or a tool in memory
-// prevents it.
+// isMovable reports whether another gateway could continue the conversation. It could not if an endpoint or a tool
+// keeps state in this gateway's memory.
 func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
@@ -78,14 +78,15 @@ func (s *Session) catchUpRestored() {
 		return
 	}
 	question := uplink.Turn{Parts: wire.TextPart(n.OpenQuestion).JSON(), Complete: true}
-	if n.ActedOn { // a repeated question would repeat the tool call, which may have had its effect
+	if n.ActedOn { // a repeated question would repeat the tool call, which may already have had an effect
 		s.uplink.RestoreTurn(question)
 	} else if s.uplink.QueueTurn(question) {
 		s.expectTextReply(ByText)
 	}
 }
 
-// onDrain asks the caller to move to another gateway, if possible.
+// onDrain asks the caller to move to another gateway, if possible. stops is the time until this gateway stops; 0 means
+// that it does not.
 func (s *Session) onDrain(stops time.Duration) {
 	if stops > 0 {
 		s.notify(Log{
@@ -101,8 +102,8 @@ func (s *Session) onDrain(stops time.Duration) {
 	}
 }
 
-// parkDuration returns how long to wait for a lost caller. A draining gateway waits only for a caller whose connection
-// broke.
+// parkDuration returns how long to wait for a lost caller. A gateway that is about to stop waits for drainParkTime at
+// most.
 func (s *Session) parkDuration() time.Duration {
 	if s.cluster.isStopping {
 		return min(s.host.options.Park, drainParkTime)

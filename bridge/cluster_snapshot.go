@@ -35,19 +35,19 @@ type snapshot struct {
 	Handle          string `json:",omitempty"`
 	Started         time.Time
 	LastEvent       uint64      `json:"Event"`           // number of the newest event
-	VoiceGeneration uint32      `json:"Voice,omitempty"` // generation of the voice's frames
+	VoiceGeneration uint32      `json:"Voice,omitempty"` // number that every interruption of the voice increments
 	Received        []string    `json:",omitempty"`      // IDs of the client's messages
-	UsedTokens      wire.Tokens `json:"Tokened"`         // used so far
-	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
+	UsedTokens      wire.Tokens `json:"Tokened"`         // tokens used so far
+	ContextTokens   wire.Tokens `json:"Context"`         // tokens of the context, which the next turn reads
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // number of the next turn
 	Pauses          []Span      `json:",omitempty"`      // pauses of the recording; if the last pause has no end, the recording is paused
 	// model whose price a gateway must know to continue the conversation; set if money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
-	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
+	CoveredTurn  int                        `json:"Known"`              // last turn that Handle covers
 	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
 	OpenQuestion string                     `json:"Asked,omitempty"`    // question that the model has not answered
-	ActedOn      bool                       `json:"Acted,omitempty"`    // the handle covers a tool call made for OpenQuestion
+	ActedOn      bool                       `json:"Acted,omitempty"`    // Handle covers a tool call made for OpenQuestion
 	Transcript   []transcript.NumberedEntry `json:"Said,omitempty"`
 	Calls        []toolcalls.CallSnapshot   `json:",omitempty"`
 }
@@ -68,15 +68,15 @@ func (s *snapshot) acceptsResume(o SessionRequest) bool {
 type clusterState struct {
 	entry         *cluster.Entry
 	restoredFrom  *snapshot // snapshot to continue from; nil means the session began at this gateway, or is already restored
-	hasChanges    bool      // something has happened that the store should have
-	isOwnerStored bool      // the conversation cannot move, and the store knows its gateway, so nothing more is written
+	hasChanges    bool      // the conversation has changed since the last snapshot
+	isOwnerStored bool      // the conversation cannot move, and the store has its gateway's name; nothing more is written
 	moveWanted    bool      // the caller should move to another gateway
 	isStopping    bool      // this gateway drains, and then stops
 	wantedSince   time.Time // when moveWanted was set
 	callerAsked   bool      // the caller was asked to move recently
 }
 
-// markChanged records a change that the store should have.
+// markChanged records that the conversation has changed since the last snapshot.
 func (c *clusterState) markChanged() { c.hasChanges = true }
 
 // saveSnapshot writes the conversation to the store, if it has changed. A conversation that cannot move is written

@@ -35,7 +35,8 @@ func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session,
 	return s, done, err
 }
 
-// takeOverSession takes a conversation over from another gateway. It returns nil if there is none that o may continue.
+// takeOverSession takes a conversation over from another gateway. It returns nil if the conversation does not exist, or
+// if o may not continue it.
 func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
 	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
@@ -86,8 +87,8 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone waits for a conversation that is ending here, or that another gateway has taken, and returns true. It
-// returns false at once if this gateway still owns the conversation. generation is the newest one in the store.
+// waitUntilGone waits until a conversation has ended at this gateway, and returns true. It returns false at once if
+// this gateway still owns the conversation. generation is the conversation's generation in the store.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]
@@ -99,7 +100,7 @@ func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	case <-here.session.done:
 	default:
 		if !here.session.cluster.entry.EndIfTaken(generation) {
-			return false // this gateway knows the valid tokens of the conversation, and the caller's is not one of them
+			return false // this gateway owns the conversation, and localSession has already rejected the caller's token
 		}
 	}
 	<-here.removed

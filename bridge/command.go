@@ -30,7 +30,7 @@ type (
 	// Text is real-time text, for example an action on a canvas. It does not interrupt.
 	Text struct{ Text string }
 
-	// Activity marks the start or end of speech, or a pause of the microphone. It keeps its place in the audio.
+	// Activity marks the start or end of speech, or a pause of the microphone. It is sent in order with the audio.
 	// ActivityKeep and ActivityDrop are like [uplink.MarkKeep] and [uplink.MarkDrop].
 	Activity int
 
@@ -61,21 +61,21 @@ type (
 	PauseRecording struct{ On bool }
 
 	// EndAfterSpeaking ends the conversation when the current answer has been played, after 15 s at most. If a tool
-	// runs, perhaps the one that sends this command, the model first answers its result.
+	// runs, perhaps the tool that sends this command, the model first answers the tool's result.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration. [SetupComplete] or [SetupFailed] answers it.
 	UpdateConfig struct {
 		Config json.RawMessage
-		// Agent is the agent of the operator that answers from now on. nil keeps the current one. An agent that the backend
-		// has named also stays.
+		// Agent is the agent of the operator that answers from now on. The current agent stays if Agent is nil, or if
+		// the backend has named the current agent.
 		Agent   *Agent `json:",omitempty"`
 		Name    string `json:",omitempty"`
 		ReplyTo any    `json:"-"` // any value that the caller chooses; the answer returns it in [Event.ReplyTo]
 	}
 
-	// BackendUpdate is a change by the operator's backend. It overrides the caller's configuration and grant. Do rejects
-	// invalid input. Otherwise [SetupComplete] or [SetupFailed] answers.
+	// BackendUpdate is a change by the operator's backend. It overrides the caller's configuration and grant. Do
+	// rejects invalid input. [SetupComplete] or [SetupFailed] answers valid input.
 	BackendUpdate struct {
 		Agent     Agent           // empty fields change nothing
 		Functions json.RawMessage // array of declarations of functions that the backend runs; empty keeps the previous array
@@ -84,8 +84,8 @@ type (
 	// GetContext requests the [History].
 	GetContext struct{ ReplyTo any } // see [UpdateConfig]
 
-	// ClearContext forgets the history and continues in a fresh session of the model. An empty [History] answers it when
-	// that session is ready.
+	// ClearContext clears the history and continues in a fresh session of the model. An empty [History] answers the
+	// command when the fresh session is ready.
 	ClearContext struct{ ReplyTo any } // see [UpdateConfig]
 
 	// Goodbye ends the conversation without parking it.

@@ -85,7 +85,7 @@ func (c takenCommand) run(_ context.Context, s *Session) error {
 
 func (c PauseRecording) run(_ context.Context, s *Session) error { return s.recording.setPaused(c.On) }
 
-// run is called by [Session.Do], in the caller's goroutine and not in the loop.
+// run only makes Activity a [Command]: [Session.Do] queues a mark itself, without the loop.
 func (c Activity) run(_ context.Context, s *Session) error {
 	return markError(s.uplink.QueueMark(uplink.Mark(c)))
 }
@@ -105,7 +105,7 @@ func requestsAnswer(c Command) bool {
 	return false
 }
 
-// sendText sends real-time text.
+// sendText sends real-time text. It returns false if the queue is full.
 func (s *Session) sendText(text string) bool {
 	s.user.promptCount = 0
 	s.output.recordTypedText(s.output.questionTurn(), text)
@@ -145,7 +145,7 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	turn := s.output.questionTurn()
 	if !m.TurnComplete {
-		turn-- // not answered, so it is recorded with the turn before, which the next handle covers
+		turn-- // no answer follows yet, so the text belongs to the previous turn, which the next resumption handle covers
 	}
 	if parts.Len() > 0 {
 		s.output.recordTypedText(turn, parts.Text())
@@ -155,7 +155,7 @@ func (s *Session) sendMessage(m Message) error {
 		parts = wire.TextPart(note).Concat(parts)
 	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
-	// The model looks at the video only while it hears speech.
+	// The model takes the video into account only while it receives speech, so a typed turn contains the newest picture.
 	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.request.NoCues {
 		t.Picture = s.uplink.PictureForTurn()
 	}
@@ -216,8 +216,8 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether m is an empty turn that stops the current answer. A model that would continue the answer must
-// not get m.
+// isStop reports whether m is an empty turn that only stops the current answer. Such a turn is not sent to a model that
+// would then continue the answer.
 func (s *Session) isStop(m Message) bool {
 	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.hasOpenTurn {
 		return false
@@ -261,7 +261,7 @@ func (s *Session) setHold(ctx context.Context, p Pause) {
 	}
 }
 
-// run forgets the conversation. The next session begins without history.
+// run clears the history. The model continues in a fresh session without it.
 func (c ClearContext) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingClears() >= maxPendingAnswers {
 		return errTooManyRequests

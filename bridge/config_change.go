@@ -97,7 +97,7 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 }
 
 // changeSteering applies a change of the steering, and returns the resulting configuration. After an error, nothing has
-// changed. Only errSameStep may leave newly collected fields.
+// changed, except that newly collected fields stay after errSameStep.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()
@@ -114,7 +114,8 @@ func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.
 	return change, config, err
 }
 
-// parseConfig parses a configuration of the caller, with the fixed settings.
+// parseConfig merges a configuration of the caller with the settings of the agent and the backend, and parses the
+// result. A valid configuration becomes callerConfig of the steering.
 func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	config, err := liveconfig.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
 		s.steering.flow))
@@ -131,7 +132,8 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 }
 
 // sendConfigChange sends a change to Gemini. [Session.onConfigResult] gets the results, in the order of the changes. If
-// rejection is set, it becomes the result. sent means that the change precedes everything that is sent later.
+// rejection is set, it becomes the result. sent means that Gemini gets the change before everything that is sent later;
+// otherwise the change waits.
 func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change
@@ -205,7 +207,7 @@ func (s *Session) onStepResult(name string, err error) {
 	}
 }
 
-// reportStep reports the current step, and returns true, if it differs from the step before.
+// reportStep reports the current step if its name differs from before. It returns whether it does.
 func (s *Session) reportStep(before string) (another bool) {
 	now := s.steering.flow
 	if now.Step == before {

@@ -37,9 +37,9 @@ type costMeter struct {
 	meter           wire.TokenMeter
 	hasTurnUsage    bool        // tokens were used in this turn
 	maxTurnTokens   int         // tokens of the largest turn so far
-	accountedTokens wire.Tokens // already accounted for
-	accountedMicros float64     // already accounted for, in millionths of a US dollar
-	isLowReported   bool        // the client was warned that little is left
+	accountedTokens wire.Tokens // tokens already reported to the account
+	accountedMicros float64     // cost already reported to the account, in millionths of a US dollar
+	isLowReported   bool        // the client was warned that little of the budget is left
 }
 
 func newCostMeter(h *hostState, o SessionRequest, a *subscribers, v *voice, ob observer, log *slog.Logger, up *uplink.Uplink) *costMeter {
@@ -59,7 +59,7 @@ func (cm *costMeter) setDollarLimit(dollars float64) {
 	}
 }
 
-// applyConfig applies the configuration in force.
+// applyConfig adapts the estimate and the prices to the configuration in force.
 func (cm *costMeter) applyConfig(c liveconfig.Config) {
 	cm.estimate.applyConfig(c)
 	if c.Model == cm.model {
@@ -147,7 +147,7 @@ func (cm *costMeter) reserveNext(cost Cost) (limit error) {
 		return ErrTokenLimit
 	case most.Tokens > 0 && remaining.Tokens <= 0, most.Micros > 0 && remaining.Micros < next.Micros:
 		return ErrBudget
-	case cm.isLowReported, cost == (Cost{}): // warns once, at the end of a turn, when there is a caller
+	case cm.isLowReported, cost == (Cost{}): // warns once, at the end of a turn: a zero cost means that no turn has ended
 	case most.Tokens > 0 && remaining.Tokens*100 <= most.Tokens*lowBudgetPercent:
 		cm.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, remaining.Tokens),
 			map[string]any{"tokensLeft": remaining.Tokens})

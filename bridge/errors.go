@@ -27,7 +27,7 @@ const (
 	CodeNotConnected        Code = "not_connected"                // message before CONNECT_GEMINI
 	CodeInvalidState        Code = "invalid_state"                // message not allowed in the current state
 	CodeBadConfig           Code = "bad_config"                   // LiveConfig field not supported
-	CodeConfigUpdateFailed  Code = "session_config_update_failed" // configuration change rejected; the old one goes on
+	CodeConfigUpdateFailed  Code = "session_config_update_failed" // configuration change rejected; the old configuration stays
 	CodeBadOffer            Code = "bad_offer"                    // SDP offer or candidate not usable
 	CodeUnauthorized        Code = "unauthorized"                 // no token, or an invalid one
 	CodeForbidden           Code = "forbidden"                    // not granted by the token
@@ -43,7 +43,7 @@ const (
 	CodeRefused                  Code = "refused"                    // Gemini rejected the setup or a message, with a reason
 	CodeBusy                     Code = "busy"                       // the gateway is full, or the quota is exhausted
 	CodeWebSocketError           Code = "websocket_error"            // connection lost and not renewed
-	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini has forgotten the session; a fresh one goes on
+	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini no longer has the session; a fresh session continues
 
 	// Problems while the conversation goes on.
 	CodeAudioStream     Code = "audio_stream_error"     // speech was lost, because it could not be sent for too long
@@ -248,8 +248,7 @@ func dialError(err error, wasConnected bool) *Error {
 	return e
 }
 
-// ErrNotResumed is returned if the conversation to resume does not exist. A caller may request a new conversation for
-// that case instead.
+// ErrNotResumed reports that the conversation to resume does not exist. It is a value for [SessionRequest.ResumeError].
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
 // errEnded is returned for a command or a caller that comes after the conversation has ended.

@@ -42,7 +42,7 @@ type (
 		EffectiveConfig json.RawMessage
 		Step            string   // current step of the agent; empty means it has no steps
 		Recording       bool     // the conversation is recorded
-		Tools           []Tool   // that the model may call
+		Tools           []Tool   // functions that the model may call
 		ReceivedIDs     []string // after a resume: IDs passed to [Session.MarkReceived], the newest 256
 	}
 
@@ -74,7 +74,7 @@ type (
 	// RawServerContent is Gemini's own serverContent object without its audio. Other events report the same content.
 	RawServerContent struct {
 		ServerContent json.RawMessage
-		TopLevel      bool // the fields come from the message that contained serverContent
+		TopLevel      bool // the fields come from the top level of Gemini's message, beside serverContent
 	}
 
 	// Grounding is Google Search's metadata for the answer.
@@ -86,14 +86,14 @@ type (
 	// Speaking reports that the voice of a turn begins: it comes once, just before the first audio.
 	Speaking struct{ Turn int }
 
-	// Thinking reports that an answer is due and not yet played. With false, [Speaking] follows, or no answer comes.
+	// Thinking reports whether an answer is due and not yet played. After false, [Speaking] follows or no answer comes.
 	Thinking struct{ Thinking bool }
 
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
 	SilenceDetected struct{}
 
-	// Interrupted ends a turn that was not fully played. Frames before Generation that the caller still has are
-	// invalid.
+	// Interrupted ends a turn that was not fully played. The caller must discard buffered frames of generations before
+	// Generation.
 	Interrupted struct {
 		Turn       int
 		By         Cause
@@ -102,7 +102,7 @@ type (
 		Played     time.Duration // length of its voice that was played
 	}
 
-	// TurnComplete ends a turn that has been handed to the caller's output.
+	// TurnComplete ends a turn whose whole voice has been passed to the caller's output.
 	TurnComplete struct{ Turn int }
 
 	// ToolCall requests the client to run these calls and to answer each with a [ToolResponse].
@@ -134,8 +134,8 @@ type (
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway.
 	UserSpeaking struct {
 		Speaking bool
-		// At is the position in all audio received from the caller. If the gateway decides about turns, the person's turn
-		// began or ended there.
+		// At is the position of the start or end in all audio received from the caller. If the gateway decides about
+		// turns, it is the start or end of the person's turn.
 		At time.Duration
 		// Retracted means that the person's previous turn goes on. Nothing of the answer was heard.
 		Retracted bool
@@ -152,8 +152,8 @@ type (
 		Fields map[string]any
 	}
 
-	// Move asks a caller to open another connection with its resume token, to another gateway. The caller should close
-	// this connection once the other is open. It may stay if none opens.
+	// Move asks a caller to connect to another gateway with its resume token, and then to close this connection. A
+	// caller that cannot connect to another gateway may stay.
 	Move struct{}
 
 	// Usage reports the tokens of a turn and of the conversation so far, before the turn's TurnComplete.
@@ -177,11 +177,11 @@ type Cause string
 
 // The values of Cause.
 const (
-	ByVoice          Cause = "voice"  // the person spoke over it
+	ByVoice          Cause = "voice"  // the person spoke over the answer
 	ByText           Cause = "text"   // text was typed
 	ByClient         Cause = "client" // requested by the client, or the client has left
 	ByClear          Cause = "clear"  // the history was cleared
-	ByConnectionLoss Cause = "link"   // the connection to the model was lost; frames stay valid
+	ByConnectionLoss Cause = "link"   // the connection to the model was lost; frames already sent stay valid
 )
 
 // The values of [ToolStatus].Status.
@@ -192,11 +192,11 @@ const (
 	StatusCancelled = toolcalls.Cancelled
 )
 
-// Tool is a function that the model may call. Name is the name that the model knows.
+// Tool is a function that the model may call. Name is the name by which the model calls it.
 type Tool struct {
 	Name, Title string
 	Behavior    tools.Behavior
-	Scheduling  tools.Scheduling // default for its answers; empty means the model's own
+	Scheduling  tools.Scheduling // default for the function's answers; empty means the model's default
 	Where       string           // client or gateway
 }
 

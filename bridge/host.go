@@ -33,7 +33,7 @@ type Host struct {
 	draining bool // no new conversations begin
 	closed   bool
 	sessions map[string]*hostedSession // by ID
-	resuming map[string]chan struct{}  // closed when a resume of the conversation with that ID has ended
+	resuming map[string]chan struct{}  // resumes in progress, by the conversation's ID; each is closed when the resume has ended
 	work     map[*workItem]struct{}
 }
 
@@ -62,7 +62,7 @@ func NewHost(o Options) *Host {
 	return h
 }
 
-// checkTools logs which of the gateway's tools a model cannot use.
+// checkTools logs which of the gateway's tools the default model cannot use.
 func (h *Host) checkTools() {
 	operatorTools := h.configuredTools()
 	if len(operatorTools) == 0 {
@@ -192,7 +192,7 @@ func (h *Host) consumeToken(account Account) error {
 	return account.ConsumeToken()
 }
 
-// admissionError returns why the host accepts no new conversations, or nil if it does. The caller must hold mu.
+// admissionError returns why the host accepts no new conversations, or nil if it accepts them. The caller must hold mu.
 func (h *Host) admissionError() error {
 	switch {
 	case h.closed:
@@ -235,7 +235,7 @@ func (h *Host) startSession(s *Session, generation uint64) {
 	h.sessions[s.id] = session
 	s.cluster.entry = h.cluster.AddEntry(s.id, generation, func() {
 		s.log.Info("taken by another gateway")
-		_ = s.Do(takenCommand{}) // fails if it has just ended
+		_ = s.Do(takenCommand{}) // fails if the session has just ended
 	})
 	h.wg.Go(func() {
 		s.runLoop(running)
@@ -279,14 +279,15 @@ const drainRetry = 5 * time.Second
 // still come back. It does not block. [Host.Sessions] lists the conversations that remain.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is like BeginDrain, but informs callers when the gateway stops. 0 means that it does not stop.
+// beginDrain is like BeginDrain, but informs callers that the gateway stops after within. 0 means that it does not
+// stop.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
 	h.mu.Unlock()
 	h.cluster.StopAccepting()
 	for _, s := range h.activeSessions() {
-		_ = s.Do(drainCommand{within}) // fails if it has just ended
+		_ = s.Do(drainCommand{within}) // fails if the session has just ended
 	}
 }
 
@@ -300,8 +301,8 @@ func (h *Host) activeSessions() (list []*Session) {
 	return list
 }
 
-// Drain is like BeginDrain, but informs callers when ctx ends. It blocks until the last conversation has ended or ctx
-// is done.
+// Drain is like BeginDrain, but also informs callers that the gateway stops at the deadline of ctx. It blocks until the
+// last conversation has ended or ctx is done.
 func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	h.beginDrain(time.Until(deadline).Round(time.Second))
@@ -393,8 +394,8 @@ func (h *Host) unfinishedWork() (ids []string) {
 	return ids
 }
 
-// RecordBridged records people who go on talking after the agent has left. end stops the recording; call it at most
-// once.
+// RecordBridged creates a recording for people who continue to talk after the agent has left. end stops the recording;
+// call it at most once.
 func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err error) {
 	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
 		return nil, nil, err
@@ -407,7 +408,7 @@ func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err e
 // hangs, each file lacks its last two seconds or so.
 const recordingFlushTime = 2 * time.Second
 
-// waitForRecordings waits until the recordings are written.
+// waitForRecordings waits until the recordings are written, for recordingFlushTime at most.
 func (h *Host) waitForRecordings(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -10,8 +10,8 @@ import (
 // Some have come after the turnComplete of their turn. Some turns had no turnComplete at all.
 
 const (
-	// lateTranscriptTime is how long after a turn a transcript of its question may arrive. A later one belongs to
-	// another question.
+	// lateTranscriptTime is how long after a turn a transcript of its question may arrive. A later transcript belongs
+	// to another question.
 	lateTranscriptTime = 3 * time.Second
 
 	// minReplyTime is the minimum time for an answer. Earlier output answers something else. The fastest answers take
@@ -26,7 +26,7 @@ const (
 	// time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
 
-	// strayAfter is the same pause for a turn that the model spoke unasked, once its voice has been played.
+	// strayAfter replaces stoppedAfter for a turn that the model spoke unasked, once its voice has been played.
 	strayAfter = 300 * time.Millisecond
 
 	// callEndTime limits the time from a tool call to the end of its turn. Models that end the turn before they have the
@@ -46,7 +46,7 @@ type lastTurn struct {
 
 // openPrompts tracks what the model has to answer.
 type openPrompts struct {
-	isOpen          bool      // speech, text or a tool call that no turn of the model has answered yet
+	isOpen          bool      // there is speech, text or a tool call that no turn of the model has answered yet
 	questionEndedAt time.Time // end of the newest question
 	pendingCount    int       // text prompts that no turn has answered yet
 	newestCause     Cause     // cause to report if the newest text prompt interrupts an answer
@@ -90,15 +90,15 @@ func (m *modelOutput) hasRequest() bool {
 	return expected || m.prompts.isOpen || m.isWorking && m.workRequested || m.calls.HasRunningCall()
 }
 
-// hasRepliedSince reports whether an answer has begun after end. This happens because the gateway detects the end of a
-// question later than the model.
+// hasRepliedSince reports whether an answer has begun after end, the end of a question. This is possible because the
+// gateway detects that end later than the model.
 func (m *modelOutput) hasRepliedSince(end time.Time) bool {
 	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }
 
-// isLate reports whether a message belongs to the ended turn. This can only be a transcript or a thought.
+// isLate reports whether a message belongs to the turn that ended last. Only a transcript or a thought can.
 func (m *modelOutput) isLate(c *wire.ServerContent) bool {
-	// Voice and written text always begin a new turn. If it was not requested, turnDeadline ends it.
+	// Voice and written text always begin a new turn. If that turn was not requested, turnDeadline ends it.
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
 	}
@@ -118,7 +118,7 @@ func (m *modelOutput) isLate(c *wire.ServerContent) bool {
 	return !m.prompts.isOpen || m.lastTurn.wasCut
 }
 
-// addLate adds a message to the ended turn.
+// addLate adds a message to the turn that ended last.
 func (m *modelOutput) addLate(c *wire.ServerContent) {
 	number, voice := m.lastTurn.number, m.lastTurn.voiceLength
 	if c.Thoughts != "" {
@@ -157,8 +157,8 @@ func (m *modelOutput) onTranscript(text string) {
 	}
 }
 
-// mayBeLate reports whether a transcript of the person may belong to an answered question. isLateTranscript reports
-// whether it must.
+// mayBeLate reports whether a transcript of the person that comes now may belong to an answered question.
+// isLateTranscript reports whether it certainly does.
 func (m *modelOutput) mayBeLate() bool {
 	return m.turn.state == turnIdle && m.lastTurn.number > 0 && !m.loop.user.isSpeaking && !m.hasRequest() &&
 		time.Since(m.lastTurn.endedAt) < lateTranscriptTime

@@ -77,7 +77,7 @@ func (s *Session) dialModel(ctx context.Context, o gemini.Setup) (upstream.Conn,
 	}
 	c, err := gemini.Dial(ctx, s.host.options.Client, o)
 	if err != nil {
-		return nil, err // returning conn would make a non-nil interface that holds a nil pointer
+		return nil, err // returning c would make a non-nil interface that holds a nil pointer
 	}
 	return c, nil
 }
@@ -102,7 +102,7 @@ func (s *Session) containPanic(f func()) {
 	crash.Run(s.log, "session", func(err error) { s.endReason = err }, f)
 }
 
-// onStarted reports that the conversation has begun.
+// onStarted reports the start of the conversation, and applies its first configuration.
 func (s *Session) onStarted() {
 	if s.started.IsZero() {
 		s.started = time.Now()
@@ -142,7 +142,7 @@ func (s *Session) processEvents(ctx, parent context.Context) {
 		case <-s.uplink.SpeechChanged:
 			s.onSpeech(ctx)
 			s.cluster.markChanged()
-		case <-s.voice.playedSignal: // endIfPlayed checks below, as after every event
+		case <-s.voice.playedSignal: // afterEvent calls endIfPlayed
 			s.cluster.markChanged()
 		case <-s.recording.failed:
 			s.recording.onFailed(s.keeper.Config().Options.Record)
@@ -174,7 +174,7 @@ func (s *Session) afterEvent(ctx context.Context) {
 // close releases everything the conversation holds. A panic while closing one part does not prevent the closing of
 // the other parts.
 func (s *Session) close(cancel context.CancelFunc) {
-	var last cluster.Snapshot // stays nil if no gateway will continue the conversation, or one already does
+	var last cluster.Snapshot // snapshot for a gateway that will continue the conversation; otherwise nil
 	elsewhere := s.endReason == ErrMoved || s.endReason == ErrReplaced
 	for _, part := range []func(){
 		func() {
@@ -241,7 +241,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 	}
 }
 
-// endIfPlayed ends a session that waits only for the end of an answer's playout, once the answer has been played.
+// endIfPlayed ends a session that has a pendingReason, once the current answer and then the model's goodbye, if there
+// is one, have been played.
 func (s *Session) endIfPlayed() {
 	_, expected := s.keeper.ExpectedReply()
 	if s.pendingReason == nil || s.awaitsGoodbye || s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 {
@@ -257,7 +258,7 @@ func (s *Session) endIfPlayed() {
 	s.endWith(s.pendingReason)
 }
 
-// finishSession notifies everyone that the session is over.
+// finishSession stops the events, closes done, cancels the caller's context and logs the statistics of the session.
 func (s *Session) finishSession() {
 	current := s.subscribers.close()
 	close(s.done)

@@ -17,7 +17,7 @@ type Microphone struct {
 	up      *uplink.Uplink
 	tap     *recording
 	rate    int
-	pending []int16 // samples not sent yet: less than a chunk
+	pending []int16 // samples not sent yet: less than a chunk, or less than two quiet chunks
 }
 
 // Rate returns the sample rate in Hz that the microphone was opened with.
@@ -45,8 +45,7 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Flush sends the incomplete last chunk. It is called when the microphone pauses, so that the last syllable is not
-// held back.
+// Flush sends the pending audio. It is called when the microphone pauses, so that the last syllable is not held back.
 func (m *Microphone) Flush() {
 	if len(m.pending) > 0 {
 		m.up.QueueAudio(m.pending, m.rate)

@@ -15,8 +15,8 @@ import (
 	"voxgate/media"
 )
 
-// modelOutput tracks what the model says, and what was played of it. It belongs to the session's loop. Only its
-// callbacks in the voice may run in any goroutine.
+// modelOutput tracks what the model says, and what was played of it. It belongs to the session's loop. Only the
+// callbacks that it adds to the voice may run in other goroutines.
 type modelOutput struct {
 	outputOptions
 	questions        questionEnds
@@ -24,12 +24,12 @@ type modelOutput struct {
 	lastTurn         lastTurn
 	prompts          openPrompts
 	turnNumber       int  // number of the current or next turn
-	coveredTurn      int  // last turn that the newest handle covers
+	coveredTurn      int  // last turn that the newest resumption handle covers
 	openUserTextTurn int  // turn whose UserText is not final yet; 0 means none
 	isWorking        bool // the model continues to think after its turn
-	workRequested    bool // isWorking, and the person or a tool's result has requested it
+	workRequested    bool // while isWorking: the person or a tool's result has requested what the model works on
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
-	hasAnswered      bool // something was answered since the person's last request
+	hasAnswered      bool // an answer has begun since the person's last question
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
 	unheardTurn      int  // interrupted turn for which the model still needs a note about the part that was played; 0 means none
 	wasRetracted     bool // the person still continues a question that counted as complete, so an answer that still comes is dropped
@@ -68,10 +68,10 @@ type turnState int
 
 const (
 	turnIdle      turnState = iota // no answer in progress
-	turnThinking                   // the model generates something that is not part of an answer yet
+	turnThinking                   // the model generates thoughts, and no answer yet
 	turnSpeaking                   // the model generates an answer
 	turnGenerated                  // fully generated; turnComplete has not come
-	turnDropped                    // interrupted by the gateway before the model knew: the rest is dropped
+	turnDropped                    // interrupted before the model has ended it: the output that still comes is dropped
 	turnCut                        // interrupted, and no more output follows; its turnComplete is ignored
 )
 
@@ -86,7 +86,7 @@ type turn struct {
 	selfInterrupted bool          // the model itself reported the interruption
 	hasSpeech       bool          // part of it has a voice, or a transcript of one
 	hasVoiceLoss    bool          // some of its voice was not played
-	voiceLength     time.Duration // generated so far
+	voiceLength     time.Duration // length of the voice generated so far
 	timing          *turnTiming   // nil before its first audio
 	startedAt       time.Time     // when its first message came
 	latestAt        time.Time     // when its last message came, or when it was interrupted
@@ -114,7 +114,7 @@ func (m *modelOutput) handleContent(c *wire.ServerContent) {
 	if c.InputTranscription != "" {
 		m.onTranscript(c.InputTranscription)
 	}
-	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": must follow the text, which waits for its voice
+	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": must come after the text, sent with its voice
 		m.voice.AddMark(func(bool) {
 			if b := (RawServerContent{ServerContent: raw}); !m.voice.deferEvent(b) {
 				m.subscribers.notify(b)
@@ -161,7 +161,7 @@ func (m *modelOutput) onInterrupted() {
 	if !t.isNumberTaken && t.state != turnIdle {
 		m.advanceTurn()
 	}
-	if !byVoice { // typed text has interrupted the answer to something else
+	if !byVoice { // the typed text that has interrupted this answer is still to be answered
 		m.uplink.ReopenTypedText()
 	}
 	m.prompts.onInterrupted()
@@ -298,7 +298,7 @@ func (m *modelOutput) sendAnswerText(number int, text string, raw []byte) {
 	m.voice.whenPlayed(send)
 }
 
-// playVoice passes audio to the playout clock.
+// playVoice passes audio to the playout.
 func (m *modelOutput) playVoice(c *wire.ServerContent) {
 	t := &m.turn
 	write := m.voice.WritePCM
@@ -355,7 +355,7 @@ func (m *modelOutput) endTurn() {
 // abortTurn ends the turn in progress when the connection was lost, because the model will not send its end.
 func (m *modelOutput) abortTurn() {
 	t := &m.turn
-	m.unheardTurn = 0 // the next session's history has what was heard
+	m.unheardTurn = 0 // no note is needed: the history for the next session contains what was heard
 	m.isWorking = false
 	m.lastTurn.wasCut = true // nothing more of the last turn will come
 	m.prompts.isOpen = m.prompts.isOpen || t.isRequested
@@ -368,14 +368,15 @@ func (m *modelOutput) abortTurn() {
 	*t = turn{}
 }
 
-// finishTurn reports the end of the turn once all of it has been played. lost means that the rest will not come.
+// finishTurn reports the end of the turn once all of it has been played. lost means that the connection was lost, so
+// the rest of the turn will not come.
 func (m *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := m.turn.number, m.turn.voiceLength, m.turn.timing, m.turn.startedAt
 	generation := m.voice.Generation()
 	endReported := &atomic.Bool{}
 	m.voice.addFinished(utterance{number, length, endReported})
 	if number == 0 {
-		number = m.turnNumber // it was empty
+		number = m.turnNumber // the turn was empty
 	}
 	otherwise := Cause("")
 	if lost {
@@ -518,7 +519,8 @@ func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 	return i, behind
 }
 
-// trimToPlayed marks the turns in the playout as interrupted. It returns the oldest turn whose end was not reported.
+// trimToPlayed marks the turns in the playout as interrupted; unheard is the length of their voice that was not played.
+// It returns the oldest turn whose end was not reported.
 func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
 	t := &m.turn
 	// A finished turn may still be playing, with the next one queued behind it.
@@ -551,7 +553,8 @@ func (m *modelOutput) playingTurn() int {
 	return m.voice.playingTurn(utterance{turn: m.turn.number, length: m.turn.voiceLength})
 }
 
-// isIdle reports whether the model is idle.
+// isIdle reports whether the model neither generates a turn nor thinks after one. An interrupted turn ends after
+// stoppedAfter without output.
 func (m *modelOutput) isIdle() bool {
 	t := &m.turn
 	return !m.isWorking && (t.state == turnIdle || t.isCut() && time.Since(t.latestAt) >= stoppedAfter)
@@ -598,7 +601,7 @@ func (m *modelOutput) reportLatency(t *turnTiming) Latency {
 
 // reportTurnEnd reports an ended turn to the observer.
 func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, l Latency, cut Cause) {
-	if !m.observer.isEnabled() || began.IsZero() { // it was empty
+	if !m.observer.isEnabled() || began.IsZero() { // zero for an empty turn
 		return
 	}
 	if t != nil && !t.questionEnd.IsZero() && t.questionEnd.Before(began) {
@@ -614,10 +617,11 @@ func (m *modelOutput) reportBargeIn(unplayed time.Duration) {
 	}
 }
 
-// buildHistory returns the part of the conversation that a new session of the model does not know.
+// buildHistory returns the turns that the next session of the model lacks, with at most limit bytes of text: all turns
+// if fresh, otherwise those after coveredTurn.
 func (m *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
 	before := m.questionTurn() + 1
-	// Unanswered input is sent again.
+	// The turn with unanswered input is left out, because that input is sent again.
 	if m.uplink.HasUnanswered() {
 		before--
 	}

@@ -18,7 +18,7 @@ type noSpeechFilter struct {
 	isDecided bool   // the current turn does not consist of the marker
 }
 
-// filterMessage changes a message of the model.
+// filterMessage removes the marker, or what may be its beginning, from a message of the model.
 func (f *noSpeechFilter) filterMessage(c *wire.ServerContent) {
 	if c.Interrupted {
 		*f = noSpeechFilter{}

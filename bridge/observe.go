@@ -59,8 +59,8 @@ type (
 		Dollars float64           // cost of the tokens; 0 means the price of the model is unknown
 	}
 
-	// Steered reports an order of the operator's backend, such as an instruction or the end. By names the server key
-	// that gave it, if one was needed. Text is the instruction, if any.
+	// Steered reports an order of the operator's backend, such as an instruction or the end. By is the name of the
+	// server key that the backend used, if a key was needed. Text is the instruction, if any.
 	Steered struct{ By, What, Text string }
 
 	// RecordingFailed reports a recording that could not be written, at its start or later.
@@ -112,8 +112,8 @@ type Info struct {
 	Model      string
 	State      State
 	Started    time.Time
-	Turns      int      // completed
-	Tokens     int      // used by the model, in and out
+	Turns      int      // number of completed turns
+	Tokens     int      // tokens used by the model, input and output
 	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
 	Newest Entry // the newest words that were said; zero means none were

@@ -45,8 +45,8 @@ type Options struct {
 	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
 	Recordings string
 	RecordAll  bool
-	// Store is shared with other gateways, so that each can continue a conversation. nil means no cluster. Snapshots take
-	// 0.1 % of the CPU of a call with turns of 9 s.
+	// Store is shared with other gateways, so that each can continue the conversations of the others. nil means no
+	// cluster. Snapshots take 0.1 % of the CPU of a call with turns of 9 s.
 	Store store.Store
 	// Node is a name of this gateway that no other gateway has or had. A space and the URL for other gateways may follow.
 	Node   string

@@ -15,8 +15,8 @@ const (
 // protocols holds the uses of each registered protocol, by name. It is complete once all packages are initialized.
 var protocols = map[string]ProtocolUse{}
 
-// RegisterProtocol makes the name of a protocol known and returns it, for [Origin.Protocol]. Only the initialization of a package may call
-// it.
+// RegisterProtocol registers the name of a protocol and returns it, for [Origin.Protocol]. Only the initialization of a
+// package may call it.
 func RegisterProtocol(name string, use ProtocolUse) string {
 	protocols[name] |= use
 	return name

@@ -32,7 +32,7 @@ type recording struct {
 	taps      atomic.Pointer[[]Listener] // the file and the listeners; replaced, never changed
 
 	// Owned by the session's loop.
-	isAnnounced   bool            // the client knows that the conversation is recorded
+	isAnnounced   bool            // the client was informed that the conversation is recorded
 	failed        <-chan struct{} // closed when a write has failed; nil means no file
 	hasDiskFailed bool            // a write has failed: recording is not tried again
 	files         []string        // paths of the recordings
@@ -70,8 +70,8 @@ func (r *recording) setPaused(on bool) error {
 	return nil
 }
 
-// applyConfig starts or stops the recording by a configuration that is in force. Undoing a rejected configuration would
-// split the recording.
+// applyConfig starts or stops the recording. It is called only for a configuration that is already in force, because
+// undoing a rejected configuration would split the recording.
 func (r *recording) applyConfig(enabled bool) {
 	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
 	switch {
@@ -129,13 +129,13 @@ func (r *recording) closeFile(f *record.Recording) {
 	})
 }
 
-// announceState tells the client whether the conversation is recorded, if a recording was requested or the answer
-// has changed.
+// announceState tells the client whether the conversation is recorded, if a recording was requested or if this has
+// changed.
 func (r *recording) announceState(wanted bool) {
 	recorded, before := r.isOn(), r.isAnnounced
 	r.isAnnounced = recorded
 	if recorded && r.isPaused.Load() {
-		return // the client knows that it is paused
+		return // the client was informed of the pause
 	}
 	say := func(level, message string) {
 		r.subscribers.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})

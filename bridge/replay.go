@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// replayEvents and replayBytes limit the events kept for a caller that may come back: several turns. Until
-	// pruneEvents is called, there may be twice as many. addEvent keeps all events of tool calls, because it does not
-	// know which are open.
+	// replayEvents and replayBytes limit the events kept for a caller that may come back: several turns. pruneEvents
+	// applies these limits. Until then, addEvent keeps twice as many events, and up to four times as many with events of
+	// tool calls, because it cannot tell which calls are open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 
@@ -140,8 +140,8 @@ func isOpen(body EventBody, open func(id string) bool) bool {
 	return false
 }
 
-// missedEvents returns the events after lastReceived, without ended calls and outdated events. After 0 it returns only
-// the essential ones.
+// missedEvents returns the events after lastReceived, without ended calls and outdated events. If lastReceived is 0, it
+// returns only the essential events.
 func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {

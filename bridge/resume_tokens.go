@@ -13,8 +13,8 @@ type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// resumeTokens holds the tokens of a host's conversations, by ID. Each has two valid tokens: the newest, and the one
-// used to get it.
+// resumeTokens holds the tokens of a host's conversations, by ID. Each conversation has two valid tokens: the newest
+// token, and the token that the caller used to get the newest.
 type resumeTokens struct {
 	mu   sync.Mutex
 	ids  map[tokenHash]string
@@ -25,7 +25,7 @@ func newResumeTokens() *resumeTokens {
 	return &resumeTokens{ids: map[tokenHash]string{}, byID: map[string][2]tokenHash{}}
 }
 
-// idLength is the length of a session ID in base32: 80 bits, so that a million conversations do not share one.
+// idLength is the length of a session ID in base32: 80 bits, so that all of a million conversations have different IDs.
 const idLength = 16
 
 // formatToken returns a resume token of a conversation. It contains the ID, by which any gateway finds the
@@ -40,8 +40,8 @@ func parseSessionID(token string) string {
 	return ""
 }
 
-// issueToken issues the next token of a conversation. The used token stays valid until the next is used: the answer
-// with the next token may be lost. Older tokens are revoked.
+// issueToken issues the next token of a conversation. The used token stays valid until the caller uses the next token,
+// because the message with the next token may be lost. Older tokens are revoked.
 func (t *resumeTokens) issueToken(id, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)

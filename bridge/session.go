@@ -23,10 +23,12 @@ const (
 	// goodbye.
 	farewellTime = 15 * time.Second
 
-	// goodbyeTime is how long after the ending tool's answer the model may begin its goodbye.
+	// goodbyeTime limits how long the model may take to begin its goodbye, after it got the answer of the tool that ends
+	// the conversation.
 	goodbyeTime = 6 * time.Second
 
-	// goodbyeTimeSpoken applies if the model spoke before the call. Those words may have been the goodbye.
+	// goodbyeTimeSpoken replaces goodbyeTime if the model spoke before it called the tool. Those words may have been the
+	// goodbye.
 	goodbyeTimeSpoken = 2 * time.Second
 )
 
@@ -44,7 +46,7 @@ type Session struct {
 	gatewayTools []tools.Tool   // tools that run in the gateway
 	transcript   *transcript.Transcript
 	keeper       *upstream.Keeper
-	lateTokens   wire.Tokens // tokens that a connection could not report with a message
+	lateTokens   wire.Tokens // tokens of a text model that its connection could not report in a message
 	calls        *toolcalls.Calls
 	output       *modelOutput
 	status       *callerStatus
@@ -84,7 +86,7 @@ type sessionEnd struct {
 	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
 	hasOpenTurn    bool           // parts of a turn were sent without its end
 	noSpeech       noSpeechFilter // filter for the model's current turn
-	farewellPrompt string         // instruction for a goodbye, which the end waits for; empty means that it was said, or is not needed
+	farewellPrompt string         // instruction to say goodbye before the end; empty means already sent, or no goodbye is needed
 	overBudget     bool           // the budget has no room for another turn
 	endReason      error          // if set, the conversation ends now, for this reason
 }
@@ -102,8 +104,8 @@ type userSpeech struct {
 	speeches     int  // number of utterances so far
 	promptCount  int  // how often the model has asked in the current silence whether the person is there
 	toldSlowTool bool // the model was asked to say that a tool takes long
-	lossReported bool // the client knows that some speech was lost
-	gateReported bool // the client knows that speech was dropped because of a tool
+	lossReported bool // the client was informed that some speech was lost
+	gateReported bool // the client was informed that speech was dropped while the model waited for a tool
 }
 
 // alarmKind identifies a timer of the session's loop.
@@ -166,7 +168,7 @@ func (s *Session) Crash(err error) {
 }
 
 // Watch calls notify with every event of the caller from now on. A [SetupComplete] and the [History] come first. The
-// rules of [Caller].Notify apply. Watching lasts until stop is called or the conversation ends; then Done is closed.
+// rules of [Caller].Notify apply. Watching lasts until stop is called or Done is closed.
 //
 // A watcher may also command the session. It is asked to run the functions declared by [BackendUpdate].
 func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
@@ -189,7 +191,7 @@ func (c watchCommand) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// Do executes a command, in the order of the calls. It blocks until the session has accepted it, usually for
+// Do executes a command, in the order of the calls. It blocks until the session has processed it, usually for
 // microseconds. It returns an error for [AsError] if the session rejects the command or has ended. It must not be
 // called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
@@ -306,10 +308,10 @@ func (s *Session) endOverBudget(limit error) {
 		return
 	}
 	s.overBudget = true
-	// Anything more would cost another answer.
+	// More input, or the results of tools, would cost another answer.
 	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
-	s.endAfterSpeaking(limit) // no effect if the session is ending already, but then without a goodbye: see below
+	s.endAfterSpeaking(limit) // no effect if the session is ending already; the next line drops its goodbye
 	s.farewellPrompt, s.awaitsGoodbye = "", false
 }
 

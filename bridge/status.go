@@ -10,7 +10,7 @@ type callerStatus struct {
 	log         *slog.Logger
 	state       State
 	isWaiting   bool // the caller was informed of the wait
-	hasApology  bool // the caller was informed that the model has not answered and will not
+	hasApology  bool // the caller was informed that the model will not answer
 }
 
 // setState sets the state, and reports a change.
@@ -34,7 +34,7 @@ func (s *callerStatus) notify() {
 	s.subscribers.notify(change)
 }
 
-// showWait reports that the person has to wait. It reports this once until endWait is called.
+// showWait reports that the person has to wait. Further calls have no effect until endWait is called.
 func (s *callerStatus) showWait() {
 	if !s.isWaiting {
 		s.isWaiting = true

@@ -64,7 +64,7 @@ func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func(
 	}, nil
 }
 
-// AttachOutput sets the output of the voice; nil discards it.
+// AttachOutput sets the output of the voice; with nil the voice is discarded.
 func (s *streams) AttachOutput(out media.Output) { s.voice.AttachOutput(out) }
 
 // HoldVoice keeps the newest 10 s of the voice until HoldVoice(false) is called. It is for an output that is attached

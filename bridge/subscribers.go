@@ -24,7 +24,7 @@ type callerConn struct {
 	request    SessionRequest
 	isFirst    bool // the caller that opened the session
 	cancel     context.CancelCauseFunc
-	hasArrived bool          // the loop has seen it arrive
+	hasArrived bool          // the loop has handled the caller's arrival
 	ready      chan struct{} // closed when the caller has received the state
 	served     chan struct{} // closed when the caller's Serve has returned
 	parked     chan struct{} // closed when the conversation goes on without the caller
@@ -141,7 +141,7 @@ func (s *subscribers) pruneEvents(attended bool, open func(id string) bool) {
 	s.replay.pruneEvents(attended, open)
 }
 
-// setKeepEvents sets whether a caller may come back.
+// setKeepEvents sets whether events are kept for a caller that comes back.
 func (s *subscribers) setKeepEvents(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

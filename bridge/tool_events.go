@@ -29,7 +29,7 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 	case toolcalls.ReplyExpected:
 		s.expectToolReply()
 	case toolcalls.PersonAnswered:
-		s.output.questions.restart(time.Now()) // the person's own time does not count as the model's
+		s.output.questions.restart(time.Now()) // the time that the person took is not part of the model's latency
 	case toolcalls.Text:
 		s.sendToolText(e)
 	case toolcalls.Pictures:
@@ -108,7 +108,7 @@ type functionList struct{ s *Session }
 // FindFunction returns a function that can be called now.
 func (l functionList) FindFunction(name string) (liveconfig.Function, bool) {
 	f, declared := l.s.keeper.Config().Functions.Find(name)
-	return f, declared && !l.s.steering.flow.HidesTool(name) // the model may learn only at the next pause that the tool is hidden
+	return f, declared && !l.s.steering.flow.HidesTool(name) // the model's configuration may have the hidden tool until the next pause
 }
 
 // ResolveFunction returns the function that the model means by a name, whether or not it can be called now.

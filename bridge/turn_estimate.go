@@ -33,9 +33,9 @@ type turnEstimate struct {
 	prices                  pricing.ModelPrices
 	context                 wire.Tokens // input of the next turn
 	configBytes             int         // size of the configuration that context includes
-	sentBefore              uint64      // see uplink.Uplink.MilliTokens, at the start of the turn
-	reservedIn, reservedOut int         // reserved in addition to the context
-	answerReserve           int         // part of reservedOut for one answer
+	sentBefore              uint64      // uplink.Uplink.MilliTokens at the start of the turn
+	reservedIn, reservedOut int         // tokens reserved in addition to the context
+	answerReserve           int         // reservedOut at the start of a turn: the tokens of an answer
 }
 
 // applyConfig adds the configuration in force to the context.
@@ -78,7 +78,7 @@ func (te *turnEstimate) startTurn(sent uint64) {
 }
 
 // growReserve extends the reserve for a long turn, and reports whether it did. sent is in thousandths of a token.
-// spoken counts the tokens of the answer.
+// spoken is the number of tokens of the answer so far.
 func (te *turnEstimate) growReserve(sent uint64, spoken int) bool {
 	in := int((sent - te.sentBefore) / 1000)
 	// The answer may continue for farewellTime after the budget is used up. So the reserve grows when a quarter of it

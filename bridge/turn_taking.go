@@ -7,8 +7,8 @@ import (
 	"voxgate/media/prosody"
 )
 
-// This file does what the uplink's turn-taking machine asks for, where the gateway decides about turns. It runs in the
-// session's loop.
+// This file carries out the actions of the uplink's turn-taking machine, if the gateway decides about turns. It runs in
+// the session's loop.
 
 // TurnJudge judges by the sound of a voice whether a person who pauses has finished.
 type TurnJudge interface {
@@ -20,7 +20,7 @@ type TurnJudge interface {
 // judgedAudio is the length of the audio that a judge gets.
 const judgedAudio = prosody.MaxLength
 
-// doTurnActions does what the machine asks for.
+// doTurnActions carries out actions of the turn-taking machine, in order.
 func (s *Session) doTurnActions(actions []turns.Action) {
 	for _, a := range actions {
 		switch a.Kind {
@@ -31,7 +31,7 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 		case turns.Unduck:
 			s.voice.Duck(0)
 		case turns.Hold:
-			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise no answer sounds yet, and the next one waits
+			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise no answer sounds yet, and the next answer waits
 				s.reportTurn(TurnHeld)
 				s.notify(InterruptionPending{true})
 			}

@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge/turns"
 )
 
-// leastUnheard is the least unheard voice that the model needs to know about: a few words.
+// leastUnheard is the minimum length of unplayed voice for which the model gets a note: a few words.
 const leastUnheard = time.Second
 
 // recordUnheard remembers an interrupted answer whose rest was not played. Gemini assumes that all the voice it has
@@ -37,7 +37,7 @@ func (m *modelOutput) takeUnheardNote() string {
 // sendUnheardNote informs the model of an interrupted answer, if the model accepts notes without answering them.
 // [modelOutput.noteFor] serves other models.
 func (m *modelOutput) sendUnheardNote() {
-	// In turnDropped the model still works on that answer.
+	// In turnDropped the model still generates the interrupted answer.
 	if m.unheardTurn == 0 || !m.keeper.Config().Profile.Appends || m.turn.state == turnDropped {
 		return
 	}
@@ -53,7 +53,7 @@ func (m *modelOutput) queueNote(note string) {
 // noteFor returns a note to put before a typed text, or "". The note says what was heard of the interrupted answer.
 func (m *modelOutput) noteFor() string {
 	note := m.takeUnheardNote()
-	// This model accepts a note without a typed text.
+	// A model with Appends accepts the note as a turn of its own.
 	if note != "" && m.keeper.Config().Profile.Appends {
 		m.queueNote(note)
 		return ""

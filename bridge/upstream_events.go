@@ -97,7 +97,7 @@ var stallMessages = map[upstream.Remedy]string{
 
 // onConnected handles a new connection to the model.
 func (s *Session) onConnected(e upstream.Connected) {
-	s.costs.settleTurn() // also for a resumed session: it does not continue counting from the lost part of an answer
+	s.costs.settleTurn() // also for a resumed session, where the model's token count of the turn starts again
 	if !e.Fresh {
 		return
 	}
@@ -143,7 +143,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		s.voice.notifyInOrder(s.subscribers, RawServerContent{m.Beside, true})
 	}
 	switch {
-	case actedOn: // AskAgain has told the keeper already
+	case actedOn: // onContent has already informed the keeper
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
@@ -177,9 +177,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 
 // These limit the wait for the end of a turn with function calls, because turnComplete may be missing.
 const (
-	// A turn without voice ends together with the call (recorded).
+	// silentTurnWait is for a turn without voice, which ends together with the call (seen in recorded sessions).
 	silentTurnWait = 100 * time.Millisecond
-	// A turn with voice ends when the voice has been played, so the queued duration is added.
+	// spokenTurnWait is for a turn with voice, which ends when the voice has been played. The queued duration is added.
 	spokenTurnWait = 3 * time.Second
 )
 
@@ -206,8 +206,8 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs means that the message reports used tokens. endsCall means that it is the
-// empty end of a turn with tool calls. actedOn means that the keeper has handled a turn without an answer.
+// onContent handles serverContent. costs means that the message reports used tokens. endsCall means that the message is
+// the empty end of a turn with tool calls. actedOn means that the turn lacked its answer, and the keeper was informed.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.output
 	if c.InputTranscription != "" {
@@ -226,7 +226,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client would take the end of an empty turn for the end of the answer. The real end comes at another time.
+	// The client would take the end of this empty turn for the end of the answer, which ends separately.
 	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
@@ -267,8 +267,8 @@ func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 	return strings.TrimSpace(m.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to speak an answer that it has only written, and reports whether it did. A caller on a
-// telephone cannot read.
+// requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot read.
+// It returns false if it has not asked.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 	const most = 2 // attempts in a row
 	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
@@ -296,7 +296,7 @@ func (s *Session) endTurn() {
 }
 
 // onUserTranscript handles a transcript of the person's speech. It counts as speech even if the gateway has detected
-// too little.
+// too little speech.
 func (s *Session) onUserTranscript() {
 	a := s.output
 	s.user.promptCount = 0
@@ -362,7 +362,7 @@ func (s *Session) onConfigChanged() {
 	config := s.keeper.Config()
 	options := config.Options
 	s.costs.applyConfig(*config)
-	s.endOverBudget(s.costs.reserveAgain()) // the new config may be longer, or come from another gateway
+	s.endOverBudget(s.costs.reserveAgain()) // the new configuration may be longer, or the conversation may come from another gateway
 	if !options.Resumption {
 		s.host.tokens.revokeTokens(s.id)
 	}

@@ -15,12 +15,12 @@ const (
 	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
 	minQuestion = 300 * time.Millisecond
 
-	// duckingDB is the attenuation of the voice while the person speaks over it. The person
-	// hears that they were noticed, and the voice can still become loud again if it was only a cough.
+	// duckingDB is the attenuation of the voice while the person speaks over it. The person notices the change. If it
+	// was only a cough, the voice becomes loud again.
 	duckingDB = 12 // dB
 )
 
-// onSpeech handles the begin and the end of the person's speech.
+// onSpeech handles the start and the end of the person's speech.
 func (s *Session) onSpeech(ctx context.Context) {
 	p := &s.user
 	if !p.lossReported && s.uplink.LostSpeechChunks.Load() > 0 {
@@ -60,7 +60,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		if voiced >= minQuestion {
 			end := s.uplink.LastLoudAt()
 			s.output.recordQuestion(end)
-			if !s.output.hasRepliedSince(end) { // if it has, the model has detected the end sooner
+			if !s.output.hasRepliedSince(end) { // otherwise the model has detected the end sooner
 				s.keeper.ExpectReply(upstream.ForSpeech)
 			}
 		}

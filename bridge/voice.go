@@ -40,13 +40,14 @@ type utterance struct {
 // isEndReported reports whether the caller was informed of the end of the turn.
 func (u utterance) isEndReported() bool { return u.endReported != nil && u.endReported.Load() }
 
-// playback reports what the person hears. An answer also sounds while its playout waits for more of it. level is in dBov.
+// playback reports whether voice sounds, and its level in dBov. An answer counts as sounding also while the playout
+// waits for more of it.
 func (v *voice) playback() (isSounding bool, level float64) {
 	isSounding, level = v.Playback()
 	return isSounding || v.isAnswering.Load(), level
 }
 
-// whenPlayed calls f when everything queued now has been played, if it ever is.
+// whenPlayed calls f when everything queued now has been played. It does not call f if part of that is dropped.
 func (v *voice) whenPlayed(f func()) {
 	v.AddMark(func(heard bool) {
 		if heard {

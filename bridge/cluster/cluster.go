@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// leaseEvery is the interval of renewing the entries in the store. A gateway notices at a renewal that another one
-	// has taken a conversation.
+	// leaseEvery is the interval of renewing the entries in the store. A gateway notices at a renewal that another
+	// gateway has taken a conversation.
 	leaseEvery = 5 * time.Second
 	// leaseTime limits the life of an entry that is not renewed.
 	leaseTime = 15 * time.Second
@@ -42,8 +42,8 @@ const (
 	releaseTime  = time.Second
 	releaseEvery = 10 * time.Millisecond
 
-	// publishTime limits how long FindOwner looks for a conversation that is not in the store. Its gateway lists it as
-	// soon as it begins, and writes it to the store soon after. FindOwner polls every publishEvery.
+	// publishTime limits how long FindOwner looks for a conversation that is not in the store. A gateway lists a new
+	// conversation at once, but writes it to the store a little later. FindOwner polls every publishEvery.
 	publishTime  = 250 * time.Millisecond
 	publishEvery = 25 * time.Millisecond
 
@@ -81,7 +81,7 @@ func (h *SnapshotHeader) Header() *SnapshotHeader { return h }
 // it was passed on.
 type Snapshot interface{ Header() *SnapshotHeader }
 
-// QuotaExchange knows the models for which the quota of the gateways' key is exhausted; see upstream.Breakers.
+// QuotaExchange holds the models for which the quota of the gateways' key is exhausted; see upstream.Breakers.
 type QuotaExchange interface {
 	RefusedModels() map[string]time.Duration
 	LearnRefusal(model string, left time.Duration)
@@ -110,7 +110,7 @@ type Cluster struct {
 	countOrder uint64                // sequence number of the last call of SetUsage
 	isLeaving  bool                  // accepts no more conversations
 	isStopped  bool                  // has no more conversations
-	otherCount int                   // gateways that accept conversations
+	otherCount int                   // number of other gateways that accept conversations
 }
 
 // Entry is the entry of a local conversation in the store.
@@ -128,11 +128,11 @@ type Entry struct {
 	isTaken  bool     // another gateway has taken the conversation over
 }
 
-// endedConv is a conversation that has ended for good and must not be resumed. It is kept until the store has forgotten
-// it.
+// endedConv is a conversation that has ended for good and must not be resumed. It is kept until its entry in the store
+// is deleted or has expired.
 type endedConv struct {
 	generation  uint64
-	expiresAt   time.Time // when it has expired in the store
+	expiresAt   time.Time // when its entry in the store has expired
 	deleteTried bool      // a deletion was tried; it is tried again at each renewal
 }
 
@@ -234,8 +234,8 @@ func (e *Entry) End(last Snapshot) {
 	f.wakeWriter()
 }
 
-// EndIfTaken ends the conversation here if another gateway has taken it over, and reports whether one has. generation
-// is the one in the store.
+// EndIfTaken ends the conversation at this gateway if another gateway has taken it over, and reports whether it has ended
+// here. generation is the conversation's generation in the store.
 func (e *Entry) EndIfTaken(generation uint64) bool {
 	f := e.cluster
 	f.mu.Lock()
@@ -401,8 +401,8 @@ func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// updateEntry writes a snapshot. If s is nil it renews the stored one, and if ttl is 0 it deletes that. now is the
-// resulting generation in the store.
+// updateEntry writes a snapshot. If s is nil, it renews the stored snapshot. If ttl is 0, it deletes the stored snapshot.
+// now is the resulting generation in the store.
 func (c *Cluster) updateEntry(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
@@ -503,7 +503,8 @@ func (c *Cluster) publishPresence(ctx context.Context) {
 	c.otherCount = len(list)
 }
 
-// StopAccepting tells the other gateways that this gateway accepts no more conversations.
+// StopAccepting records that this gateway accepts no more conversations. The next renewal publishes that to the other
+// gateways.
 func (c *Cluster) StopAccepting() {
 	if c == nil {
 		return

@@ -20,8 +20,8 @@ const FunctionName = "next_step"
 // stepArgument is the argument of [FunctionName] for the next step; the other arguments are fields.
 const stepArgument = "step"
 
-// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction has
-// it, too.
+// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction
+// contains this instruction, too.
 const InstructionKey = "instruction"
 
 // Plan holds the steps of an agent. A conversation begins with the first.
@@ -164,7 +164,7 @@ func toJSON(v any) string {
 }
 
 // FunctionDeclaration returns the function with which the model moves on, or nil if the step has neither fields nor a
-// next step. The schema only guides the model. Advance checks each call, because the model may know an outdated schema.
+// next step. The schema only guides the model. Advance checks each call, because the model may use an outdated schema.
 func (f Flow) FunctionDeclaration() *tools.Declaration {
 	s := f.currentStep()
 	if s == nil || len(s.Next)+len(s.Fields) == 0 {

@@ -24,8 +24,8 @@ type ModelPrices struct {
 	Output   map[string]float64 `json:"output"`
 	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means as TEXT of Output
 
-	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest one replaces
-	// all others.
+	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest prices in effect
+	// replace all others.
 	ValidFrom map[string]ModelPrices `json:"from"`
 }
 
@@ -145,7 +145,7 @@ func (t Table) findModel(model string) (m ModelPrices, ok bool) {
 // 25 to 51 of each input of gemini-3.8-live. They count as text.
 func (m ModelPrices) Cost(t wire.Tokens) float64 {
 	otherModality := "TEXT"
-	// no token has a modality
+	// without a modality of any token, assume that the person and the model have spoken
 	if _, speaks := m.Output["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
 		otherModality = "AUDIO"
 	}

@@ -23,7 +23,7 @@ type conn struct {
 	output  chan *wire.ServerMessage
 	stop    func()
 	stopped <-chan struct{}
-	done    chan struct{} // closed when everything has ended
+	done    chan struct{} // closed when run has ended
 
 	// Owned by the goroutine of run.
 	history      []content         // the conversation so far
@@ -32,7 +32,7 @@ type conn struct {
 	answer       chan answer       // receives the result of the current request; nil if there is none
 	cancel       func()            // cancels the current request
 	pendingCalls []call            // calls that the model waits for
-	results      []json.RawMessage // their results, in the same order; nil if pending
+	results      []json.RawMessage // results of pendingCalls, in the same order; nil for a call without a result yet
 }
 
 // call is a function call of the model. The connection assigns an ID if the model has not.
@@ -229,8 +229,8 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first: the
-// reader then restarts its count.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first, so that
+// [wire.TokenMeter] adds these tokens to those of the previous request.
 func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)
@@ -302,7 +302,7 @@ func (c *conn) endTurn(ctx context.Context, how wire.ServerContent) {
 	}
 }
 
-// emit sends a message, unless the connection is closed or ctx is done.
+// emit sends a message, and returns false if the connection is closed or ctx is done.
 func (c *conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	select {
 	case c.output <- &m:

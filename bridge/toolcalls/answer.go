@@ -16,8 +16,8 @@ const (
 	// maxAnswers limits the answers that are kept until a handle covers them.
 	maxAnswers = 2 * maxCalls
 
-	// reuseWindow is how long an answer is reused for an equal call. A fresh session calls again, and a message must
-	// not be sent twice.
+	// reuseWindow is how long an answer is reused for an equal call. A fresh session may call again, and a tool that sends
+	// a message, for example, must not run twice.
 	reuseWindow = 30 * time.Second
 
 	// answerLatency limits how long an answer takes to reach Gemini. A handle that comes earlier may not include the
@@ -96,13 +96,13 @@ func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
-	// While it waits for the answer, this model accepts nothing else.
+	// picturesAfter is set for a model that accepts nothing else while it waits for the answer.
 	if r.parts != nil && r.picturesAfter {
 		c.Notify(Pictures{r.parts})
 	}
 }
 
-// wireName returns the name of a function in the declaration that the model has.
+// wireName returns the name under which a function is declared to the model.
 func (c *Calls) wireName(name string) string {
 	if f, ok := c.Functions.FindFunction(name); ok && f.WireName != "" {
 		return f.WireName
@@ -110,7 +110,8 @@ func (c *Calls) wireName(name string) string {
 	return name
 }
 
-// dropDetachedAnswer drops the interim answer of a cancelled call. No result will follow, not even for a repeated call.
+// dropDetachedAnswer drops the interim answer of a cancelled call. A repeated call must not get it, because no result
+// will follow.
 func (c *Calls) dropDetachedAnswer(o *call) {
 	if o.isDetached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })
@@ -146,7 +147,7 @@ func sameArgs(a, b json.RawMessage) bool {
 // ResendAnswers sends a resumed session the answers that were lost with the connection. The uplink sends their pictures
 // again.
 func (c *Calls) ResendAnswers() {
-	c.Uplink.DropToolResponses() // they are sent below, with the others
+	c.Uplink.DropToolResponses() // the loop below queues them again, with the others
 	for _, a := range c.answers {
 		if c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
 			c.sendResponse(a.call, reply{response: a.response, scheduling: a.scheduling})
@@ -187,8 +188,8 @@ func (c *Calls) isCovered(a answer) bool {
 	return c.Handles.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
-// CancelOrphans cancels the calls that the newest handle does not cover. Their session is gone. Their answers are kept
-// in case the next session calls again.
+// CancelOrphans cancels the open calls that the newest handle does not cover, because their session is gone. It keeps the
+// answers to such calls in case the next session calls again.
 func (c *Calls) CancelOrphans() {
 	var ids []string
 	for id, o := range c.openCalls {

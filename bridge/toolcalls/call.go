@@ -75,7 +75,7 @@ func newDenial(model error, problem Problem, format string, args ...any) *denial
 	return &denial{model, Error{problem, fmt.Sprintf(format, args...)}}
 }
 
-// checkCall checks whether a call may run.
+// checkCall returns the function of a call, and a denial if the call may not run.
 func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	function, declared := c.Functions.FindFunction(call.Name)
 	running, withPeople := int(c.abandoned.Load()), 0
@@ -104,8 +104,8 @@ func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	return function, nil
 }
 
-// startCall starts a call where its function runs. It returns the client's question, if any, and whether the call is
-// answered already.
+// startCall starts a call where its function runs. It returns the question to the client, if there is one, and whether
+// the call is answered already.
 func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f liveconfig.Function) (q *question, answered bool) {
 	o := &call{Call: request, function: f, startedAt: time.Now(), event: event}
 	switch f.Where {
@@ -142,7 +142,8 @@ func (c *Calls) askClient(o *call) *question {
 	return c.addQuestion(&question{Call: o.Call, call: o})
 }
 
-// addCall registers a call that is not answered at once. A model that the call blocks waits only for blockingTimeout.
+// addCall registers a call that is not answered at once. If the call blocks the model, the model gets an interim answer
+// after blockingTimeout.
 func (c *Calls) addCall(o *call, timeout time.Duration) {
 	c.openCalls[o.ID] = o
 	if o.function.Blocking && timeout > blockingTimeout {
@@ -195,7 +196,7 @@ func (c *Calls) countAbandoned(o *call, returned <-chan struct{}) {
 	}()
 }
 
-// finishCall sends the answer of a call, unless the call was cancelled. If err is set, r has no response.
+// finishCall sends the answer of a call, unless the call was cancelled. If r has no response, the answer is err.
 func (c *Calls) finishCall(o *call, r reply, err error) {
 	if !c.isCurrent(o) {
 		return
@@ -353,7 +354,7 @@ func (c *Calls) takeRequest(id string) *call {
 	return nil
 }
 
-// CancelAll stops all calls and drops the answers: a new conversation begins.
+// CancelAll stops all calls, and drops the answers that were kept for another session.
 func (c *Calls) CancelAll() {
 	var ids []string
 	for _, o := range c.callsByAge() {

@@ -13,7 +13,7 @@ import (
 type CallSnapshot struct {
 	tools.Call
 	IsCovered   bool     `json:"Known"`           // the newest handle covers the call
-	Detached    bool     `json:"Later,omitempty"` // the model knows that the result follows as text
+	Detached    bool     `json:"Later,omitempty"` // the model was told that the result follows as text
 	QuestionIDs []string `json:"Asked,omitempty"` // IDs of the requests to the client for this call
 }
 
@@ -43,7 +43,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	for _, k := range list {
 		function, declared := c.Functions.FindFunction(k.Name)
 		switch {
-		case !k.IsCovered: // a handle that does not cover the call makes the model call again
+		case !k.IsCovered: // the session resumed with such a handle makes the call again
 			withdrawn = append(withdrawn, k.QuestionIDs...)
 		case declared && function.Where == liveconfig.InClient:
 			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}

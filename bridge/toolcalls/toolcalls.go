@@ -29,7 +29,8 @@ const (
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
-	// The client is informed of calls that were not run once per failEvery, and of up to failBurst calls without delay.
+	// failEvery and failBurst limit how often the client is informed of calls that were not run: failBurst times without
+	// delay, then once per failEvery.
 	failEvery = 5 * time.Second
 	failBurst = 10
 
@@ -55,7 +56,7 @@ type Options struct {
 	Handles   Handles
 	Uplink    *uplink.Uplink
 	Tools     []tools.Tool // tools that run in the gateway
-	Env       tools.Env    // what the tools may know about the conversation
+	Env       tools.Env    // information about the conversation for the tools
 	// CanShowCanvas reports whether the client can show a canvas.
 	CanShowCanvas func() bool
 	SignPicture   func(string) string // see [canvas.NewBoard]
@@ -99,8 +100,8 @@ type (
 	// ReplyExpected reports that the model has received answers to which it should react.
 	ReplyExpected struct{}
 
-	// PersonAnswered reports that the person has answered, or closed, what a call has asked. Until then the model could
-	// not reply.
+	// PersonAnswered reports that the person has answered or closed the question of a call, for which the model had to
+	// wait.
 	PersonAnswered struct{}
 
 	// Text asks the owner to send real-time text to the model. With Function, it is the late result of that function.
@@ -182,7 +183,7 @@ type Calls struct {
 	openCalls     map[string]*call     // unanswered calls
 	questions     map[string]*question // unanswered questions to the client
 	questionCount int                  // number of questions so far
-	answers       []answer             // not yet covered by a handle
+	answers       []answer             // answered calls, kept until a handle covers them, or to answer equal calls
 }
 
 // call is an unanswered function call.
@@ -192,7 +193,7 @@ type call struct {
 	cancel       context.CancelCauseFunc // cancels its goroutine, or nil
 	timers       []*time.Timer
 	startedAt    time.Time
-	event        int // number of its arrival; a handle that is older does not cover the call
+	event        int // number of the call's arrival: see [Handles]
 	partialCount int // partial answers so far
 
 	duplicates  []duplicateCall // equal calls that came while it was open, and get its answer
@@ -237,14 +238,14 @@ type answer struct {
 	isCovered              bool      // the newest handle covers the answer
 	modelSpoke             bool      // the model has spoken since, so the person knows the result
 	personAsked            bool      // the person has asked something since
-	orphanedAt             time.Time // when a session took over that never saw the call; zero means that none has
+	orphanedAt             time.Time // when a handle without the call became the newest, so that its session was gone; zero means never
 }
 
 // question is an unanswered request to the client. It asks for a function to be run, for a canvas to be shown, or for
 // the person's answer to a tool of the gateway.
 type question struct {
 	tools.Call       // the call as the client gets it
-	call       *call // call to answer; nil if it was answered, so that input into the canvas is sent as text
+	call       *call // call to answer; nil if the call is answered already: input into the canvas is then sent as text
 	number     int   // order of arrival
 	forBackend bool  // only the operator's backend was asked, and may answer
 

@@ -51,7 +51,7 @@ type NumberedEntry struct {
 type turnEntry struct {
 	Entry
 	turn          int
-	pieces        []piece       // text of an answer; Content is the played part of it
+	pieces        []piece       // text of an answer after Content, with its times; nil once the answer was played to its end
 	voiceLength   time.Duration // length of all the voice of an answer
 	hasTypedText  bool          // part of a question was typed
 	playedLimited bool          // the client reported how much of an answer was played
@@ -78,7 +78,8 @@ func (e *turnEntry) playedEntry() Entry {
 	return entry
 }
 
-// fullText returns the whole text, even the unplayed part. Of an interrupted answer it returns what was played.
+// fullText returns the whole text, including the part that is not played yet. Of an interrupted answer it returns only
+// the played part.
 func (e *turnEntry) fullText() string {
 	if e.Interrupted {
 		return e.playedText()
@@ -216,7 +217,8 @@ func (t *Transcript) RemoveTranscription(turn int) {
 	})
 }
 
-// AddAnswer adds text to the model's turn. The text begins at start in its voice, which is voiceLength long by now.
+// AddAnswer adds text to the model's turn. The text begins at start in the turn's voice, which is voiceLength long by
+// now.
 func (t *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Duration) {
 	if text != "" || voiceLength > start {
 		t.updateEntry(turn, Assistant, func(e *turnEntry) {

@@ -94,8 +94,8 @@ func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool
 	return true
 }
 
-// correlate returns the correlation of the microphone's last n levels with those that were played some frames before, or 0 if either is
-// steady.
+// correlate returns the correlation of the microphone's last n levels with the levels played delay frames earlier. If
+// either side is steady, it returns 0.
 func (e *Echo) correlate(n, delay int) float64 {
 	var x, y, xx, yy, xy float64
 	for k := 1; k <= n; k++ {

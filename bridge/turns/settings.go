@@ -127,7 +127,7 @@ const (
 	maxMost = 10 * time.Second
 )
 
-// Patience holds the lengths of quiet that end a turn, by how finished it sounds. The zero value is Normal.
+// Patience holds the lengths of quiet that end a turn, by how finished the turn sounds. The zero value is Normal.
 type Patience struct {
 	word  string        // quick, patient, or empty
 	most  time.Duration // longest quiet; 0 means the default for word
@@ -141,7 +141,8 @@ var (
 	Patient = Patience{word: "patient"}
 )
 
-// AtMost returns Normal with another longest quiet, from 200 ms to 10 s; a value outside becomes the nearest limit.
+// AtMost returns Normal with another longest quiet, from 200 ms to 10 s. A quiet outside this range becomes its nearest
+// limit.
 func AtMost(quiet time.Duration) Patience { return Patience{most: min(max(quiet, minMost), maxMost)} }
 
 // FixedSilence returns a patience without a judge: this much quiet ends a turn, from 200 ms to 10 s. OpenAI's

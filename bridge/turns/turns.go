@@ -34,7 +34,7 @@ const MaxBack = 10 * time.Second
 // The times of voice and quiet were tuned with recordings of people and Silero as second detector: see lab/turns. The
 // times of the second detector itself and of the judge (ear…, startAgreement, judgeDeadline) were not tuned.
 const (
-	leadIn      = 300 * time.Millisecond // words begin softly
+	leadIn      = 300 * time.Millisecond // audio before a voice that is sent with it, because words begin softly
 	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
 	bridgeTime  = 120 * time.Millisecond // longest gap within a burst: a plosive, or a mistake of the detector
 	startTime   = 200 * time.Millisecond // voice that begins a turn
@@ -42,35 +42,36 @@ const (
 	pauseTime   = 200 * time.Millisecond // quiet after which the judge is asked
 	holdTime    = 250 * time.Millisecond // speech that holds an answer
 	earlyTime   = time.Second            // an answer that sounds for less may have begun while the person only paused
-	earlyHold   = 300 * time.Millisecond // time in which the second detector must agree with such a hold
+	earlyHold   = 300 * time.Millisecond // voice after which a hold within earlyTime ends, unless the second detector has found speech
 	secondTime  = 2 * time.Second        // time within which a second burst cuts an answer off
 	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
-	// cutTime is the length of a voice that cuts an answer off. In the training half no word of up to 0.9 s cuts an
-	// answer off, and 95 % of interruptions do so within 1.00 s. With 0.7 s, 23 % of these words did.
+	// cutTime is the length of a voice that cuts an answer off. In the training half of the recordings no word of up to
+	// 0.9 s cuts an answer off, and 95 % of interruptions do so within 1.00 s. With 0.7 s, 23 % of these words did.
 	cutTime = 880 * time.Millisecond
-	// loudCutTime is enough if the newest frame is speech at the person's usual level or above.
+	// loudCutTime replaces cutTime if the newest frame is speech at the person's usual level or above.
 	loudCutTime = 820 * time.Millisecond
-	// cutSpeech is the least speech in such a voice.
+	// cutSpeech is the least speech in a voice that cuts an answer off.
 	cutSpeech = 280 * time.Millisecond
 	// fadeRange limits, in dB, how far the newest frame may be below the person's usual level: a fading voice is ending.
 	fadeRange = 15.0
 	// cutCertainty is the least mean probability of speech over certainFrames for a cut. In the training half it spares the
 	// answer from 5 of 10 long and loud bursts, mostly gasps and screams. It delays 1 % of interruptions.
 	cutCertainty = 0.68
-	// loudCutCertainty is the same for a cut after loudCutTime.
+	// loudCutCertainty replaces cutCertainty for a cut after loudCutTime.
 	loudCutCertainty = 0.88
 	certainFrames    = 16
 	// continueTime is the length of speech in a second burst that cuts an answer off while the first burst still holds
 	// it. Both bursts are one sentence with a gap.
 	continueTime = 60 * time.Millisecond
 
-	// A quieter sound comes from another person. levelRange is for single frames, in dB below the person's usual level.
+	// levelRange limits, in dB, how far a frame of speech may be below the person's usual level. A quieter frame comes
+	// from another person.
 	levelRange = 12.0
-	// peakRange is for the loudest frame of speech, in dB below the mean of the person's frames over the usual level.
-	// In the training half 98 % of interruptions exceed this threshold by 3 dB. A crowd 10 dB below the person stays
-	// under it.
+	// peakRange limits, in dB, how far the loudest frame of speech may be below the mean of the person's frames over the
+	// usual level. In the training half 98 % of interruptions exceed this threshold by 3 dB. A crowd 10 dB below the
+	// person stays under it.
 	peakRange = 2.0
 
 	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer.
@@ -82,17 +83,17 @@ const (
 	earLeadIn = 96 * time.Millisecond
 	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
 	earTimeout = 200 * time.Millisecond
-	// startAgreement is the part of a burst that the second detector must call speech. The detector needs up to 100 ms to
-	// react, so this is less than startTime.
+	// startAgreement is how much of a burst the second detector must call speech before a turn begins. The detector needs
+	// up to 100 ms to react, so startAgreement is less than startTime.
 	startAgreement = 100 * time.Millisecond
 
 	// judgeDeadline limits the wait for the judge's verdict on a pause.
 	judgeDeadline = 250 * time.Millisecond
 
-	// maxAwaited limits the wait for the answer to a turn. Later voice begins a new turn, and retracts nothing.
+	// maxAwaited limits the wait for the answer to a turn. Voice after maxAwaited begins a new turn, and retracts nothing.
 	maxAwaited = 5 * time.Second
-	// patientTime is the time within which a second retraction makes the machine more patient. After patientTime
-	// without one, its patience returns.
+	// patientTime is the time within which a second retraction makes the machine more patient. After patientTime without
+	// a retraction, the machine uses the patience of its settings again.
 	patientTime = time.Minute
 
 	// The usual level needs minLevelFrames of voice (0.5 s), and is averaged over levelFrames (4 s).
@@ -114,28 +115,28 @@ const speechThreshold Ear = 0.5
 type Frame struct {
 	At        time.Duration // the frame's end, on any clock that never goes back. Time that frames leave out counts as quiet.
 	Voice     bool          // whether the first detector calls this frame loud, without onset and hangover
-	Ear       Ear           // the second detector's latest answer; Unknown from AskEar to its first one
+	Ear       Ear           // the second detector's latest answer; Unknown from AskEar to the first answer
 	Level     float64       // level of the microphone in dBov
 	Muted     bool          // the microphone is muted or the call on hold: Voice does not count, and a turn ends soon
 	Sounding  bool          // an answer is played: from its first sound to its last, also while Hold stops it
 	PlayLevel float64       // level of what is played in dBov
 }
 
-// Kind tells actions apart.
+// Kind is the kind of an action.
 type Kind uint8
 
 // Kinds of actions.
 const (
-	Start      Kind = iota + 1 // send activityStart, then the audio from Back ago on
+	Start      Kind = iota + 1 // send activityStart, then the audio of the last Back and all that follows
 	End                        // send activityEnd
 	Retract                    // do as for Start, and drop the answer, which has not been played
-	AskEar                     // run the second detector, with the audio from Back ago on
+	AskEar                     // run the second detector on the audio of the last Back and all that follows
 	ReleaseEar                 // stop the second detector
 	AskJudge                   // ask once whether the turn is finished; RecordVerdict gets the answer, with this Pause
 	Duck                       // lower the answer by DuckDecibels
-	Unduck                     // restore its volume
+	Unduck                     // restore the volume of the answer
 	Hold                       // stop the playout, at the next dip or AtOnce; the model is told nothing
-	GoOn                       // continue the playout from there, with a fade-in
+	GoOn                       // continue the playout where it stopped, with a fade-in
 	Cut                        // drop the rest of the answer; a Start follows
 )
 
@@ -165,11 +166,11 @@ const (
 // burst is a stretch of voice, with gaps of at most bridgeTime.
 type burst struct {
 	onset, voicedTo time.Duration
-	speechFrom      time.Duration // the latest stretch that both detectors and the level call speech
-	speechTo        time.Duration
-	run             time.Duration // loud frames in a row
-	peak            float64       // loudest level of that speech
-	earSpeech       time.Duration // frames that the second detector called speech
+	speechFrom      time.Duration // begin of the latest stretch that both detectors and the level call speech
+	speechTo        time.Duration // end of that stretch
+	run             time.Duration // length of the newest loud frames without a gap
+	peak            float64       // loudest level from speechFrom to speechTo
+	earSpeech       time.Duration // length of the frames that the second detector called speech
 	isAlive         bool
 	isVoice         bool               // more than a click
 	ears            [certainFrames]Ear // the second detector's latest answers
@@ -567,8 +568,8 @@ func (m *Machine) isContinued() bool {
 	return m.isHeld && m.heldSpeech >= cutSpeech && m.at-m.heldFrom >= cutTime
 }
 
-// isLasting reports whether a voice is long and certain enough to cut an answer off. It must not be fading. level is
-// that of the frame.
+// isLasting reports whether a voice is long and certain enough to cut an answer off, and is not fading. level is the
+// level of the newest frame.
 func (m *Machine) isLasting(level float64) bool {
 	b := &m.burst
 	over := 0.0

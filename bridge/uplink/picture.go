@@ -15,8 +15,8 @@ const (
 	// second.
 	inlineAge = 10 * time.Second
 
-	// largeInline is the size in bytes above which a picture goes with one typed turn only. Repeating it with each line
-	// would cost megabytes. Pictures of a camera or a screen have some 20 KB.
+	// largeInline is the size in bytes above which a picture goes with one typed turn only. Repeating it with every typed
+	// turn would cost megabytes. Pictures of a camera or a screen have some 20 KB.
 	largeInline = 1 << 20
 
 	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. Further turns are sent without a

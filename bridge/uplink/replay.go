@@ -17,13 +17,13 @@ type replayBuffer struct {
 	// handle covers these items.
 	actedCount     int
 	actedCovered   bool
-	awaitsReaction bool // the resumed session knows the items acted on, so they were not sent again; it has not answered yet
+	awaitsReaction bool // the resumed session has not answered yet; it has the items acted on, which were not sent again
 
 	settledText []Item // typed text that counts as answered
 
 	sentIndex     int64 // index of the last message on this connection
 	coveredIndex  int64 // index of the last message that the newest handle covers; 0 means unknown
-	ignoreIndices bool  // the server counts messages differently
+	ignoreIndices bool  // the server counts messages differently, so its indices are not used
 }
 
 // coveredBefore is the index of an item that an earlier connection sent and the newest handle covers.
@@ -43,7 +43,7 @@ func (b *replayBuffer) addItem(it Item) {
 	case it.isPrompt():
 		b.hasUnanswered = true
 	case it.PCM != nil || it.isHint():
-	case !b.hasUnanswered: // a mark
+	case !b.hasUnanswered: // a mark outside of an unanswered turn
 		return
 	}
 	it.index = 0
@@ -66,7 +66,7 @@ func (b *replayBuffer) addItem(it Item) {
 	}
 }
 
-// isSilence reports whether audio belongs to no speech that awaits an answer.
+// isSilence reports whether the item is audio outside of a speech that awaits an answer.
 func (b *replayBuffer) isSilence(it Item) bool {
 	return it.PCM != nil && (it.speechNumber == 0 || !b.hasUnanswered)
 }
@@ -82,8 +82,8 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength of the lead-in was already
-// sent.
+// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength is the length of the
+// lead-in that was already sent.
 func (b *replayBuffer) markOnset(speech int, sentLength time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && sentLength > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
@@ -138,7 +138,7 @@ func (b *replayBuffer) recordHandle(covered int64) {
 		b.coveredIndex = 0
 	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		// the handle covers it, so the resumed session knows it
+		// a resumed session already has the text that the handle covers
 		if it := b.items[i]; it.isHint() && (b.coveredIndex == 0 || it.index == coveredBefore || it.index > 0 && it.index <= b.coveredIndex) {
 			b.removeItems(i, i+1)
 		}

@@ -66,7 +66,7 @@ func (t *turnTaker) keep(it Item) {
 	t.recent = t.recent[old:]
 }
 
-// itemsSince returns the kept chunks from lookBack before the last frame's end onwards.
+// itemsSince returns the kept chunks of the last lookBack before the last frame's end, and all later chunks.
 func (t *turnTaker) itemsSince(lookBack time.Duration) (items []Item) {
 	for _, kept := range t.recent {
 		if kept.end > t.at-lookBack {
@@ -76,14 +76,14 @@ func (t *turnTaker) itemsSince(lookBack time.Duration) (items []Item) {
 	return items
 }
 
-// recentPCM returns the kept audio of the time lookBack until the last frame's end, resampled to rate (Hz).
+// recentPCM returns the kept audio of the last lookBack up to the last frame's end, resampled to rate (Hz).
 func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	var converter *media.Resampler
 	from := 0
 	for _, kept := range t.recent {
 		it := kept.item
 		length := len(it.PCM)
-		// early and late are the samples outside of this time
+		// early and late are the numbers of the chunk's samples before and after that time
 		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate)
 		late := media.Samples(max(0, kept.end-t.at), it.Rate)
 		if early+late >= length {
@@ -169,7 +169,7 @@ func (t *turnTaker) step(f turns.Frame, rate int, handle func(turns.Action)) {
 // decibels returns a level in dBov.
 func decibels(rms float64) float64 { return 20 * math.Log10(max(rms, 1)/32768) }
 
-// secondDetector runs silero while the machine asks for it.
+// secondDetector runs the Silero voice detector while the turn-taking machine asks for it.
 type secondDetector struct {
 	detector  *silero.Detector // nil before its first use
 	isOn      bool
@@ -179,8 +179,8 @@ type secondDetector struct {
 	pending   []int16 // samples of the next frame, at silero.Rate
 }
 
-// start starts the detector with the audio before the voice, at silero.Rate. rate is that of the audio to follow, in
-// Hz.
+// start starts the detector with the audio before the voice, at silero.Rate. rate is the rate of the following audio,
+// in Hz.
 func (d *secondDetector) start(before []int16, rate int) {
 	if d.detector == nil {
 		d.detector = silero.NewDetector()
@@ -250,7 +250,7 @@ func (u *Uplink) handleTurnAction(a turns.Action) {
 	}
 }
 
-// configureTurns begins or stops to decide about turns. A turn in progress ends.
+// configureTurns changes, starts or stops the turn-taking machine. Starting and stopping end a turn in progress.
 func (u *Uplink) configureTurns(s turns.Settings) {
 	switch isOn := s.By == turns.ByGateway; {
 	case !isOn && u.turnTaker == nil:
@@ -280,7 +280,7 @@ func (u *Uplink) resetTurns() {
 	}
 }
 
-// Tick lets time pass where the gateway decides about turns and the microphone sends nothing. Call it again after
+// Tick informs the turn-taking machine, if there is one, of the time that has passed without audio. Call it again after
 // TickTime if it returns true.
 func (u *Uplink) Tick() (again bool) {
 	u.mu.Lock()
@@ -293,8 +293,8 @@ func (u *Uplink) Tick() (again bool) {
 	return !t.machine.IsResting()
 }
 
-// TakeTurnActions removes and returns the owner's actions, in order. Start and the second detector's actions are not
-// among them. The uplink has queued the marks for End and Retract.
+// TakeTurnActions removes and returns the actions that the owner must carry out, in order. They do not include Start and
+// the actions for the second detector. The uplink has already queued the marks for End and Retract.
 func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

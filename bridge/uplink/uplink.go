@@ -22,14 +22,14 @@ const (
 	// maxUrgent limits the messages, such as typed turns, that wait for a connection.
 	maxUrgent = 100
 
-	// maxResponses limits the queued results of tool calls. No result may be dropped, so it exceeds what a model asks
-	// for at once.
+	// maxResponses limits the queued results of tool calls. No result may be dropped, so the limit exceeds the number of
+	// calls that a model makes at once.
 	maxResponses = 5000
 
 	// maxMarks limits the marks queued among the audio.
 	maxMarks = 100
 
-	// clearSpeech is the level (-30 dBov) above which gated audio counts as speech.
+	// clearSpeech is the level (-30 dBov) above which audio that was dropped because of SetGate counts as speech.
 	clearSpeech = 1000
 
 	// defaultRate is the sample rate, in Hz, of silence before any audio has come. It is the rate that Gemini works with.
@@ -49,7 +49,7 @@ type Uplink struct {
 	SentChunks        atomic.Uint64 // chunks sent
 	DroppedChunks     atomic.Uint64 // chunks dropped because of maxQueued
 	LostSpeechChunks  atomic.Uint64 // dropped chunks that were speech
-	GatedSpeechChunks atomic.Uint64 // gated chunks that were clear speech
+	GatedSpeechChunks atomic.Uint64 // chunks among GatedChunks that were louder than clearSpeech
 	GatedChunks       atomic.Uint64 // chunks dropped because the model would close the session
 	ReplayedChunks    atomic.Uint64 // chunks sent again
 	MilliTokens       atomic.Uint64 // upper bound of the tokens sent, in thousandths
@@ -63,7 +63,7 @@ type Uplink struct {
 	marks             int           // number of marks in queue
 	paused            bool          // on hold: audio is dropped
 	toolResponsesHeld bool          // the results of tools are held back
-	gated             bool          // replayed audio waits, and other audio is dropped
+	gated             bool          // see SetGate: replayed audio waits, and other audio is dropped
 	activity          speechActivity
 	playback          func() (isSounding bool, level float64)
 	turnTaker         *turnTaker     // nil unless the gateway decides about turns
@@ -71,12 +71,12 @@ type Uplink struct {
 	replayBuf         replayBuffer
 
 	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0 means none
-	silenceOffset time.Duration // position in the audio where that silence was last sent
+	silenceOffset time.Duration // position in the received audio at which endSilence was last queued
 	rate          int           // sample rate of the newest audio; 0 means that none was received yet
 
 	replayCount int       // items at the head of queue that are sent again
 	paced       bool      // audio goes at ReplaySpeed until the queue is empty
-	nextAudioAt time.Time // when the next paced audio may go
+	nextAudioAt time.Time // when the next paced audio may be sent
 }
 
 // New returns an empty uplink. playback reports whether the person hears an answer, and its level in dBov. It must not call the
@@ -94,7 +94,8 @@ func notify(c chan struct{}) {
 
 // Config says who marks speech.
 type Config struct {
-	// IsManual is set if the client or the gateway marks speech, and not the model. Turns selects one of the two.
+	// IsManual is set if the client or the gateway marks speech, instead of the model. Turns.By selects which of the two
+	// does.
 	IsManual bool
 	Turns    turns.Settings
 	// PreRoll is the length of the audio that belongs to a speech although it comes before the client's mark of the
@@ -248,7 +249,7 @@ func (u *Uplink) QueueMark(m Mark) error {
 	case u.marks >= maxMarks:
 		return ErrTooManyMarks
 	}
-	if u.paused { // the owner is informed when the hold ends
+	if u.paused { // SetPaused queues the start of a speech that still lasts when the hold ends
 		switch m {
 		case MarkStart:
 			u.activity.beginSpeech()
@@ -351,7 +352,7 @@ func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
 	if !u.hasRoom(limit) {
 		return false
 	}
-	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // must not interrupt the speech before it
+	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // text must not interrupt the replayed speech
 		u.queue = slices.Insert(u.queue, u.head+u.replayCount, it)
 		u.replayCount++
 	} else {
@@ -419,8 +420,8 @@ func (u *Uplink) SetPaused(on bool) {
 	notify(u.Ready)
 }
 
-// startHold drops input that is queued or unanswered, and ends a speech whose beginning the model has heard. The caller
-// must hold mu.
+// startHold drops input that is queued or unanswered, and ends a speech whose beginning the model has received. The
+// caller must hold mu.
 func (u *Uplink) startHold() {
 	startSent := !slices.ContainsFunc(u.queue[u.head:], func(it Item) bool { return it.isMark() && it.Message.RealtimeInput.ActivityStart })
 	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.isMark() })
@@ -526,12 +527,12 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 }
 
 // QueueReplay queues the unanswered input again after a lost connection, before all other input. fresh means that the
-// new session knows nothing. lost is the length of speech that was too old to keep. partial means that the session has
-// the beginning of the speech.
+// session is new, and not resumed. lost is the length of speech that was too old to keep. partial means that the session
+// has the beginning of the speech.
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // such items are part of the new connection's setup
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // the setup of the new connection contains these updates
 		return it.Message != nil && it.Message.ContextUpdate != nil
 	})
 	u.pruneSilence()
@@ -562,8 +563,8 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 	return speech, lost, partial
 }
 
-// pruneSilence drops queued silence, which would only delay later audio. It keeps the newest lead-in. The caller must
-// hold mu.
+// pruneSilence drops queued silence, which would only delay later audio. It keeps the newest silence, as long as leadIn.
+// The caller must hold mu.
 func (u *Uplink) pruneSilence() {
 	keptLength := time.Duration(0)
 	for i := len(u.queue) - 1; i >= u.head+u.replayCount; i-- {
@@ -590,14 +591,15 @@ func (u *Uplink) unfinishedSpeech() int {
 	return 0
 }
 
-// MarkAnswered forgets the sent input, except an unfinished speech. The model has begun to answer it, or never will.
+// MarkAnswered records that the input sent so far needs no replay, except an unfinished speech. The model has begun to
+// answer this input, or never will.
 func (u *Uplink) MarkAnswered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.replayBuf.clearAnswered(u.unfinishedSpeech())
 }
 
-// ReopenTypedText marks typed text that counted as answered as unanswered again.
+// ReopenTypedText marks the typed text of the last answer as unanswered again, because that answer was to other input.
 func (u *Uplink) ReopenTypedText() {
 	u.mu.Lock()
 	u.replayBuf.reopenSettled()
@@ -611,8 +613,8 @@ func (u *Uplink) MarkActedOn() {
 	u.mu.Unlock()
 }
 
-// RecordHandle records a new handle. Sessions resumed with it know the tool calls so far. covered is the index of the
-// last message that it covers, or 0.
+// RecordHandle records a new handle. A session resumed with it has the tool calls so far. covered is the index of the
+// last message that the handle covers, or 0.
 func (u *Uplink) RecordHandle(covered int64) {
 	u.mu.Lock()
 	u.replayBuf.recordHandle(covered)
@@ -642,7 +644,7 @@ func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Unlock()
 }
 
-// SpeechState reports whether the person speaks now, the number of speeches so far, and how much of the last one was
+// SpeechState reports whether the person speaks now, the number of speeches so far, and how much of the last speech was
 // voiced.
 func (u *Uplink) SpeechState() (speaking bool, speeches int, voiced time.Duration) {
 	u.mu.Lock()
@@ -657,8 +659,7 @@ func (u *Uplink) SpeechBounds() (start, end time.Duration) {
 	return u.activity.speechFrom, u.activity.speechTo
 }
 
-// SpeechStart returns when the last speech started. That is when the voice began, somewhat before the speech was
-// detected.
+// SpeechStart returns when the voice of the last speech began, somewhat before the speech was detected.
 func (u *Uplink) SpeechStart() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// QuotaPause is the pause after Google has reported an exhausted quota without a delay. Google counts quotas by the
-	// minute, including each attempt.
+	// QuotaPause is the pause after an exhausted quota if Google does not say how long to wait. Google counts quotas by
+	// the minute, including each attempt.
 	QuotaPause = 30 * time.Second
 
 	// maxQuotaPause limits the delay that Google may ask for. A daily quota would block the gateway even after the
@@ -23,8 +23,8 @@ const (
 	maxRefusedCallers = 256
 	maxBreakers       = 256
 
-	// redialEvery and redialBurst limit the dials to one model, of conversations whose connections end right after
-	// their setup. They keep a draining server from being flooded.
+	// redialEvery and redialBurst limit the dials to one model by all conversations whose connections end right after
+	// their setup. They protect a draining server.
 	redialEvery = 50 * time.Millisecond
 	redialBurst = 20
 )
@@ -59,8 +59,8 @@ func (b *Breakers) ForModel(model string) *Breaker {
 	return breaker
 }
 
-// RefusedModels returns the models whose quota Google has refused to this gateway, and how long each breaker stays
-// open.
+// RefusedModels returns the models that Google has refused to this gateway for lack of quota, and how long each breaker
+// stays open.
 func (b *Breakers) RefusedModels() map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ type Breaker struct {
 	redialUntil time.Time // time until which redials are reserved
 }
 
-// refusal records when Google refused one caller, and until when.
+// refusal records when Google refused one caller, and until when the caller must wait.
 type refusal struct{ refusedAt, until time.Time }
 
 // refusedFor returns how long the breaker stays open because of a refusal to this gateway. Reports of other gateways do
@@ -178,7 +178,7 @@ func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	}
 }
 
-// closeFor admits all callers again, because Gemini has accepted this one.
+// closeFor admits all callers again, because Gemini has accepted this caller.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

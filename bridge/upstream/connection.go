@@ -61,20 +61,21 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume uses the same handle as this connection. It does so for models where the
-// handle of a resumed connection restores less than the first handle.
+// isHandleReused reports whether the next resume must use the handle with which this connection was resumed. Some models
+// send handles on a resumed connection that restore less than the first handle.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }
 
-// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one.
+// isHandleOutdated reports whether a fresh session with the transcript would have more of the conversation than a
+// resumed session.
 func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
 	p := config.Profile
-	// a resume would lose the conversation
+	// with a long instruction, a resume would lose the conversation
 	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
 		return true
 	}
-	// the later turns could not be added to the resumed session
+	// the turns after the handle could not be added to the resumed session
 	return k.handle.isUsed && p.ForgetfulHandles && p.Seeds && !p.Appends && k.lastEvent > k.handle.event
 }
 
@@ -82,7 +83,7 @@ func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
 func (k *Keeper) dialNext(parent context.Context) {
 	k.clock.Clear(alarmFirstConfig)
 	l := &k.current
-	if l.hadSession { // otherwise SetupComplete comes first
+	if l.hadSession { // otherwise the answers must wait until SetupComplete was reported
 		k.answerRejectedChanges(parent)
 	}
 	ctx, cancel := context.WithCancel(parent)
@@ -161,14 +162,14 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	if !k.isParked {
 		k.clock.Clear(alarmStale) // without a connection, input does not expire
 	}
-	k.rollBackTrial(ctx) // the next connection tries the changes
+	k.rollBackTrial(ctx) // the next connection tries the changes again
 	k.Notify(ctx, Disconnected{})
 	if k.stall.trigger == forMore { // the rest of the answer will not come
 		k.stall.trigger, k.stall.stage = forNothing, 0
 	}
 }
 
-// endConnection closes the connection, or cancels the dial, and reports the end of a connection.
+// endConnection closes the connection and reports its end, or cancels the dial.
 func (k *Keeper) endConnection(ctx context.Context) {
 	l := &k.current
 	was := l.conn != nil

@@ -14,7 +14,7 @@ const (
 	thinkingFactor = 5
 )
 
-// Delays before each notice to a waiting person. Waits shorter than the first go unnoticed; people ask "hello?" after
+// Delays before each notice to a waiting person. Waits shorter than waitFirst go unnoticed; people ask "hello?" after
 // some five seconds of silence.
 const (
 	waitFirst = time.Second
@@ -130,8 +130,8 @@ func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
 	return k.stall.trigger, k.stall.trigger != forNothing && k.stall.trigger != forMore
 }
 
-// ReplyPending reports whether an answer is expected. Noise needs no answer (see [WaitNotice].Unsure). In doubt it
-// returns false once the person has been asked to wait.
+// ReplyPending reports whether an answer is expected. If the input may be noise, which needs no answer, it returns false
+// from the first [WaitNotice] on.
 func (k *Keeper) ReplyPending() bool {
 	_, ok := k.ExpectedReply()
 	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)

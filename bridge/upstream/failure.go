@@ -13,18 +13,18 @@ import (
 const (
 	// firstBackoff limits the pause before the second dial. Each further dial doubles that limit, up to lastBackoff.
 	firstBackoff = 250 * time.Millisecond
-	lastBackoff  = 2 * time.Second // a person is waiting
+	lastBackoff  = 2 * time.Second // short, because a person is waiting
 
 	// calmTime is the lifetime of a connection after which earlier failures no longer count. A session that ends right
 	// after each setup must not be dialled endlessly.
 	calmTime = 10 * time.Second
 
 	// maxRejections limits how often the same setup is sent. A connection that ends within calmTime also counts as a
-	// rejection. After that many, the next setup sends less.
+	// rejection. After maxRejections, the next setup sends less.
 	maxRejections = 3
 
-	// strikeTime must also have passed before the next setup sends less. Gemini rejects a handle with 1011 while it
-	// considers the previous connection open.
+	// strikeTime is the minimum time from the first rejection until the next setup sends less. Gemini rejects a handle
+	// with 1011 while it considers the previous connection open.
 	strikeTime = 3 * time.Second
 
 	// silentTime replaces strikeTime after a loss without a close frame. The server may not have noticed the loss.
@@ -50,7 +50,7 @@ const (
 )
 
 // closeInvalidPayload is the lowest close code with which Gemini ends a session for its own reasons (RFC 6455 section
-// 7.4.1): 1007, 1008, 1011. Lower codes, and 1006, come from the network.
+// 7.4.1): 1007, 1008, 1011. Lower codes, such as 1006, come from the network.
 const (
 	closeInvalidPayload = 1007
 	closeAbnormal       = 1006 // no close frame
@@ -89,7 +89,7 @@ type failures struct {
 	shortLived       int       // connections that ended within calmTime, for any reason
 	dials            int       // failed dials
 	rejections       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
-	firstRejectionAt time.Time // time of the first one counted in rejections
+	firstRejectionAt time.Time // time of the first of these rejections
 	instantCloses    int       // connections that Gemini closed right after setup
 	noCloseFrame     bool      // the last connection was lost without a close frame
 	step             setupStep
@@ -127,8 +127,8 @@ func (f *failures) isExhausted() bool {
 	return (f.rejections >= maxRejections || f.instantCloses >= maxInstantCloses) && time.Since(f.firstRejectionAt) >= patience
 }
 
-// backoff returns a random pause before the next dial, with a limit that grows with the failures. All conversations may
-// lose their connections at once.
+// backoff returns the pause before the next dial, up to a limit that grows with the failures. The pause is random because
+// all conversations may lose their connections at once.
 func (f *failures) backoff() time.Duration {
 	n := f.total - 1
 	if n <= 0 {
@@ -151,7 +151,7 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// causeOf classifies a failure for the next dial. reached is false if Gemini never answered.
+// causeOf classifies a failure for the next dial. reached means that Gemini has refused, or did not answer in time.
 func causeOf(err error) (cause wire.Cause, reached bool) {
 	if e := Refusal(nil); errors.As(err, &e) {
 		return e.Cause(), true

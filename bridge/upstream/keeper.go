@@ -41,7 +41,7 @@ type Options struct {
 	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool
 	// History returns the newest turns, with at most limit bytes of text. It omits input without an answer, which is
-	// replayed. fresh asks for all turns, otherwise those since the newest [HandleChanged].
+	// replayed. With fresh it returns all turns, otherwise only those since the newest [HandleChanged].
 	History func(fresh bool, limit int) []wire.Content
 }
 
@@ -141,8 +141,8 @@ type (
 	// InputDropped reports that the last input was dropped, because every session that received it failed.
 	InputDropped struct{}
 
-	// FieldsRejected holds sentences about fields of the configuration that the server rejected and the connection
-	// therefore lacks.
+	// FieldsRejected reports that the connection lacks fields of the configuration, because the server rejected them.
+	// Fields has a sentence about each.
 	FieldsRejected struct{ Fields []string }
 
 	// ConversationFailed reports that the conversation cannot continue. WasConnected is set if there was a connection
@@ -216,11 +216,11 @@ type connection struct {
 	conn         Conn // nil if not connected
 	isDialing    bool // a dial is in progress or scheduled
 	hasWebSocket bool // the first dial has a WebSocket, but no session yet
-	hadSession   bool // there was a session before
+	hadSession   bool // this or an earlier connection has had a session
 	isResumed    bool // the connection continues the session of an earlier one
 	connectedAt  time.Time
 	dialOutcome  DialOutcome        // outcome of the dial
-	cause        string             // cause of its end, or "" if the gateway ended it
+	cause        string             // cause of the connection's end, or "" if the gateway ended it
 	cancel       context.CancelFunc // cancels the dial, or the reader and writer
 	goroutines   sync.WaitGroup     // dial, reader, writer
 }
@@ -297,7 +297,7 @@ func (k *Keeper) Connected() bool { return k.current.conn != nil }
 // EverConnected reports whether there ever was a connection.
 func (k *Keeper) EverConnected() bool { return k.current.hadSession }
 
-// isServing reports whether there is a connection with a caller.
+// isServing reports whether there are both a connection to the model and a caller.
 func (k *Keeper) isServing() bool { return k.current.conn != nil && !k.isParked }
 
 // RecordEvent counts an event that the next handle should cover, and returns its number.
@@ -307,7 +307,7 @@ func (k *Keeper) RecordEvent() (event int) {
 	return k.eventCount
 }
 
-// HandleCovers reports whether the session of the newest handle has seen the event with that number.
+// HandleCovers reports whether the newest handle covers the event with that number.
 func (k *Keeper) HandleCovers(event int) bool { return k.handle.value != "" && event < k.handle.event }
 
 // uplinkConfig returns the part of a configuration that the uplink needs.

@@ -74,13 +74,13 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		k.reduceSetup(ctx)
 	}
 	delay := retryDelay(d.err)
-	if !k.current.hadSession && (f.dials >= firstDials || delay > lastBackoff) { // the person should learn of the failure sooner
+	if !k.current.hadSession && (f.dials >= firstDials || delay > lastBackoff) { // do not let the person wait longer for the error
 		k.failConversation(ctx, d.err)
 	}
 	k.scheduleRedial(ctx, min(delay, lastRetry))
 }
 
-// reduceSetup makes the next setup send less.
+// reduceSetup makes the next setup send less of the conversation.
 func (k *Keeper) reduceSetup(ctx context.Context) {
 	f := &k.failures
 	if f.instantCloses >= maxInstantCloses { // the input may be the cause
@@ -127,7 +127,7 @@ func (k *Keeper) openBreaker(model string, err error) {
 // scheduleRedial dials again after a pause. The pause grows with the failures, and lasts at least as long as the
 // caller of scheduleRedial demands.
 func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
-	if k.hasFailed || k.isParked { // a parked conversation is dialled when a caller is back
+	if k.hasFailed || k.isParked { // Unpark dials for a parked conversation
 		return
 	}
 	k.current.hasWebSocket = false

@@ -12,10 +12,10 @@ const (
 
 	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment.
 	maxAgeSpare = 30 * time.Second
-	// updateSpare limits the same wait for a new configuration.
+	// updateSpare limits how long a replacement for a new configuration waits for an idle moment.
 	updateSpare = 30 * time.Second
 
-	// reasonUpdate is the reason for a replacement that the client waits for.
+	// reasonUpdate is the reason of a replacement for a new configuration. The client waits for it.
 	reasonUpdate = "update"
 
 	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
@@ -33,7 +33,8 @@ const (
 // IsReplacementPlanned reports whether the connection will be replaced at the next idle moment.
 func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
-// onGoAway plans to replace the connection before Gemini closes it. Until shortly before, the connection stays in use.
+// onGoAway plans to replace the connection before Gemini closes it. The replacement begins goAwayLead before the deadline
+// at the earliest.
 func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	if left > goAwayLead {
 		k.clock.Set(alarmGoAway, left-goAwayLead)
@@ -58,15 +59,15 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // a deadline of the keeper, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection. After short-lived connections it stays in
-// use for calmTime. The server may be sending goAway on each, or the client may be changing its configuration all the
-// time.
+// earliestReplacement returns the earliest time to replace the connection. After short-lived connections, the current
+// connection stays in use for calmTime: the server may be sending goAway on every connection, or the client may be
+// changing its configuration all the time.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {
 	case young == 0:
 		return k.current.connectedAt
 	case why == reasonUpdate:
-		// The client waits: no longer than for a dial after a failure.
+		// The client waits for the update, so the delay is only that of a dial after a failure.
 		return k.current.connectedAt.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
 	}
 	return k.current.connectedAt.Add(calmTime)
@@ -91,7 +92,7 @@ func (k *Keeper) canReplace() bool {
 		k.clock.Set(alarmEarliest, left)
 		return false
 	}
-	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.isHandleReused() { // no newer handle will come
+	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.isHandleReused() { // no newer handle is needed, or none will come
 		return true
 	}
 	if !k.clock.IsSet(alarmNoHandle) {

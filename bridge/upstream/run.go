@@ -25,7 +25,8 @@ func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 	k.dialNext(ctx)
 }
 
-// RestoreHandle replaces Start for a conversation of another keeper. handleText may be empty. Unpark starts the dial.
+// RestoreHandle replaces Start for a conversation that began at another gateway. handleText is the handle of its last
+// session, or "". Unpark starts the dial.
 func (k *Keeper) RestoreHandle(handleText string) {
 	k.current.hadSession, k.isParked = true, true
 	k.setupConfig = k.config
@@ -110,7 +111,7 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 			k.onGoAway(ctx, goAwayLead)
 		case alarmReplace, alarmNoHandle:
 			k.replaceNow(ctx)
-		case alarmEarliest: // ReplaceIfIdle follows
+		case alarmEarliest: // the owner calls ReplaceIfIdle after OnAlarm
 		case alarmTrialEnd:
 			k.onTrialAccepted(ctx)
 		case alarmStall:

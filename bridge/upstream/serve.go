@@ -143,7 +143,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 }
 
 // acceptHandle stores a new handle, and reports HandleChanged if it covers more. Each report costs a write to the
-// cluster's store. gemini-3.1-flash-live sends two handles a second during audio (recorded).
+// cluster's store. gemini-3.1-flash-live sends two handles a second during audio (seen in recorded sessions).
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
 	k.eventCount++
@@ -180,8 +180,8 @@ func (k *Keeper) goRecovered(f func()) {
 	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }
 
-// readMessages passes every message to the owner's loop, and waits until it is processed. The next message overwrites
-// its audio.
+// readMessages passes every message to the owner's loop, and waits until it is processed, because the next message
+// overwrites its audio.
 func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
@@ -269,8 +269,8 @@ func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) e
 	return nil
 }
 
-// withPicture returns the parts of a turn with its picture. They are joined only when the turn is sent: queued turns
-// share their picture.
+// withPicture returns the parts of a turn with its picture. The picture is added only when the turn is sent, because
+// queued turns share it.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)
 	if picture == nil || !bytes.HasSuffix(parts, []byte("]")) {

@@ -9,7 +9,7 @@ const (
 	ForSpeech          // the person has spoken
 	ForText            // the person has typed
 	ForTool            // a tool has answered
-	forMore            // the model paused within an answer
+	forMore            // an answer has begun, and its rest should follow
 )
 
 // Remedy is a measure against a silent model.
@@ -30,18 +30,18 @@ type stallWatch struct {
 	trigger         Trigger
 	stage           int  // number of remedies tried
 	isUnderstood    bool // the model has understood the speech; a proactive model may choose not to answer
-	understoodEarly bool // the model has understood part of the speech in progress, perhaps before a breath
+	understoodEarly bool // the model has understood part of the speech in progress, perhaps before a short pause
 
 	missedCount int  // consecutive questions without an answer despite all remedies
-	isNoise     bool // all remedies were tried for such questions; speech may be noise, so they are not tried each time
+	isNoise     bool // all remedies have failed for speech that may be noise; for more of it only Nudge is tried
 }
 
 // nextRemedy returns the next remedy for a silent model. sure and aside are those of [AnswerAbandoned]. handle means
 // that the session can be resumed.
 func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
 	// The first unanswered question may be a remark to another person. The session counts as dead after two in a row,
-	// then after four, eight and so on. The numbers grow because a fresh session may be dead as well, but a television
-	// talks all day.
+	// then after four, eight and so on. A fresh session may be dead as well, so there are more restarts. They become
+	// rarer because a television may talk all day.
 	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
@@ -75,8 +75,8 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. After
-// no more than a nudge, the new speech continues the same question.
+// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. It
+// does not if at most Nudge was tried, because the new speech then continues the same question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

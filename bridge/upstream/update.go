@@ -11,8 +11,8 @@ import (
 // maxChanges limits the changes that wait for a connection.
 const maxChanges = 16
 
-// trialTime is the duration of the trial of an in-place change. Gemini acknowledges nothing, but closes at once to
-// reject it.
+// trialTime is the duration of the trial of an in-place change. Gemini does not acknowledge a change. To reject it, it
+// closes the connection at once.
 const trialTime = 500 * time.Millisecond
 
 // ConfigChange is a change of the configuration, to be sent to Gemini. A [ConfigResult] answers it.
@@ -120,7 +120,7 @@ func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
 	k.rollBackTrial(ctx)
 }
 
-// rollBackTrial ends a trial, if there is one, and restores the configuration before it.
+// rollBackTrial ends a trial, if there is one, and restores the configuration from before the trial.
 func (k *Keeper) rollBackTrial(ctx context.Context) {
 	tried := k.trialCount()
 	if tried == 0 {
@@ -140,7 +140,7 @@ func (k *Keeper) ClearContext(ctx context.Context, origin any) {
 	k.Uplink.DiscardAll()
 	k.DiscardReply(ctx)
 	k.pendingClears = append(k.pendingClears, origin)
-	if k.current.hadSession { // otherwise the first session has nothing to forget
+	if k.current.hadSession { // otherwise there is no history yet
 		k.disconnect(ctx)
 		k.beginWait()
 		k.dialPaced(ctx)
