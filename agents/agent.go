@@ -32,7 +32,7 @@ type Agent struct {
 	Tools      []string        `json:"tools,omitzero"`      // patterns of the allowed tools of the operator (nil: all that are granted)
 	Numbers    []string        `json:"numbers,omitzero"`    // patterns of called phone numbers
 	Protocols  []string        `json:"doors,omitzero"`      // protocols that can reach the agent (nil: all)
-	Limits     limits          `json:"limits,omitzero"`     // of a conversation
+	Limits     limits          `json:"limits,omitzero"`     // limits of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
 	Turns      json.RawMessage `json:"turns,omitzero"`      // who decides about turns, and how: a LiveConfig's voxgate.turns
@@ -46,8 +46,8 @@ type Agent struct {
 }
 
 type limits struct {
-	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
-	Dollars float64 `json:"dollars,omitzero"` // in US dollars (0: no limit)
+	Minutes float64 `json:"minutes,omitzero"` // duration in minutes (0: no limit)
+	Dollars float64 `json:"dollars,omitzero"` // cost in US dollars (0: no limit)
 }
 
 // MaxKeys is the maximum length of a number entered by phone keys.
@@ -58,7 +58,7 @@ const maxLimit = 1_000_000
 
 // silence configures the reaction to a silent caller: the field of the same name in a LiveConfig.
 type silence struct {
-	After string `json:"after"`          // "8s"
+	After string `json:"after"`          // length of the silence: "8s"
 	Say   string `json:"say,omitzero"`   // the instruction for the model to ask
 	Times *int   `json:"times,omitzero"` // how often the model asks before it says goodbye (0: no limit)
 }
@@ -248,7 +248,7 @@ func (a *Agent) SessionAgent() bridge.Agent {
 		merged["voxgate"] = extension
 	}
 	fields, _ := json.Marshal(merged) // texts and numbers can always be encoded
-	prompt, plan, _ := a.parseSteps() // checked when parsed
+	prompt, plan, _ := a.parseSteps() // no error: the steps were checked when the agent was read
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
 		MaxDuration: time.Duration(a.Limits.Minutes * float64(time.Minute)), MaxDollars: a.Limits.Dollars,
@@ -333,7 +333,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
 	}
-	if _, _, err := filled.parseSteps(); err != nil { // a variable is in the fields of a step, and its value makes them invalid
+	if _, _, err := filled.parseSteps(); err != nil { // the value of a variable makes the fields of a step invalid
 		return nil, &fieldError{"variables", err}
 	}
 	return &filled, nil

@@ -40,13 +40,13 @@ type Folder struct {
 
 	mu     sync.Mutex
 	agents []*Agent // sorted by name
-	files  []File   // as of the last reload
+	files  []File   // state of the files at the last reload
 	checks []func(*Agent) error
 }
 
 // File is the state of an agent's file as of the last reload.
 type File struct {
-	Name string // of the agent
+	Name string // name of the agent
 	Err  error  // why it is invalid, with file and line; a previous version of the agent stays in use
 }
 
@@ -236,8 +236,8 @@ func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 	return list
 }
 
-// Select sets the agent that answers: that of the grant, else the one named in Origin.Agent. The client cannot change
-// the agent of a grant. Without both, nothing changes. values fill the variables of the prompt.
+// Select sets the agent that answers: the agent of the grant, or else the agent that Origin.Agent names. The client cannot
+// change the agent of a grant. If neither names an agent, nothing changes. values fill the variables of the prompt.
 func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {
@@ -305,7 +305,7 @@ func UnknownAgent(name string) error {
 	return newError(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
 }
 
-// ErrorField is the field of all errors about the choice of agent. Their Status is an HTTP status.
+// ErrorField is the Field of all errors about the choice of agent. Status of these errors is an HTTP status.
 const ErrorField = "agent"
 
 func newError(code bridge.Code, status int, format string, args ...any) error {

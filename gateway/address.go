@@ -75,7 +75,7 @@ func parseProxy(v string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// addressesOverlap reports whether listening on one address makes it impossible to listen on the other, too.
+// addressesOverlap reports whether a program cannot listen on both addresses at the same time.
 func addressesOverlap(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)

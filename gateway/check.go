@@ -37,7 +37,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
 	log := slog.New(slog.DiscardHandler)
-	toolNames := []string{} // nil if MCP servers, which this check does not start, may offer more
+	toolNames := []string{} // nil if MCP servers may offer more tools: this check does not start them
 	check("tools", s.tools, func() (err error) {
 		toolNames, err = catalogue.Check(s.tools)
 		return err

@@ -137,7 +137,7 @@ func (g *gateway) openHost(context.Context) (end func(context.Context) error, er
 	}
 	if s.privateAddr != "" {
 		g.history = console.NewHistory(s.calls)
-		observe := o.Observe // never nil with a private address, because that has metrics
+		observe := o.Observe // not nil, because a private address enables metrics
 		o.Observe = func(id string, x bridge.Observation) {
 			observe(id, x)
 			g.history.Observe(id, x)
@@ -195,7 +195,7 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 	}
 	g.telemetry.WatchHost(g.host, g.store.IsDown)
 	g.telemetry.WatchJudge(g.judge.Stats)
-	// Without server keys, the console shows conversations to every user of this machine, if only this machine can reach the
+	// The console shows conversations without a key only if there are no server keys, and only this machine can reach the
 	// address.
 	at, _, err := net.SplitHostPort(g.settings.privateAddr)
 	requiresKey := err != nil || !isLoopback(at) || g.settings.access.Keys != ""

@@ -91,8 +91,8 @@ func readScenario(from string) (emulator.Scenario, error) {
 	return emulator.ParseScenario(data)
 }
 
-// startEmulator runs the emulator at addr, where it is reached like Google's servers. stop ends it. ended receives the
-// reason of its end.
+// startEmulator starts the emulator at addr, and returns its base URL for clients of Google's API. stop ends it. ended
+// receives the error that has ended it.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -56,7 +56,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 func (g *gateway) serveUntil(ctx context.Context) (err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- g.server.Serve(g.page) }()
-	debug.FreeOSMemory() // frees memory: parsing and bundling the page's scripts took several times what stays in use
+	debug.FreeOSMemory() // parsing and bundling the page's scripts took several times the memory that is still in use
 	checking, cancel := context.WithTimeout(ctx, checkTimeout)
 	var checks sync.WaitGroup
 	checks.Go(func() {

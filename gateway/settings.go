@@ -28,12 +28,12 @@ import (
 // docs/settings.md.
 type settings struct {
 	addr       string
-	webrtcHost string // "": the host of addr, or all addresses if addr is on the loopback
-	udpPort    int    // 0: the port of addr
-	tcpPort    int    // 0: no ICE-TCP
+	webrtcHost string // IP address of WebRTC; "": the host of addr, or all addresses if addr is on the loopback
+	udpPort    int    // UDP port of WebRTC (0: the port number of addr)
+	tcpPort    int    // port of ICE-TCP (0: none)
 	publicIPs  []string
 	iceServers []signaling.ICEServer
-	turnSecret string // for TURN servers without credentials in iceServers
+	turnSecret string // secret for TURN servers that have no credentials in iceServers
 	tls        tlsSettings
 	origins    []signaling.Origin
 	hosts      []string // in the form that signaling.ParseHost returns
@@ -41,43 +41,43 @@ type settings struct {
 
 	sessionWebhook, webhookSecret string
 
-	auth        string // "", off or token
+	auth        string // off, token, or "": token if there are keys
 	access      access.Options
 	limits      []string // as written by the operator
 	park        time.Duration
 	drain       time.Duration
 	stall       time.Duration
 	maxTokens   int
-	recordings  string // a folder; "": nothing is recorded
+	recordings  string // folder for recordings; "": nothing is recorded
 	recordAll   bool
-	calls       string // a folder; "": none
-	keep        int    // days; 0 keeps files forever
-	privateAddr string // "": no private listener
-	redis       string // URL; "": this gateway is alone
+	calls       string // folder for call files; "": none are written
+	keep        int    // age in days at which recordings and call files are deleted (0: never)
+	privateAddr string // address of the private listener; "": none
+	redis       string // URL of the Redis that gateways share; "": none
 	redisSecret string
 	nodeURL     string // URL at which other gateways reach this one, or ""
 	log         logFormat
-	models      string // a file
+	models      string // models file: geminirest.ReadRoutes; or ""
 	prices      pricing.Table
 	findings    map[string]liveconfig.Findings
 	restAddr    string
 	appModel    string
-	tools       string // a file, or ""
-	agents      string // a folder, or ""
+	tools       string // file of the operator's tools, or ""
+	agents      string // folder of agents, or ""
 	opusDecoder opus.DecoderChoice
-	turnModel   string               // a file, or ""
-	onnxRuntime string               // a file; "" only if turnModel is
-	turnCPU     float64              // share of a core
+	turnModel   string               // file of the end-of-turn model, or ""
+	onnxRuntime string               // library file of ONNX Runtime; "" only without turnModel
+	turnCPU     float64              // processor cores for the end-of-turn model
 	protocols   []signaling.Protocol // the protocols, which add settings of their own
 	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
 	// These settings come from the environment variables of Google's SDKs. Every user of the machine could see a key on
 	// the command line.
-	apiKey   api.Secret // or an ephemeral token
-	baseURL  string     // of the backend that is used
+	apiKey   api.Secret // API key, or an ephemeral token
+	baseURL  string     // base URL of Gemini API or Vertex AI; "": Google's
 	vertex   bool
-	project  string // on Vertex AI
-	location string // "" is Google's default
+	project  string // Google Cloud project, for Vertex AI
+	location string // region of Vertex AI; "": Google's default
 }
 
 // newFlagSet returns the flags of all settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
@@ -323,7 +323,7 @@ func (s *settings) validate() error {
 			return fmt.Errorf("rest-addr: %w", err)
 		}
 		if isLoopback(host) && !isLoopback(restHost) {
-			host = restHost // the check below is for the address that is reachable from outside
+			host = restHost // check the address that is reachable from outside
 		}
 	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {
@@ -376,7 +376,7 @@ func (s *settings) checkTurnModel() error {
 		return errors.New("turn-model: set VOXGATE_ONNXRUNTIME as well, the library that runs it (make turn-model)")
 	case s.turnModel == "" && s.onnxRuntime != "":
 		return errors.New("onnxruntime: set VOXGATE_TURN_MODEL as well, the model that it runs (make turn-model)")
-	case !(s.turnCPU > 0): // not a number either
+	case !(s.turnCPU > 0): // true for NaN, too
 		return fmt.Errorf("turn-cpu: %v must be more than 0", s.turnCPU)
 	}
 	return nil
@@ -410,7 +410,7 @@ func (s *settings) checkFolders() error {
 func (s *settings) checkAddresses() error {
 	host, port, _ := net.SplitHostPort(s.addr)
 	tcp := ""
-	if tcpPort := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (tcpPort != port || s.webrtcHost != "") { // not if ICE-TCP shares the page's port
+	if tcpPort := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (tcpPort != port || s.webrtcHost != "") { // equal ports are shared
 		tcp = net.JoinHostPort(cmp.Or(s.webrtcHost, host), tcpPort)
 	}
 	type listener struct{ name, addr string }

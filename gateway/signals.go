@@ -47,7 +47,7 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 // SIGHUP means "reload". It is ignored then: the gateway reloads files by itself.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if signal.Ignored(syscall.SIGHUP) { // as nohup does
+	if signal.Ignored(syscall.SIGHUP) { // the program was started by nohup or the like
 		return stopping
 	}
 	if out, err := os.Stderr.Stat(); err == nil && out.Mode()&os.ModeCharDevice != 0 {

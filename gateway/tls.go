@@ -24,9 +24,9 @@ const certificateWarning = time.Minute
 
 // tlsSettings names the source of the page's certificate: files, or a CA by ACME. Without either there is no TLS.
 type tlsSettings struct {
-	cert, key string // files
+	cert, key string // PEM files
 	domains   []string
-	cache     string // a folder
+	cache     string // folder for the certificates of the CA
 	directory string // URL of the CA's ACME directory; "" is Let's Encrypt's
 }
 
@@ -59,7 +59,7 @@ func (s *tlsSettings) validate() error {
 func (s *tlsSettings) fetchCertificates(ctx context.Context, addr net.Addr) {
 	for _, domain := range s.domains {
 		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // unverified: a test's CA is in no root store
-		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate logs errors
+		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // the GetCertificate of the port's config logs errors
 			conn.Close()
 		}
 	}

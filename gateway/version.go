@@ -17,7 +17,7 @@ func describeVersion() string {
 	return describeBuild(built)
 }
 
-// buildLabels returns the labels of voxgate_build_info: the versions of the module, the commit and Go. Unknown ones are empty.
+// buildLabels returns the labels of voxgate_build_info: the versions of the module, the commit and Go. Unknown versions are empty.
 func buildLabels() map[string]string {
 	labels := map[string]string{"version": client.PackageVersion(), "revision": "", "goversion": runtime.Version()}
 	if built, ok := debug.ReadBuildInfo(); ok {

@@ -31,9 +31,9 @@ type callOptions struct {
 	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // replaces the caller's own socket; the caller closes it
-	second      net.PacketConn // the same for a second WebRTC connection, as LiveKit needs it
+	second      net.PacketConn // like socket, for the second WebRTC connection that LiveKit needs
 	sink        media.Sink     // gets audio from a receiver like the gateway's; needs a network with linkDelay
-	delay       time.Duration  // of signalling, in each direction
+	delay       time.Duration  // delay of signalling in each direction
 }
 
 // caller is a client with a WebRTC call, by the client protocol or another subject's signalling.
@@ -41,7 +41,7 @@ type caller struct {
 	callOptions
 	*rtctest.Caller
 	began        time.Time
-	conversation *client.Conversation // of Voxgate's callers
+	conversation *client.Conversation // set only for calls to Voxgate
 	offer        string
 	answers      chan string // SDP of the server's answers; dropped if one is pending already
 	reading      sync.WaitGroup
@@ -70,8 +70,8 @@ func (c *caller) peerOptions() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
-// joinVoxgate opens a conversation by the client protocol, with WebRTC, and blocks until that is connected. The offer
-// follows CONNECT_GEMINI at once, to save a round trip.
+// joinVoxgate opens a conversation by the client protocol, and blocks until WebRTC is connected. The offer follows
+// CONNECT_GEMINI at once, to save a round trip.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if c.Caller, err = rtctest.New(c.peerOptions()); err != nil {
 		return err

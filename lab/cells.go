@@ -72,7 +72,7 @@ func (c *comparison) measureJoins(ctx context.Context) error {
 		}
 		var took []time.Duration
 		var last error
-		for range c.runs + 1 { // the first is not counted
+		for range c.runs + 1 { // the first call is not counted
 			d, err := withTimeout(ctx, connectTimeout, func(ctx context.Context) (time.Duration, error) { return c.measureJoin(ctx, trip/2) })
 			if err != nil {
 				last = err

@@ -104,7 +104,7 @@ type comparison struct {
 	trialTiming trialTiming
 	runs        int // number of repetitions of each fault
 	delays      []time.Duration
-	cells       []string // to measure; empty means all
+	cells       []string // names of the cells to measure; empty means all
 }
 
 // subjectTimeout limits the time for the measurements of a subject. Cells that are not measured by then are missing.
@@ -154,8 +154,8 @@ func (c *comparison) writeReport(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measureCells measures all selected cells of a subject. A failed cell has a reason instead of a value. If the subject
-// does not start, all cells have one.
+// measureCells measures all selected cells of a subject. A cell that cannot be measured gets a reason instead of a value. If
+// the subject does not start, all cells get this reason.
 func (c *comparison) measureCells(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {

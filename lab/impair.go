@@ -14,8 +14,8 @@ import (
 // condition is an impairment of the network between a person and the gateway.
 type condition struct {
 	name     string               // suffix of the names of its cells, which begin with "up.", "down." or "stretch."
-	profile  mediatest.Impairment // for both directions
-	blackout time.Duration        // duration of an outage at its start
+	profile  mediatest.Impairment // impairment of both directions
+	blackout time.Duration        // duration of an outage at the start of the condition
 }
 
 // badNetworks lists the conditions of the comparison.
@@ -69,13 +69,13 @@ type impaired struct {
 	condition
 	callPhases
 	speech   *reference
-	network  [2]*mediatest.Socket // the second one for a second connection
+	network  [2]*mediatest.Socket // one for each WebRTC connection; see callOptions.second
 	caller   *caller
 	model    *session
 	received recording // what the person hears
 
-	begin, end              time.Time   // of the condition
-	userSpeech, modelSpeech []utterance // by the person, and by the model
+	begin, end              time.Time   // begin and end of the condition
+	userSpeech, modelSpeech []utterance // what the person and the model said, and when
 	delays                  []time.Duration
 }
 
@@ -175,7 +175,7 @@ func (ic *impaired) applyCondition(ctx context.Context) error {
 
 // measured holds the results of a call in one direction.
 type measured struct {
-	share          float64 // of the voiced blocks that arrived
+	share          float64 // share of the voiced blocks that arrived
 	blocks         int
 	remainingDelay time.Duration // added delay that is left backTime after the condition: 10th percentile, to exclude delays of the machine
 	recovery       time.Duration // from the end of an outage to the first word

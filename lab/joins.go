@@ -74,7 +74,7 @@ type liveKit struct {
 	ws          *websocket.Conn
 	write       sync.Mutex
 	subscriber  *webrtc.PeerConnection
-	pending     [2][]webrtc.ICECandidateInit // by target, until the server's description has arrived
+	pending     [2][]webrtc.ICECandidateInit // candidates by target that wait for the server's description
 	subscribing chan struct{}
 }
 

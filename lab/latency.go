@@ -34,7 +34,7 @@ type trialTiming struct {
 	trial time.Duration
 	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added.
 	voiceBefore  time.Duration
-	silenceAfter time.Duration // after the interruption
+	silenceAfter time.Duration // silence after the interruption
 }
 
 // slowTrialTiming is for subjects with replies within a second.
@@ -42,7 +42,7 @@ var slowTrialTiming = trialTiming{1500 * time.Millisecond, 1500 * time.Milliseco
 
 func (tt trialTiming) silenceBefore() time.Duration { return tt.trial - 100*time.Millisecond }
 
-// latency holds the measured times from beeps to replies, and those of interruptions.
+// latency holds the times from beeps to replies, and from interruptions to the end of the voice.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
 	delays     []time.Duration // delays of the sender itself, which are not included
@@ -65,7 +65,7 @@ func (tt trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][
 			pcm := make([]int16, media.Samples(frame, rate))
 			first := media.Samples(t, rate) - j*len(pcm) // index of the beep's first sample in this frame
 			for k := range pcm {
-				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
+				pcm[k] = int16(rand.IntN(61) - 30) // noise of a quiet room
 				if at := k - first; at >= 0 && at < media.Samples(beepLength, rate) {
 					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/float64(rate)))
 				}

@@ -26,7 +26,7 @@ const (
 // load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
 type load struct {
 	*stage
-	packets     [][]byte // what callers send again and again
+	packets     [][]byte // packets that each caller sends in a loop
 	callers     []*caller
 	arrivals    []arrivals
 	stopTalking context.CancelFunc
@@ -35,10 +35,10 @@ type load struct {
 
 // observed holds the measurements of a load in a window.
 type observed struct {
-	cpu      time.Duration // per minute of a call
+	cpu      time.Duration // CPU time of the server per minute of a call
 	memory   int64         // maximum of all resident memory, in bytes
-	lateness time.Duration // how late a packet arrives after the previous one, compared with their timestamps: 95th percentile
-	cores    float64       // used by the server
+	lateness time.Duration // 95th percentile of arrivals.delays of all callers
+	cores    float64       // processor cores that the server used
 	idle     float64       // idle share of the machine
 }
 
@@ -58,7 +58,7 @@ func (l *load) hangUp() {
 func (l *load) startCalls(ctx context.Context, o options, n int) error {
 	l.callers, l.arrivals = make([]*caller, n), make([]arrivals, n)
 	errs := make([]error, n)
-	var failed atomic.Bool // do not set up the rest
+	var failed atomic.Bool // a call has failed: set up no further calls
 	runConcurrently(connecting, n, func(i int) {
 		if failed.Load() {
 			return
@@ -155,7 +155,7 @@ func (l *load) measureWindow(ctx context.Context, o options) (observed, error) {
 // arrivals records how late a caller's packets arrive: the time since the previous packet minus the difference of their timestamps.
 type arrivals struct {
 	mu     sync.Mutex
-	delays []time.Duration // for each packet; 0 for the first of a talkspurt
+	delays []time.Duration // delay of each packet; 0 for the first packet of a talkspurt
 	at     time.Time
 	stamp  uint32
 }
@@ -215,7 +215,7 @@ func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observe
 	}
 	defer l.hangUp()
 	stage.model.setListener(nil)
-	// Make a first call, so that the memory without calls is that of a warm server.
+	// Make a first call, so that the memory without calls is measured in a warm server.
 	if err := l.startCalls(ctx, o, 1); err != nil {
 		return w, err
 	}

@@ -36,13 +36,13 @@ const turnRounds = 3
 
 // options configure the measurements.
 type options struct {
-	gateway        string        // the binary
-	trials         int           // beeps
+	gateway        string        // path of the gateway's binary
+	trials         int           // number of beeps
 	sessions       []int         // numbers of concurrent calls
-	window         time.Duration // in which calls are observed
-	settle         time.Duration // from the last connection to the window
+	window         time.Duration // time in which calls are observed
+	settle         time.Duration // time between the last connection and the window
 	minPacketShare float64       // minimum share of its packets that each caller must receive for a valid figure
-	seed           uint64        // of the random packet loss
+	seed           uint64        // seed of the random packet loss
 	turns          string        // who decides about turns in a load; "" for callers who say nothing
 }
 

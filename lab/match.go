@@ -8,22 +8,22 @@ import (
 	"voxgate/media"
 )
 
-// This file finds the speech in received audio, in blocks of 20 ms. Only a block's own waveform counts: concealment
-// mostly differs.
+// This file finds the speech in received audio, in blocks of 20 ms. A block counts as received only if its waveform is found,
+// from which concealed sound mostly differs.
 
 const (
 	// likeness is the minimum correlation of a block with the received audio: 1/√2, half of the energy. Every block
 	// without loss passes, and four in ten concealed blocks pass (TestJudgeSpeech).
 	likeness = 0.707
-	// least10dB is the factor for 10 dB less. Received audio must have at least this level relative to the speech. So
-	// must a voiced block relative to all blocks.
+	// least10dB is the amplitude factor for -10 dB: the minimum level of received audio relative to the speech, and of a
+	// voiced block relative to all blocks.
 	least10dB = 0.316
 
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together. With fewer, a group could be confused with its
-	// neighbour. With more, it could not follow a jitter buffer's delay. The search includes neighbouring blocks.
+	// groupFrames is the number of blocks that are searched together. A smaller group could be confused with the next one. A
+	// larger group could not follow the changing delay of a jitter buffer. The search includes neighbouring blocks.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
 	sure        = 0.7 // correlation of a group above which the search ends early
@@ -53,12 +53,12 @@ type verdict struct {
 
 // matcher finds a speech in received audio.
 type matcher struct {
-	reference []float64   // filtered
-	voiced    []bool      // of the blocks of the speech
-	received  []float64   // filtered
-	at        []time.Time // of each sample of received
+	reference []float64   // the speech after lowPass
+	voiced    []bool      // whether each block of the speech is voiced
+	received  []float64   // received audio after lowPass
+	at        []time.Time // arrival time of each sample of received
 	latest    time.Duration
-	lag       int // of the last found group: its position in received minus the earliest expected one
+	lag       int // position of the last found group in received, minus the earliest expected position
 }
 
 var block = media.Samples(frame, modelRate)

@@ -37,14 +37,14 @@ type model struct {
 
 	mu      sync.Mutex
 	hear    func(*session, []int16) // receives the audio of sessions at modelRate; nil to ignore it
-	open    map[string][]*session   // by the system instruction of the caller
+	open    map[string][]*session   // open sessions by the caller's system instruction
 	tools   chan toolRun            // starts and ends of tool runs
 	changed chan struct{}           // closed and replaced when a session has begun
 }
 
 // session is the connection of one call to the model.
 type session struct {
-	recording // of the session's audio, if the model's listener writes to it
+	recording // audio of the session, if the model's listener stores it
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
@@ -235,7 +235,7 @@ func (m *model) handleMessage(s *session, raw []byte) {
 	var input struct {
 		RealtimeInput struct {
 			Audio       struct{ Data sound }
-			MediaChunks []struct{ Data sound } // from older clients
+			MediaChunks []struct{ Data sound } // audio of older clients
 		}
 	}
 	if json.Unmarshal(toCamelCase(raw), &input) != nil {

@@ -14,8 +14,8 @@ const (
 	targetMemory = 1126 << 10 // bytes per call, with 100 calls: 1.1 MB
 )
 
-// turnCalls is the number of calls of measureTurns. The machine must have time for all of them: an overload has no
-// comparable cost.
+// turnCalls is the number of calls of measureTurns. The machine must not be overloaded by them, because the costs under
+// overload cannot be compared.
 const turnCalls = 50
 
 // measureNumbers measures the cost of calls, and prints a table.

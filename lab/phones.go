@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	phones     = 300 // concurrent
-	phonesRate = 40  // new ones per second
+	phones     = 300 // concurrent calls
+	phonesRate = 40  // new calls per second
 	// phonesTalk is the duration of each call. All calls are active from the start of the last one to the end of the first one.
 	phonesTalk = 35 * time.Second
 	phonesRing = phones / phonesRate * time.Second

@@ -20,7 +20,7 @@ import (
 
 const (
 	startTimeout = time.Minute
-	stopTimeout  = 10 * time.Second // after that, the process is killed
+	stopTimeout  = 10 * time.Second // time from SIGTERM until the process is killed
 	keptLines    = 20               // lines of the log that are kept
 )
 
@@ -98,7 +98,7 @@ func (p *process) readLog(log io.Reader, urls chan<- string) {
 		p.lines = p.lines[max(0, len(p.lines)-keptLines):]
 		p.mu.Unlock()
 	}
-	io.Copy(io.Discard, log) // after a line that is too long, read on: otherwise the child would block
+	io.Copy(io.Discard, log) // after a line that is too long, read on, so that the child does not block
 	p.cmd.Wait()             // an error is in its log
 }
 
@@ -132,7 +132,7 @@ func (o options) startEmulator(ctx context.Context) (*process, error) {
 type usage struct {
 	at        time.Time
 	cpu       time.Duration // user and system time of the process and its children
-	all, idle time.Duration // of all cores together
+	all, idle time.Duration // elapsed and idle time of all cores together
 }
 
 // loadUntil returns how many cores the process used between two moments, and the share of the machine that was idle.

@@ -41,7 +41,7 @@ func (c *comparison) measureSlowReader(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // small, because otherwise the kernel would buffer the whole reply
+		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // small, so that the kernel does not buffer the whole reply
 		return slowLink{conn, fast}, nil
 	}
 	var receivedSamples atomic.Int64 // samples

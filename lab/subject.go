@@ -15,7 +15,7 @@ import (
 
 // setups holds the set-up files, one for each subject: a program in sh or Python. It starts its server with the
 // settings of environment, logs "url=URL" to stderr when ready, and ends on SIGTERM. With the argument "version" it
-// prints that.
+// prints the version of the server.
 //
 // Comments in the file describe the subject: "# name:", "# caller:" and "# cannot CELL: why".
 //

@@ -21,9 +21,10 @@ type Codec interface {
 }
 
 const (
-	// MaxPacketDuration is the longest sound of one packet, that of Opus (RFC 6716, section 3.2, requirement R5).
+	// MaxPacketDuration is the longest sound of one packet of any codec: Opus allows 120 ms (RFC 6716, section 3.2,
+	// requirement R5).
 	MaxPacketDuration = 120 * time.Millisecond
-	// MaxPacketBytes is the largest encoded frame of 20 ms, that of Opus (RFC 6716, section 3.2.1).
+	// MaxPacketBytes is the largest encoded frame of 20 ms of any codec, which is Opus's (RFC 6716, section 3.2.1).
 	MaxPacketBytes = 1275
 )
 

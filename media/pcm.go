@@ -31,7 +31,7 @@ type Sink interface {
 // Frame is 20 ms of sound, or all that is ready if the output has an [UnlimitedLead].
 type Frame struct {
 	PCM   []int16
-	PTS   time.Duration // when to play it, on the wall clock, since the playout was created
+	PTS   time.Duration // when to play the frame: wall-clock time since the playout was created
 	Start bool          // first frame of a talkspurt: nothing was sent right before it
 
 	// Generation counts the flushes before this frame. A client must discard buffered frames of an older generation.
@@ -85,8 +85,8 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// FadeOut writes the sound played last to the beginning of pcm, backwards and fading out. Sound played backwards
-// continues without a step. pcm and last must not overlap.
+// FadeOut writes last, the sound that was played last, to the beginning of pcm, backwards and fading out. Playing it
+// backwards avoids a step. pcm and last must not overlap.
 func FadeOut(pcm, last []int16) {
 	n := len(last)
 	for i := range min(n, len(pcm)) {

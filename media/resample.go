@@ -23,7 +23,7 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
 	}
-	// A write of another length than a multiple of the ratio silently loses input. One second fits any ratio. The last
+	// libsoxr silently loses input if a write does not fit the ratio of the rates. One second fits any ratio. The last
 	// second is padded.
 	second := make([]byte, 0, 2*from)
 	for rest := pcm; len(rest) > 0 && err == nil; {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// SampleReader decodes a stream of 16-bit little-endian PCM in chunks of any length. The next chunk completes half a
-// sample. If a client loses half a sample, at most one chunk is noise. The zero value is ready for use.
+// SampleReader decodes a stream of 16-bit little-endian PCM in chunks of any length. A sample may be split between two
+// chunks. If a client loses one byte of a sample, at most one chunk becomes noise. The zero value is ready for use.
 type SampleReader struct {
 	halfSample byte
 	hasHalf    bool

@@ -13,7 +13,7 @@ import (
 // DataChannel is the data channel of an [HTTPCall], which carries text both ways. Messages queued before the channel
 // opens are sent when it opens.
 type DataChannel struct {
-	*RateLimiter // for messages of the client
+	*RateLimiter // limits the client's messages
 	log          *slog.Logger
 	out          *SendQueue[[]byte]
 	writing      sync.WaitGroup
@@ -23,8 +23,8 @@ type DataChannel struct {
 	isClosed bool // guarded by mu; a channel that opens after Close is not used
 }
 
-// NewDataChannel sets the options o so that the peer serves a data channel with this label. onMessage gets one message
-// after the other. Close the channel before the peer.
+// NewDataChannel sets the options o so that the peer serves a data channel with this label. onMessage is called with one
+// message after the other. The caller must close the channel before the peer.
 func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *DataChannel {
 	c := &DataChannel{RateLimiter: NewRateLimiter(), log: o.Logger, out: NewSendQueue[[]byte](), failures: make(chan error, 1)}
 	o.Channel, o.Opened, o.Closed = label, c.onOpen, func(*rtc.Channel) {}
@@ -51,7 +51,7 @@ const flushTimeout = time.Second
 // Close sends the queued messages, for at most flushTimeout.
 func (c *DataChannel) Close() {
 	c.mu.Lock()
-	c.isClosed = true // from here on onOpen adds no writer, so that Wait below covers all
+	c.isClosed = true // onOpen adds no writer any more, so that Wait below waits for all
 	c.mu.Unlock()
 	c.out.Close()
 	sent := make(chan struct{})

@@ -46,8 +46,8 @@ func GoogleError(status int, message string, retry time.Duration) map[string]any
 	}}
 }
 
-// errorReadTime limits how long a client may take to read an error. The server's own deadline may have passed while
-// waiting for a backend.
+// errorReadTime limits how long a client may take to read an error. It replaces the HTTP server's write deadline, which
+// may have passed while the gateway waited for a backend.
 const errorReadTime = 30 * time.Second
 
 // WriteGoogleError answers a request with an error in Google's format.

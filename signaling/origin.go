@@ -120,7 +120,7 @@ func splitAddress(text string) requestAddress {
 }
 
 // requestedAddress returns the host and port that the client of a request used. A trusted proxy's X-Forwarded-Host and
-// X-Forwarded-Port win over Host. Of several values the first counts: the client sent it to the outermost proxy.
+// X-Forwarded-Port win over Host. Of several values the first is used: it comes from the proxy that the client reached.
 func requestedAddress(r *http.Request) requestAddress {
 	requested := splitAddress(r.Host)
 	if !access.From(r.Context()).Proxied() {
@@ -148,8 +148,8 @@ func usesTLS(r *http.Request) bool {
 	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matchesOrigin reports whether a page of origin o was loaded from the requested host. If the request used TLS, the
-// page must have, too: anyone on the network path can forge a page without TLS.
+// matchesOrigin reports whether a page of origin o was loaded from the requested host. If the request uses TLS, o must be
+// https, too: anyone on the network path can forge a page without TLS.
 func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }

@@ -29,7 +29,7 @@ type HTTPCall struct {
 	Offer rtc.Offer
 
 	session   atomic.Pointer[bridge.Session] // nil before AnswerOffer
-	answerSDP chan string                    // buffered
+	answerSDP chan string                    // receives the SDP answer; has room for it
 	requests  chan func()
 	done      chan struct{}
 }
@@ -75,7 +75,7 @@ func (h *HTTPCall) HangUp() {
 // Peer is the peer of an [HTTPCall].
 type Peer struct {
 	*rtc.Peer
-	SDP       string          // the answer
+	SDP       string          // SDP answer to the offer
 	Connected <-chan struct{} // closed at the first connection of the peer; from then on the voice is sent
 	Lost      <-chan struct{} // closed when the peer is lost, or has not connected within 15 s
 
@@ -155,14 +155,14 @@ type PeerRegistry[C interface {
 	bridge.Caller
 	AsHTTPCall() *HTTPCall
 }] struct {
-	calls sync.Map // C, by its ID
+	calls sync.Map // calls of type C, by ID
 
 	mu            sync.Mutex
-	recentlyEnded access.TTLCache[string, struct{}] // IDs
+	recentlyEnded access.TTLCache[string, struct{}] // IDs of calls that have ended
 }
 
-// endedCallTime is the minimum time for which the ID of an ended call is remembered. A page closes its peer first, and
-// then requests the end of its call.
+// endedCallTime is the minimum time for which the ID of an ended call is kept. A page closes its peer first, which ends
+// the call. Its later request to end the call is then not an error.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.

@@ -52,8 +52,9 @@ type Environment struct {
 
 // TextModels serves requests to text models.
 type TextModels interface {
-	// GenerateContent lets a model answer a request, and passes each GenerateContentResponse to piece. It blocks until
-	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if the account's budget is too low.
+	// GenerateContent sends a request to a model, and calls piece with each GenerateContentResponse of the answer. It
+	// blocks until the answer has ended. The cost is charged to the account. The error wraps [bridge.ErrBudget] if the
+	// account's budget is too low.
 	GenerateContent(
 		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 	) (bridge.Cost, error)

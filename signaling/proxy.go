@@ -42,7 +42,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 			visitor.SignForward(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			for name := range w.Header() { // this gateway has set these already: browsers reject duplicates
+			for name := range w.Header() { // headers that this gateway has set itself: browsers reject duplicates
 				answer.Header.Del(name)
 			}
 			return nil
@@ -58,8 +58,8 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 // chunkTimeout limits how long a client may take to read a chunk of another gateway's answer.
 const chunkTimeout = 30 * time.Second
 
-// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline. The server's
-// own is for whole answers.
+// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline, because the HTTP
+// server's deadline limits the whole answer.
 type ChunkedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController

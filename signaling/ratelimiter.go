@@ -15,22 +15,22 @@ import (
 // Limits of one connection, WebSocket or data channel. Audio in chunks of 20 ms is 50 messages a second. Blocks of an
 // audio worklet (128 samples at 48 kHz) are 375.
 const (
-	messageRate = 500 // per second
+	messageRate = 500 // messages per second
 	// messageBurst is 10 s of audio in chunks of 5 ms, as after a lost connection.
 	messageBurst = 2000
-	// heavyCost is the weight of a message that is rejected, or is neither audio nor a PIECE. Such a message costs at
-	// least ten times as much. No client needs 50 a second.
+	// heavyCost is the weight in messageRate of a message that is rejected, or is neither audio nor a PIECE: it takes at
+	// least ten times as long as audio. This limits such messages to 50 per second, which is more than a client needs.
 	heavyCost = 10
 
 	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
-	byteRate = 4 << 20 // per second
+	byteRate = 4 << 20 // bytes per second
 	// byteBurst, in bytes, admits the longest message of our client protocol at once.
 	byteBurst = 12 << 20
 
-	// workShare is the share of a processor's time for the messages of one connection, except audio and pictures. People
-	// send few others, so wall-clock time is good enough.
+	// workShare is the share of a processor's time for the messages of one connection, except audio and pictures. It is
+	// measured as wall-clock time, which is exact enough, because people send few such messages.
 	workShare = 0.1
-	// workBurst is how much of that time may be used at once. The longest message takes 0.2 s.
+	// workBurst is the processor time that may be used at once. The longest message takes 0.2 s.
 	workBurst = 500 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ var RateLimitMessage = fmt.Sprintf(
 // client down. It is safe for concurrent use.
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
-	work            *rate.Limiter // in microseconds
+	work            *rate.Limiter // limits processing time, in microseconds
 	throttleState   atomic.Int32  // 0: never waited; 1: waited; 2: the client was informed
 	done            chan struct{}
 	release         func() // closes done

@@ -24,7 +24,7 @@ type SendQueue[T any] struct {
 
 	mu          sync.Mutex
 	queue       []item[T]
-	queuedBytes int // bytes
+	queuedBytes int // sum of the sizes in queue
 	isSlow      bool
 	isClosed    bool
 }
@@ -54,7 +54,8 @@ func (s *SendQueue[T]) Put(value T, size int) {
 	s.wakeWriter()
 }
 
-// Full reports whether more than 1 MiB is queued: audio should wait elsewhere, as [voxgate/media.BackpressureOutput] says.
+// Full reports whether more than 1 MiB is queued. The caller should then hold back audio: see
+// [voxgate/media.BackpressureOutput].
 func (s *SendQueue[T]) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func (s *SendQueue[T]) takeNext() (value T, ok, done bool, err error) {
 		return value, false, s.isClosed, nil
 	}
 	first := s.queue[0]
-	s.queue = slices.Delete(s.queue, 0, 1) // short, and reuses its memory
+	s.queue = slices.Delete(s.queue, 0, 1) // moves the rest, which is short, and reuses the memory
 	s.queuedBytes -= first.size
 	return first.value, true, false, nil
 }

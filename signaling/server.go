@@ -93,7 +93,7 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 const bodyTimeout = 5 * time.Second
 
 // setBodyDeadline sets a read deadline for the body of a request, and clears it when all of the body has been read. The
-// answer may take longer than that: net/http keeps reading meanwhile, and a read that fails cancels the request.
+// answer may take longer than the deadline: net/http reads during the answer, and a failed read cancels the request.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -229,7 +229,7 @@ type requestEntryKey struct{}
 // requestEntry is the server and the endpoint of a request.
 type requestEntry struct {
 	server *Server
-	label  string // as in [openConn]
+	label  string // same as openConn.label
 }
 
 // loggerOf returns the logger of the server of a request, or nil.

@@ -25,19 +25,20 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// If CurrentGeneration is not nil, the message is dropped once CurrentGeneration has passed Generation. Voice has
-	// both.
+	// If CurrentGeneration is not nil, the message is dropped if CurrentGeneration exceeds Generation when it is written.
+	// Voice uses them: an interruption raises CurrentGeneration.
 	CurrentGeneration *atomic.Uint32
 	Generation        uint32
 
-	Route int // only for [SocketOptions].Write
+	Route int // used only by [SocketOptions].Write
 }
 
 // SocketOptions configure a WebSocket of an endpoint. All fields are optional, but one of Limit and Read is required.
 type SocketOptions struct {
 	// Limit is the maximum size of a message in bytes, except for [Socket.ReadFirst].
 	Limit int
-	// Read replaces Limit if that depends on the message. Its results become the message's Data and Err.
+	// Read reads a message if the maximum size depends on the message; it replaces Limit. Its results become the
+	// message's Data and Err.
 	Read func(message io.Reader, text bool) ([]byte, error)
 
 	// Write replaces writing to the socket. It is called by one goroutine, with one message after the other. An error
@@ -66,7 +67,7 @@ type Socket struct {
 	serveDone  chan struct{} // closed when serve has returned
 	clientGone chan struct{} // closed when the client has gone; nil before StartReading
 	fail       context.CancelCauseFunc
-	log        *slog.Logger // for panics; may be nil
+	log        *slog.Logger // logs panics; may be nil
 }
 
 // ServeSocket accepts a WebSocket and calls serve, which usually calls [voxgate/bridge.Host.Serve]. Then it sends
@@ -133,7 +134,8 @@ func (s *Socket) DrainWrites() {
 	<-s.writerDone
 }
 
-// Full reports whether more than 1 MiB is queued: audio should wait elsewhere. It implements [voxgate/media.BackpressureOutput].
+// Full implements [voxgate/media.BackpressureOutput]. It reports whether more than 1 MiB is queued: the caller should then
+// hold back audio.
 func (s *Socket) Full() bool { return s.out.Full() }
 
 // WriterDone is closed when nothing more will be written: after DrainWrites, or after a write has failed or the client
@@ -144,8 +146,8 @@ func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 // processor throttles the client.
 func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Until then a WebSocket lives for 10 s. Afterwards
-// pings keep it alive.
+// MarkOpened records that the required first message has arrived. Before this, the WebSocket is closed after 10 s. After
+// it, pongs and messages of the client keep the WebSocket open.
 func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 
 // Remote returns the client's address, also behind a trusted proxy.
@@ -226,7 +228,7 @@ func (s *Socket) Receive(ctx context.Context, f func(Message) error) error {
 	}
 }
 
-// readMessage reads a message. The error is that of the socket.
+// readMessage reads a message. It returns an error only if the socket has failed.
 func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Message, err error) {
 	r, text, err := s.conn.Next()
 	if err != nil {
@@ -240,8 +242,8 @@ func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Mess
 	return Message{data, text, err}, nil
 }
 
-// errorReader keeps the error of the socket while a message is read. Otherwise the error could be mistaken for a fault
-// of the message.
+// errorReader keeps an error of the socket that occurs while a message is read, to distinguish it from a fault of the
+// message.
 type errorReader struct {
 	io.Reader
 	err error

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// turnCredentialLifetime is how long TURN credentials can allocate a relay, and how long stolen ones work. A relay in
-// use lives on. A reconnecting client gets new credentials.
+// turnCredentialLifetime is the validity of TURN credentials, also of stolen ones. A relay that a client has allocated
+// stays usable after it. A client that reconnects gets new credentials.
 const turnCredentialLifetime = time.Hour
 
 // ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).
@@ -28,7 +28,7 @@ type ICEServer struct {
 }
 
 // ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer. It rejects
-// every entry that browsers reject: they then reject the whole list.
+// entries that browsers reject, because a browser rejects the whole list for one invalid entry.
 func ParseICEServers(text string) (servers []ICEServer, err error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -130,8 +130,8 @@ func (i ICEServer) hasTURN() bool {
 // NeedsSecret reports whether the settings of the server lack credentials that clients need.
 func (i ICEServer) NeedsSecret() bool { return i.Credential == "" && i.hasTURN() }
 
-// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets new ones, with a user
-// name for this client. Their format is coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
+// ICEServersFor returns the ICE servers for one client. For a TURN server without credentials, it creates credentials with
+// a user name for this client. Their format is coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
 func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))

@@ -21,8 +21,8 @@ const (
 	// firstMessageTimeout limits the time until [WSConn.MarkOpened]; an idle socket costs a goroutine.
 	firstMessageTimeout = 10 * time.Second
 	pingInterval        = 5 * time.Second
-	// silenceTimeout detects a client that is gone without a close frame. Its session costs money. Three pings may be
-	// lost, and the network may be gone for a lift ride.
+	// silenceTimeout detects a client that is gone without a close frame, because its session still costs money. Three
+	// pings may be lost, as in a lift without network.
 	silenceTimeout = 20 * time.Second
 	// writeTimeout limits one write to the client.
 	writeTimeout = 5 * time.Second
@@ -122,8 +122,8 @@ func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 // processor throttles the client.
 func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
 
-// MarkOpened reports that the required first message has arrived. Until then a connection lives for 10 s. Afterwards
-// pings keep it alive.
+// MarkOpened records that the required first message has arrived. Before this, the connection is closed after 10 s. After
+// it, pongs and messages of the client keep the connection open.
 func (w *WSConn) MarkOpened() {
 	w.isOpened.Store(true)
 	w.extendDeadline(silenceTimeout, false)

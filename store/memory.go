@@ -22,7 +22,7 @@ type entry struct {
 	expiry     time.Time
 }
 
-// usage is a member's share of a count.
+// usage is the part of a limit that one member uses.
 type usage struct {
 	n      int
 	order  uint64

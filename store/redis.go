@@ -24,9 +24,9 @@ const (
 	// MinSecret is the minimum length of the secret, in bytes.
 	MinSecret = 16
 
-	// maxFailures is the number of failed calls in a row after which Redis is left alone. Each failed call takes a Timeout.
+	// maxFailures is the number of failed calls in a row after which Redis counts as down, because each takes a Timeout.
 	maxFailures = 3
-	// retryDelay is the time until a single call tests whether Redis is back.
+	// retryDelay is the time between two calls that test whether a Redis that was down responds again.
 	retryDelay = time.Second
 
 	// poolSize bounds the connections to one Redis. The default of go-redis, ten per CPU, is for programs that do
@@ -41,7 +41,7 @@ type redisStore struct {
 	log               *slog.Logger
 
 	mu       sync.Mutex
-	failures int       // in a row
+	failures int       // number of failed calls in a row
 	retryAt  time.Time // when to call Redis again; zero while it responds
 }
 
@@ -130,7 +130,7 @@ func urlError(err error) error {
 	return fmt.Errorf("invalid Redis URL: %w", err)
 }
 
-// redisKey returns the key of a name in Redis. Its purpose stays readable.
+// redisKey returns the key of a name in Redis. The purpose of the name stays readable, and the rest is hashed.
 func (s *redisStore) redisKey(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
 	return "voxgate:" + kind + ":" + s.hashName(name)
@@ -162,7 +162,7 @@ func (s *redisStore) call(ctx context.Context, f func(context.Context) error) er
 	limited, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err := f(limited)
-	if ctx.Err() == nil { // after a cancellation it is unknown whether Redis would have responded
+	if ctx.Err() == nil { // a cancelled call does not show whether Redis responds
 		s.recordResult(err)
 	}
 	return err
@@ -265,7 +265,7 @@ func (s *redisStore) CompareAndSwap(
 }
 
 // The counts of a name are a hash. A member's field holds n, the order of the call, and the expiry by Redis's clock.
-// The functions are like those of memory.
+// The functions do the same as the methods of memory.
 const countFunctions = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -36,12 +36,12 @@ type Store interface {
 	// SetUsage records for ttl that a member uses n of the limit with this name. An n of 0 releases it. total is the
 	// usage of all members. Beyond limit nothing changes, and ok is false. A negative limit means no limit.
 	//
-	// Of two calls of a member, the one with the higher order counts.
+	// Of two calls of a member, the call with the higher order counts, even if it arrives first.
 	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
-	// Reserve records how much of a budget a member has spent and reserved, and reserves more. got is how much of the
-	// wish the limit allows. others is the usage of the other members. Of two calls of a member, the one with the
-	// higher order counts.
+	// Reserve records how much of a budget a member has spent and reserved, and reserves more. got is how much of r.Want the
+	// limit allows. others is the usage of the other members. Of two calls of a member, the call with the higher order
+	// counts.
 	Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error)
 
 	// Members returns the usage of each member of this name.

@@ -34,7 +34,7 @@ type Declaration struct {
 	Parameters      json.RawMessage // JSON Schema of the arguments (nil: no arguments)
 	Behavior        Behavior
 	Scheduling      Scheduling
-	Timeout         time.Duration // 0: the default
+	Timeout         time.Duration // time limit of a call; 0 means the default
 	Repeats         bool          // allow a call that is identical to one that still runs, or whose result was not reported yet
 	ValidatesItself bool          // the tool validates its arguments itself
 }

@@ -37,7 +37,7 @@ type SessionInfo struct {
 	Caller   string          `json:"caller,omitempty"` // the caller's identity, if known
 	Grant    json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if its protocol has grants
 
-	Attributes map[string]string `json:"attributes,omitempty"` // of the caller, such as headers of a phone call
+	Attributes map[string]string `json:"attributes,omitempty"` // attributes of the caller, such as headers of a phone call
 }
 
 type envKey struct{}

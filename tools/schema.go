@@ -22,7 +22,8 @@ const (
 	// validation costs with each call.
 	maxSchemaNodes = 2000
 
-	// maxSchemaDepth is far below the limit of the stack, and far above what a model can fill in.
+	// maxSchemaDepth limits the nesting of a schema. It is far below the limit of the stack, and far above what a model can
+	// fill in.
 	maxSchemaDepth = 32
 
 	// These constants bound the cost of patterns and numbers. A pattern of a few thousand characters, or an exponent of
@@ -37,7 +38,7 @@ const (
 
 	// maxProblems bounds the errors about arguments that a model gets: it repairs the first few and calls again.
 	maxProblems = 5
-	maxProblem  = 200 // bytes
+	maxProblem  = 200 // bytes of one such error
 )
 
 // Schema is the JSON Schema of a tool's arguments. It may be shared.
@@ -70,8 +71,8 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 // The schema is compiled at the first Check: a conversation may declare a hundred functions. If it proves invalid, it
 // constrains nothing.
 //
-// budget is the number of nodes allowed for this schema and others. The nodes of this one are subtracted. nil means
-// 2,000 for it alone.
+// budget is the number of nodes allowed for several schemas together, from which ReadSchema subtracts the nodes of this
+// schema. nil allows 2,000 nodes for this schema alone.
 func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
 
 func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
@@ -83,7 +84,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 		return nil, err
 	}
 	s := &Schema{tree: tree, changes: changes}
-	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null, but calls always have arguments
+	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // null is not needed: calls have arguments
 		s.tree["type"] = "object"
 	}
 	if kind := s.tree["type"]; kind == nil {
@@ -189,7 +190,7 @@ func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	var problems []string
 	for _, leaf := range leafErrors(invalid) {
 		at := strings.Join(append([]string{root}, leaf.InstanceLocation...), ".")
-		// The library's own sentence, which begins with the location as a JSON pointer.
+		// The library's sentence begins with the location as a JSON pointer, which is cut off.
 		_, what, _ := strings.Cut(leaf.Error(), "': ")
 		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
 		if p := Truncate(at+": "+what, maxProblem); !slices.Contains(problems, p) {
@@ -364,7 +365,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.spendOn(pattern) { // without the pattern it is unknown which names are additional
+			if !r.spendOn(pattern) { // without the pattern, it is unknown which properties are additional
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")

@@ -34,11 +34,11 @@ type Call struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
 	Args  json.RawMessage `json:"args"`
-	Title string          `json:"title,omitempty"` // of the tool, for users
+	Title string          `json:"title,omitempty"` // title of the tool, for users
 }
 
-// Timeout is how long a call may run. The model is then told that the call failed, because some models never speak again
-// while a call is unanswered.
+// Timeout limits how long a call may run. After it, the model gets an error as the result, because some models never speak
+// again while a call has no result.
 const Timeout = 30 * time.Second
 
 // MaxResult bounds a tool's result for the model, in bytes: 16,000 tokens, an eighth of a session's context
@@ -66,7 +66,7 @@ func (e *CrashError) Error() string { return fmt.Sprintf("the tool crashed: %v",
 // Outcome is the result of a call.
 type Outcome struct {
 	Response  json.RawMessage // for the model: always a non-empty JSON object
-	Err       error           // why it failed, also part of Response; nil on success
+	Err       error           // reason of a failure, which Response contains, too; nil on success
 	Abandoned <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
@@ -87,8 +87,8 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 // grace limits how long a tool may take to return after its time is over, before it is abandoned.
 const grace = time.Second
 
-// runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation. Then left is closed
-// when f returns; otherwise left is nil.
+// runWithGrace runs f and returns its result. If f ignores the cancellation of ctx, it returns the cause of ctx, and left,
+// which is closed when f returns. In all other cases, left is nil.
 func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome

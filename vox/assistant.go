@@ -13,8 +13,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// assistant holds what remains of a conversation when the client's connection is lost. That is the project of its
-// tools, and the account.
+// assistant holds the state that a conversation keeps when the client's connection is lost: the project of its tools, and
+// the account.
 type assistant struct {
 	server     *Server
 	theme      string
@@ -22,7 +22,7 @@ type assistant struct {
 	desk       *desk.Desk
 	grant      *bridge.Grant
 	account    bridge.Account
-	tokens     atomic.Int64 // used by apps
+	tokens     atomic.Int64 // tokens used for writing apps
 
 	mu             sync.Mutex
 	client         *clientConn // the current client, or nil
@@ -111,8 +111,8 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The account pays for it
-// extra.
+// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The cost is charged to the
+// account, in addition to the cost of the conversation.
 func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
 	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

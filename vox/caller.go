@@ -43,7 +43,7 @@ type caller struct {
 
 	isTextModel atomic.Bool // the model is a text model, without audio
 
-	assistant  atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
+	assistant  atomic.Pointer[assistant] // assistant of the current conversation; nil before its SetupComplete
 	dismissals chan string               // IDs of tool calls whose canvases this client cannot show
 
 	translator translator // used by Notify, whose calls do not overlap
@@ -87,7 +87,7 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 			f := c.parseFrame(m)
 			if f.err == nil && f.message.Type == typeEnd {
 				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
-				<-ctx.Done()               // later messages of the client belong to the next conversation
+				<-ctx.Done()               // do not read on: later messages of the client belong to the next conversation
 				return context.Cause(ctx)
 			}
 			if f.err == nil {
@@ -121,7 +121,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		}
 		if c.isMuted = *m.Muted; c.isMuted {
 			c.sampleReader.Reset()
-			mic.Flush() // otherwise the last 20 ms would be heard at the start of the next utterance
+			mic.Flush() // sends the last 20 ms now, and not at the start of the next utterance
 			if s.EndpointState().(*assistant).pushToTalk {
 				return nil // a message of typeTalk marks the end of the speech
 			}
@@ -207,7 +207,7 @@ func (c *caller) Notify(e bridge.Event) {
 	}
 }
 
-// dismissCanvases cancels canvases that are more complex than a question, which this client cannot show.
+// dismissCanvases cancels tool calls for canvases that this client cannot show, because they are more than a question.
 func (c *caller) dismissCanvases(asked bridge.ToolCall) {
 	for _, call := range asked.Calls {
 		if _, ok := confirmationText(call); isCanvas(call) && !ok {

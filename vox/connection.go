@@ -40,7 +40,7 @@ type clientConn struct {
 
 	// The following fields are used by run.
 	errorLimiter   *rate.Limiter // limits the errors about the client's own messages
-	token          string        // of the newest start message with a token
+	token          string        // token of the newest start message that had one
 	soundErrorSent bool          // the error about early sound was already sent
 }
 

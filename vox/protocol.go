@@ -11,7 +11,7 @@ import (
 
 // Protocol declares the VOX assistant to the program.
 func Protocol() signaling.Protocol {
-	var folder string // "": no apps are generated
+	var folder string // folder for generated apps; "": none are generated
 	return signaling.Protocol{
 		Name: protocolName,
 		AddFlags: func(f *flag.FlagSet) {

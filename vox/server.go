@@ -32,8 +32,9 @@ type Generate func(
 type Server struct {
 	Host *bridge.Host
 
-	// Generate lets a text model answer a request, and passes each GenerateContentResponse to piece. It blocks until
-	// the answer has ended. The account pays. The error wraps [bridge.ErrBudget] if the account's budget is too low.
+	// Generate sends a request to a text model, and calls piece with each GenerateContentResponse of the answer. It blocks
+	// until the answer has ended. The cost is charged to the account. The error wraps [bridge.ErrBudget] if the account's
+	// budget is too low.
 	Generate Generate
 
 	// CheckModel returns an error if the text model does not exist. It may be nil; then Generate reports an unknown model.

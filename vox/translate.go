@@ -15,7 +15,7 @@ import (
 // translator converts the events of a conversation to messages for one client. The zero value is ready for a new
 // conversation.
 type translator struct {
-	lastPhrase  turnProgress // the turn of the newest phrase that was sent
+	lastPhrase  turnProgress // role and turn of the newest phrase that was sent
 	userTurn    turnProgress // the user's newest turn and the part of it that was sent
 	voxTurn     turnProgress
 	splitter    phraseSplitter // text of vox's turn that was heard, but not sent yet
@@ -52,12 +52,12 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	case bridge.StateChange:
 		return t.translateState(b)
 	case bridge.TurnComplete:
-		if t.isTextModel { // a model with a voice reports the end of playback instead
+		if t.isTextModel { // for a model with a voice, the end of playback is reported instead
 			return []serverMessage{stateFrame{State: stateLive}}
 		}
 	case bridge.ErrorEvent:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			// The model already knows, and the user sees the tool call, if any.
+			// Only a log message: the model has got the error, and the client the status of the tool call, if any.
 			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}
 		}
 		return []serverMessage{newErrorFrame(b.Err)}
@@ -87,8 +87,8 @@ func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	return t.transcriptMessages(roleUser, b.Turn, more)
 }
 
-// translateAssistantText handles a transcript of vox's speech. A piece arrives when its voice begins to play. It counts
-// as heard at the next piece.
+// translateAssistantText handles a transcript of vox's speech. A piece of text arrives when its voice begins to play. The
+// piece counts as heard when the next piece arrives.
 func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMessage {
 	if t.voxTurn.number != b.Turn {
 		t.voxTurn, t.splitter, t.playingText = turnProgress{number: b.Turn}, phraseSplitter{}, ""

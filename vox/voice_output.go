@@ -17,12 +17,12 @@ const (
 	// between.
 	frameDuration = 100 * time.Millisecond
 
-	// sendMargin is the time before the client runs out of sound at which an incomplete frame is sent. Within a
-	// talkspurt, frames are complete 120 ms before that.
+	// sendMargin is the time between the sending of an incomplete frame and the moment at which the client runs out of
+	// sound. Within a talkspurt, a frame is already complete 120 ms before this moment.
 	sendMargin = 60 * time.Millisecond
 
-	// startDelay is the wait after the first sound of a talkspurt, to fill the frame. The playout delivers at once all
-	// sound that the model has sent.
+	// startDelay is the wait after the first sound of a talkspurt before its frame is sent. In this time, the playout
+	// fills the frame if the model has already sent enough sound.
 	startDelay = 5 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ type voiceOutput struct {
 
 	mu         sync.Mutex
 	pcm        []byte // incomplete frame
-	generation uint32 // of pcm
+	generation uint32 // generation of the sound in pcm
 	playoutEnd time.Time
 	timer      *time.Timer
 }

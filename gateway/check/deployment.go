@@ -54,7 +54,7 @@ type Options struct {
 	// From reports whether WebRTC may use an address of this machine. Nil allows all.
 	From func(net.IP) bool
 
-	// Roots holds the trusted certificate authorities. Nil means those of this machine.
+	// Roots holds the trusted certificate authorities. Nil trusts the authorities of this machine.
 	Roots *x509.CertPool
 
 	// Done, if not nil, is called with each result in turn, never concurrently.

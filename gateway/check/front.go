@@ -98,7 +98,7 @@ type conversation struct {
 	*client.Conversation
 	events  chan client.Event // closed at its end
 	servers []client.ICEServer
-	cut     func() // drops its newest TCP connection without a close frame
+	cut     func() // closes the newest TCP connection without a close frame
 }
 
 // dial opens a conversation. With a server key it mints a token first.

@@ -145,8 +145,8 @@ func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call
 	c.pass("voice", "%s", found)
 }
 
-// forbiddenAddresses lists addresses that a relay must not reach: its machine, inner networks, a cloud's metadata, an
-// unrelated host. The check requests permissions only.
+// forbiddenAddresses lists addresses that a relay must not reach: its own machine, inner networks, a cloud's metadata, an
+// unrelated host. The check only requests permissions for them, and sends no data.
 var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
 // checkRelay checks a TURN server with the credentials that the gateway gives to clients.
@@ -170,7 +170,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address stri
 	defer relayed.Close()
 	var open []string
 	for _, ip := range forbiddenAddresses {
-		if slices.Contains(c.addresses, ip) { // the relay must reach the gateway itself
+		if slices.Contains(c.addresses, ip) { // the gateway has this address, so the relay must reach it
 			continue
 		}
 		if client.CreatePermission(&net.UDPAddr{IP: net.ParseIP(ip), Port: 9}) == nil {
@@ -215,7 +215,7 @@ func turnClient(
 		}
 		conn = turn.NewSTUNConn(stream)
 	default:
-		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // to find our address: the relayed address will be of the same family
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // finds this machine's address, whose family the relayed address has
 		if err != nil {
 			return nil, nil, err
 		}
@@ -411,7 +411,7 @@ func (c *call) countPackets(track *webrtc.TrackRemote) {
 		if in.packets == 0 {
 			close(c.firstPacket)
 		} else {
-			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // otherwise the packet is late
+			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // a larger gap means that the packet is late
 				in.lost += int(gap) - 1
 			} else {
 				in.lost--

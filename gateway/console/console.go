@@ -39,13 +39,13 @@ type Options struct {
 	IsStoreDown func() bool // reports whether the Redis does not answer
 
 	Metrics    prometheus.Gatherer
-	CountToday func() (begun int, dollars float64) // since midnight (UTC), or since the start
+	CountToday func() (begun int, dollars float64) // conversations and their cost since midnight (UTC), or since the start
 
-	History         *History // of this gateway
+	History         *History // ended conversations of this gateway
 	Agents          *agents.Folder
-	RecordingFolder string // "": no recordings
-	CallFolder      string // "": no call files
-	PageURL         string // of the gateway's own page
+	RecordingFolder string // folder of recordings; "": none
+	CallFolder      string // folder of call files; "": none
+	PageURL         string // URL of the gateway's own page
 
 	Logger *slog.Logger
 }

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	maxEnded    = 100     // conversations that have ended, the newest
+	maxEnded    = 100     // ended conversations; the oldest are dropped
 	maxOrders   = 50      // orders of a conversation
-	maxHours    = 24      // in the charts
-	maxWords    = 20_000  // bytes of the newest words of a conversation without a call file
-	maxReasons  = 20      // of failed dials: a server's refusal may quote what a client has sent
+	maxHours    = 24      // hours in the charts
+	maxWords    = 20_000  // bytes of the words of a conversation, the newest, if it has no call file
+	maxReasons  = 20      // reasons of failed dials: a server's refusal may quote what a client has sent
 	maxCallFile = 1 << 20 // bytes: larger call files are left out
 )
 
-// otherReasons counts failed dials for which there are more than maxReasons reasons.
+// otherReasons replaces the reasons of failed dials after the first maxReasons different ones.
 const otherReasons = "other reasons"
 
 // History remembers the newest conversations that have ended, and the latency and cost of the last hours. Its methods may be called
@@ -44,14 +44,14 @@ type History struct {
 	running   map[string]*callNotes
 	hours     []hourStatus // oldest first
 	dials     map[string]int
-	unreached string // why the last dial of the model found no server, in words; empty when it did
+	unreached string // in words, why the last dial reached no server of the model; "" if it reached one
 }
 
 // callNotes holds what is known of a conversation in addition to its [bridge.Info].
 type callNotes struct {
 	orders    []order
 	dialError string
-	latency   time.Duration // sum of all measured
+	latency   time.Duration // sum of the measured latencies of answers
 	answers   int
 }
 
@@ -75,14 +75,14 @@ type endedCall struct {
 	LatencyMs  int64     `json:"latencyMs,omitempty"` // mean of all answers
 	Recordings []string  `json:"recordings,omitempty"`
 	Orders     []order   `json:"steered,omitempty"`
-	HasWords   bool      `json:"words,omitempty"` // GET /ended/{id}/words has what was said
+	HasWords   bool      `json:"words,omitempty"` // GET /ended/{id}/words returns what was said
 	Node       string    `json:"node,omitempty"`  // name of the gateway that had it; "" means this one
 
 	Newest *backend.Words `json:"newest,omitempty"` // what was said last
 
-	key      string // see [bridge.Origin]
+	key      string // see [bridge.Origin].Key
 	words    []entry
-	callFile string // path of the file with the words, in place of them
+	callFile string // path of the call file with the words, if words is nil
 }
 
 // entry holds the words of one side in one turn, as in a call file.
@@ -188,7 +188,7 @@ func (h *History) Observe(id string, o bridge.Observation) {
 			h.countDialError(notes.dialError)
 		}
 		h.unreached = ""
-		if o.Cause == "lost" { // a server that refuses was reached
+		if o.Cause == "lost" { // no server was reached; any other cause means that a server has refused
 			h.unreached = strings.TrimSuffix(notes.dialError, ".")
 		}
 	case bridge.TurnEnd:
@@ -199,7 +199,7 @@ func (h *History) Observe(id string, o bridge.Observation) {
 		}
 	case bridge.SpendingReport:
 		h.thisHour().Dollars += o.Dollars
-	case bridge.Steered: // an order to end may be reported after the end, and is not kept then
+	case bridge.Steered: // after the end of the conversation, an order is not kept
 		if len(notes.orders) < maxOrders {
 			notes.orders = append(notes.orders, order{time.Now().UTC(), o.By, o.What, o.Text})
 		}
@@ -281,8 +281,8 @@ func explainDial(err error) string {
 	return bridge.AsError(err).Message
 }
 
-// dialErrors returns how often the model could not be reached, by the reason in words, and why it could not the last time,
-// or "" if it could.
+// dialErrors returns the number of failed dials of the model by reason. unreached is why the newest dial reached no server,
+// or "" if it reached one.
 func (h *History) dialErrors() (counts map[string]int, unreached string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,7 +301,7 @@ func (h *History) countDialError(reason string) {
 type historyAnswer struct {
 	Conversations []endedCall        `json:"conversations"` // newest first
 	Running       map[string][]order `json:"steered"`       // orders to conversations that run, by their IDs
-	Hours         []hourStatus       `json:"hours"`         // of the last 24 hours, oldest first; hours without answers and cost are left out
+	Hours         []hourStatus       `json:"hours"`         // the last 24 hours, oldest first; hours without answers and cost are left out
 }
 
 // serveHistory serves GET /ended: the ended conversations that the key may watch, also those of other gateways.
@@ -316,9 +316,9 @@ func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 	for node, other := range others {
 		for _, e := range other.Conversations {
 			if slices.ContainsFunc(answer.Conversations, func(own endedCall) bool { return own.ID == e.ID }) {
-				continue // the gateways share a folder of call files
+				continue // listed twice, because the gateways share a folder of call files
 			}
-			e.Node, e.HasWords, e.Recordings = node, false, nil // they are at that gateway
+			e.Node, e.HasWords, e.Recordings = node, false, nil // only that gateway can serve the words and recordings
 			answer.Conversations = append(answer.Conversations, e)
 		}
 		maps.Copy(answer.Running, other.Running)

@@ -10,18 +10,18 @@ import (
 // status is the body of GET /status. Counts are since the start.
 type status struct {
 	Started           time.Time          `json:"startedAt"`
-	Backend           string             `json:"backend"`              // what answers: gemini, vertex or emulator
+	Backend           string             `json:"backend"`              // backend of the conversations: gemini, vertex or emulator
 	Ready             bool               `json:"ready"`                // new calls are taken
 	RequiresKey       bool               `json:"keyed"`                // conversations are shown only with a server key
 	Redis             string             `json:"redis,omitempty"`      // state of the shared Redis: well or down
-	Recordings        string             `json:"recordings,omitempty"` // their folder
+	Recordings        string             `json:"recordings,omitempty"` // folder of the recordings
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
 	Disks             []diskStatus       `json:"disks,omitempty"`      // the disks of recordings and of call files
 	Today             dayStatus          `json:"today"`
 	Now               int                `json:"now"`                 // conversations that are running
 	SessionsEnded     float64            `json:"ended"`               // conversations that have ended
 	Dollars           float64            `json:"dollars"`             // cost of Gemini
-	Refusals          map[string]float64 `json:"refusals"`            // by rule
+	Refusals          map[string]float64 `json:"refusals"`            // number of rejected clients, by rule
 	Dials             map[string]float64 `json:"dials"`               // attempts to connect to the model, by outcome
 	DialErrors        map[string]int     `json:"dialErrors"`          // failed attempts, by the reason in words
 	Unreached         string             `json:"unreached,omitempty"` // why the model could not be reached the last time
@@ -45,7 +45,7 @@ type dayStatus struct {
 // agentStatus describes the file of an agent.
 type agentStatus struct {
 	Name    string `json:"name"`
-	Problem string `json:"problem,omitempty"` // with file and line
+	Problem string `json:"problem,omitempty"` // why the file is invalid, with file and line
 }
 
 // serveStatus serves GET /status: everything on the page except the conversations. It holds no names of callers.

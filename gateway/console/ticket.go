@@ -27,7 +27,7 @@ type listenTicket struct {
 
 func newListenTickets() (listenTickets, error) {
 	key := make([]byte, 32)
-	rand.Read(key) // it never fails
+	rand.Read(key) // Read never returns an error
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return listenTickets{}, err

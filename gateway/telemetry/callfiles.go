@@ -24,17 +24,17 @@ type sessionEnd struct {
 	Model      string            `json:"model"`
 	Turns      int               `json:"turns"`
 	Step       string            `json:"step,omitempty"`   // the agent's last step
-	Fields     map[string]any    `json:"fields,omitempty"` // collected in the agent's steps
+	Fields     map[string]any    `json:"fields,omitempty"` // values that were collected in the agent's steps
 	Tokens     int               `json:"tokens"`
 	Dollars    *float64          `json:"dollars,omitempty"`
 	Recordings []string          `json:"recordings,omitempty"` // paths on the gateway's machine
 	Pauses     []pauseSpan       `json:"recordingPauses,omitempty"`
-	Outcome    json.RawMessage   `json:"outcome,omitempty"`      // by the agent's schema
+	Outcome    json.RawMessage   `json:"outcome,omitempty"`      // follows the agent's JSON Schema
 	Failed     string            `json:"outcomeError,omitempty"` // why the outcome is missing
 	Transcript []transcriptEntry `json:"transcript"`
 }
 
-// transcriptEntry holds the words of one side in a turn, without those that were not played before an interruption.
+// transcriptEntry holds the words of one side in a turn. Words of the model that an interruption left unplayed are missing.
 type transcriptEntry struct {
 	Role string    `json:"role"` // user or assistant
 	At   time.Time `json:"at"`

@@ -147,7 +147,7 @@ func (m *metrics) registerMedia(
 	m.concealed = counter("rtp_concealed_seconds_total", "Concealed audio in place of lost packets of microphones.").WithLabelValues()
 }
 
-// createSeries creates the series whose labels are known in advance. Otherwise their rate would be absent, and not 0,
+// createSeries creates the series whose labels are known in advance. Without this, their rate would be absent, and not 0,
 // before the first event.
 func (m *metrics) createSeries() {
 	for _, part := range []string{"model", "gateway", "roundtrip"} {

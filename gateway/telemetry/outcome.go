@@ -37,7 +37,8 @@ type TextGenerator func(
 ) (
 	bridge.Cost, error)
 
-// endReport describes an ended conversation. outcome follows the agent's JSON Schema. failed says why it is missing.
+// endReport describes an ended conversation. outcome follows the agent's JSON Schema. failed is the reason if an outcome
+// could not be written.
 type endReport struct {
 	bridge.SessionEnded
 	outcome json.RawMessage
@@ -46,10 +47,10 @@ type endReport struct {
 
 // endReporter reports conversations that have ended. If the agent asks for an outcome, a model writes it first.
 type endReporter struct {
-	receivers []func(endReport) // must not block
+	receivers []func(endReport) // called with each report; must not block
 	model     string
 	write     TextGenerator
-	spent     func(id string, o bridge.Observation) // receives the cost as an observation; may be nil
+	spent     func(id string, o bridge.Observation) // receives the cost of an outcome as an observation; may be nil
 	log       *slog.Logger
 
 	writing sync.WaitGroup

@@ -64,7 +64,7 @@ type webhookSession struct {
 	Identity string          `json:"identity,omitempty"`
 	Grant    json.RawMessage `json:"grant,omitempty"`
 
-	Attributes map[string]string `json:"attributes,omitempty"` // of a telephone call: headers, parameters
+	Attributes map[string]string `json:"attributes,omitempty"` // headers or parameters of a telephone call
 }
 
 // admitSession asks the endpoint whether a conversation may begin, and how. Without an answer it is rejected: the

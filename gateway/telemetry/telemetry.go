@@ -24,19 +24,19 @@ const tracesTimeout = 5 * time.Second
 
 // Options configures a Telemetry. Traces have settings of their own: the variables of OpenTelemetry's exporters.
 type Options struct {
-	Metrics     bool              // counts for Prometheus
+	Metrics     bool              // collects metrics for Prometheus
 	BuildLabels map[string]string // labels of voxgate_build_info
 
 	WebhookURL    string // the operator's endpoint; "": no session webhook
 	WebhookSecret string
 	Agents        *agents.Folder // the agents that the endpoint may select
 
-	CallFolder      string // for call files; "": none
-	RecordingFolder string // "": no recordings
+	CallFolder      string // folder for call files; "": none
+	RecordingFolder string // folder of recordings; "": none
 	KeepDays        int    // age in days at which call files and recordings are deleted; 0 keeps them
 
 	OutcomeModel string
-	Generate     TextGenerator // sends the requests to that model
+	Generate     TextGenerator // sends requests to OutcomeModel
 
 	Logger *slog.Logger
 }

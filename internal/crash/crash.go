@@ -1,6 +1,6 @@
-// Package crash keeps a panic in a goroutine of one call from ending the gateway: the panic is logged with its stack and counted,
-// and ends that call. Code that starts a goroutine for a call uses [Run], or defers [Recover] in it. Goroutines that belong to no
-// call are not protected: a gateway whose shared parts have failed should restart.
+// Package crash prevents a panic in a goroutine of one call from ending the gateway: the panic is logged with its stack and counted,
+// and ends only this call. Code that starts a goroutine for a call uses [Run], or defers [Recover] in it. Goroutines that belong to
+// no call are not protected: a gateway whose shared parts have failed should restart.
 package crash
 
 import (
@@ -39,7 +39,7 @@ func Recover(log *slog.Logger, place string, end func(error)) {
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler { // not a fault: a handler aborts its connection with it
+	if v == http.ErrAbortHandler { // not a fault: a handler panics with it to abort its connection
 		panic(v)
 	}
 	n, _ := counts.LoadOrStore(place, new(atomic.Uint64))
@@ -68,8 +68,8 @@ func Count(place string) uint64 {
 	return 0
 }
 
-// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls it first; without a function it
-// costs one atomic load.
+// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls RunTestHook before its function.
+// If no function is set, it costs one atomic load.
 func RunTestHook(place string) {
 	if f := injected.Load(); f != nil {
 		(*f)(place)

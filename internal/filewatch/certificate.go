@@ -35,8 +35,8 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 
 func (c *Certificate) files() []string { return []string{c.cert, c.key} }
 
-// Current returns the newest valid certificate. While only one of the two files is new, certificate and key do not
-// match. Then the previous certificate stays.
+// Current returns the newest valid certificate. While only one of the two files was replaced, certificate and key do not
+// match, and the previous certificate stays in use.
 func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,7 @@ type Authorities struct {
 	pool *x509.CertPool
 }
 
-// NewAuthorities reads the file. Its certificates are added to those of base, which may be nil.
+// NewAuthorities reads the file. Its certificates are added to the pool that base returns; base may be nil.
 func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.Logger) (*Authorities, error) {
 	a := &Authorities{file: file, base: base, log: log}
 	if base == nil {

@@ -23,7 +23,7 @@ type Watch struct {
 }
 
 // NewWatch returns a watch of the files' current state. Read the files after this call. It logs a warning for each file
-// that is itself a mount point: a replacement outside is not seen.
+// that is itself a mount point: if the file is replaced on the host, the watch does not detect it.
 func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	for _, name := range files {
 		if isMountPoint(name) {
@@ -59,8 +59,8 @@ func fingerprintOf(files []string) string {
 	return b.String()
 }
 
-// IsStale reports whether a file that is itself a mount point was replaced or removed outside. Its content stays
-// outdated until it is mounted again.
+// IsStale reports whether a file that is itself a mount point was replaced or removed on the host. The mounted content
+// stays outdated until the file is mounted again.
 func IsStale(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -172,7 +172,7 @@ type Client struct {
 	Done chan struct{}
 
 	muted   atomic.Bool
-	reading sync.Mutex // held while reading is stopped
+	reading sync.Mutex // locked while reading is stopped
 }
 
 // StopReading stops reading, while the client may continue to write.

@@ -15,7 +15,7 @@ import (
 // Conformance holds the clients of a protocol for the rules of all protocols. Each endpoint has one in a test package,
 // such as whiptest; see protocols_test.go. An empty field means that the rule does not apply.
 type Conformance struct {
-	Name string // of the protocol
+	Name string // name of the protocol
 
 	// Serve returns the option with which the gateway of a test serves the protocol. If Serve is nil, no option is
 	// needed.
@@ -56,8 +56,8 @@ type Talker struct {
 	Begin func(t *testing.T, l *LockedGateway, token string) Speaker
 
 	SoundOnly bool    // the client receives only sound by UDP, so it cannot be too slow
-	Dollars   float64 // a budget of a few turns, or 0 for 0.026
-	Tokens    int     // a budget of a few turns, or 0 for 500
+	Dollars   float64 // budget in dollars that lasts for a few turns; 0 means 0.026
+	Tokens    int     // budget in tokens that lasts for a few turns; 0 means 500
 }
 
 // Speaker is a client in a conversation.
@@ -74,7 +74,7 @@ type Speaker struct {
 func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Speaker {
 	say := func() {
 		for _, m := range moreMessages {
-			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
+			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if the conversation has just ended
 		}
 	}
 	return Speaker{
@@ -107,7 +107,7 @@ type SoundClient struct {
 	Begin func(t *testing.T, l *LockedGateway, token string) SoundCall
 
 	NoRelease   bool // the protocol has no message for the end of speech
-	ManualTurns bool // the model hears the speech only after the message that ends it
+	ManualTurns bool // the model gets the speech only after Release
 	ByWebRTC    bool // the speech cannot be cut into pieces
 }
 
@@ -115,7 +115,7 @@ type SoundClient struct {
 type SoundCall struct {
 	*Client
 	Rate     int                                       // in Hz
-	Press    func()                                    // called before it speaks, or nil
+	Press    func()                                    // called before the speech is sent, or nil
 	Send     func(piece []byte, encode Base64Encoding) // encode is for protocols with sound in JSON
 	Phone    *Phone                                    // sends the sound by WebRTC in place of Send
 	Release  func()                                    // sends the end of speech, or nil
@@ -149,7 +149,7 @@ type Malformed struct {
 // Flood sends as much as it can.
 type Flood struct {
 	Name  string
-	Every time.Duration // between two messages, or 0
+	Every time.Duration // pause between two messages, or 0
 	Long  bool          // each message has the maximum length, or is longer
 	Dial  func(*testing.T, *Gateway) Flooder
 }

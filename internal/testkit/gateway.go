@@ -36,7 +36,7 @@ const Patience = time.Minute
 
 // Gateway is a complete gateway with an emulator as its backend, in the configuration of `gateway serve`.
 type Gateway struct {
-	URL    string // for WebSockets
+	URL    string // address for WebSockets
 	HTTP   string
 	Host   *bridge.Host
 	Server *signaling.Server

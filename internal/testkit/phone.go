@@ -42,7 +42,7 @@ type Phone struct {
 func (p *Phone) SpeakAudio(pcm []int16) {
 	p.T.Helper()
 	p.Talk <- pcm
-	for range 2 { // the first value may be older than pcm
+	for range 2 { // the first value may be of the time before pcm was queued
 		select {
 		case <-p.silent:
 		case <-time.After(Patience):
@@ -79,13 +79,13 @@ func (c udpConn) WriteTo(packet []byte, to net.Addr) (int, error) {
 
 // PhoneOptions configure a phone.
 type PhoneOptions struct {
-	Direction webrtc.RTPTransceiverDirection // of audio; zero means sendrecv
+	Direction webrtc.RTPTransceiverDirection // direction of audio; zero means sendrecv
 	NoAudio   bool
 	Channel   bool
-	Frame     time.Duration               // of the sender's packets; zero: 20 ms
+	Frame     time.Duration               // duration of the microphone's packets; zero: 20 ms
 	Dtx       bool                        // silence is not sent
 	Network   func(*webrtc.SettingEngine) // nil means UDP on all addresses
-	Codecs    *webrtc.MediaEngine         // for a probe; nil means Pion's
+	Codecs    *webrtc.MediaEngine         // codecs of a probe; nil means Pion's defaults
 	Decoder   opus.DecoderChoice          // empty: the decoder that gateways use by default
 }
 

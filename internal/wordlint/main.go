@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// badNames are words that say nothing as the name of a declaration: participles, verbs in the third person and pronouns.
+// badNames are words without meaning as the name of a declaration: participles, verbs in the third person and pronouns.
 var badNames = func() map[string]bool {
 	set := map[string]bool{}
 	for _, name := range strings.Fields(`asked told said heard kept left gone over due owed seen shown known made came begun spoken taken given

@@ -19,7 +19,7 @@ type half struct {
 	dialogues string   // language of the game's dialogues
 	clips     [2]int   // maximum number of prompts of a voice, and of lines of the dialogues
 	meeting   bool
-	sounds    []soundSource // what is played over an answer, without prompts and dialogues
+	sounds    []soundSource // sounds to play over an answer, in addition to prompts and dialogues
 	words     int           // number of short prompts and lines to add to the bursts
 	babble    []int         // numbers of people who speak at once: a crowd made of the half's voices
 	debian    []string      // packages that have the recordings
@@ -91,8 +91,8 @@ type item struct {
 
 const (
 	tail  = 3 * rate // samples of room noise after an item
-	level = 1642     // -26 dBov
-	room  = 16       // -66 dBov
+	level = 1642     // RMS of speech: -26 dBov
+	room  = 16       // RMS of room noise: -66 dBov
 )
 
 // builder makes a corpus. Its random numbers have a fixed seed, so that the corpus is always the same.

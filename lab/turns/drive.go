@@ -21,25 +21,25 @@ const (
 	answerLatency = 500 * time.Millisecond
 	// firstVerdicts is the minimum number of frames for the second detector: 0.5 s.
 	firstVerdicts = 16
-	playLevel     = -30 // of the answer, in dBov: steady, so that nothing looks like its echo
+	playLevel     = -30 // level of the answer in dBov; constant, so that no sound looks like its echo
 )
 
 // event is an action of the machine, at a position in the audio.
 type event struct {
 	turns.Action
-	at int // in samples
+	at int // position in samples
 }
 
 // verdict is the judgement about the audio before a pause.
 type verdict struct{ prosody, both, network float64 }
 
-// recording is audio with what detectors and judges say about it, each asked once. It belongs to one goroutine at a time.
+// recording is audio with the results of detectors and judges, each computed once. It belongs to one goroutine at a time.
 type recording struct {
-	judge    *smartturn.Judge // or nil
+	judge    *smartturn.Judge // nil: only prosody judges
 	pcm      []int16
 	verdicts map[int]verdict
 	frames   []frameVerdict
-	speech   map[int][]turns.Ear // answers of the second detector, by the position where it began
+	speech   map[int][]turns.Ear // results of the second detector, by the position at which it was started
 }
 
 // frameVerdict holds the verdict of the first detector on 20 ms.
@@ -82,7 +82,7 @@ func (r *recording) detectVoice() []frameVerdict {
 	return r.frames
 }
 
-// speechAt returns the answer at a position of a second detector that began at another one.
+// speechAt returns the result at the position at of a second detector that was started at the position from.
 func (r *recording) speechAt(from, at int) turns.Ear {
 	n := (at - from) / silero.FrameLength
 	if n == 0 {
@@ -113,7 +113,7 @@ type conversation struct {
 	earFrom    int           // where the second detector began
 	answerAt   time.Duration // when the next answer begins, or 0
 	isSounding bool
-	isHeld     bool  // no answer begins
+	isHeld     bool  // an answer is held back
 	answers    []int // positions where answers began
 	events     []event
 

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	turnLength   = 3 * rate // of the person's turn before an answer, from which the machine knows their usual level
-	soundDelay   = 2 * rate // from the end of that turn to the sound over the answer
-	longestSound = 700 * ms // a longer one means to interrupt
+	turnLength   = 3 * rate // length of the person's turn before an answer, from which the machine learns the person's level
+	soundDelay   = 2 * rate // time from the end of this turn to the sound over the answer
+	longestSound = 700 * ms // longest sound that does not mean to interrupt
 )
 
-// outcome says what a sound over an answer did. Each field is in seconds from the sound's onset, or 0 if it did not
-// happen.
+// outcome is the effect of a sound over an answer. duck, hold and cut are the times of these actions in seconds from the
+// sound's onset, or 0 for an action that did not happen. length is the length of the sound in seconds.
 type outcome struct {
 	duck, hold, cut float64
-	resume          float64 // from the end of the sound, after the last hold
+	resume          float64 // seconds from the end of the sound until the answer continues; negative within the sound, 0 for never
 	length          float64
 	isWhole         bool // whether the model got everything from the onset on
 }
@@ -28,9 +28,9 @@ type outcome struct {
 func interrupt(sound, turn item) (o outcome) {
 	pcm := append(slices.Clone(turn.pcm[:min(turn.end, rate/2+turnLength)]), make([]int16, soundDelay)...)
 	for i := range soundDelay {
-		pcm[len(pcm)-soundDelay+i] = turn.pcm[len(turn.pcm)-1-i] // the room
+		pcm[len(pcm)-soundDelay+i] = turn.pcm[len(turn.pcm)-1-i] // room noise
 	}
-	from := len(pcm) + rate/2 // after the room before the sound
+	from := len(pcm) + rate/2 // the sound begins after 0.5 s of room noise
 	end := len(pcm) + sound.end
 	pcm = append(pcm, sound.pcm...)
 	r := newConversation(turns.Settings{Patience: turns.FixedSilence(500 * ms)}, newRecording(nil, pcm), false)
@@ -80,7 +80,7 @@ func printInterruptions(out io.Writer, items []item) {
 			}
 			if o.cut > 0 {
 				cut++
-			} else if o.hold > 0 && o.resume > 0 { // not in the middle of a noise, which holds an answer for 1.5 s at most
+			} else if o.hold > 0 && o.resume > 0 { // not if the answer continues within the noise, which holds it for 1.5 s at most
 				resumes = append(resumes, o.resume)
 			}
 		}

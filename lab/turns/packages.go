@@ -21,7 +21,7 @@ import (
 
 const (
 	rate        = 16000
-	floatFormat = 3 // of a WAV file: samples of 32 bits
+	floatFormat = 3 // format tag of a WAV file with 32-bit float samples
 )
 
 // Source packages of Python: a meeting (AMI, CC BY 4.0), and noises.

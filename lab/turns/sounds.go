@@ -11,7 +11,7 @@ type soundSource struct {
 	kind  string // bursts, stops or noises
 	parts string // package (pattern), and the folder in it
 	names []string
-	// isRepeated says that noises of less than 4 s are repeated. Otherwise they are left out.
+	// isRepeated repeats noises of less than 4 s. If it is not set, they are left out.
 	isRepeated bool
 }
 
@@ -27,7 +27,7 @@ var testSounds = []soundSource{
 	{"noises", "livekit-agents*/livekit_agents-*/livekit/agents/resources", []string{"*.ogg"}, false},
 }
 
-// actorSounds are those of OpenArena's actors, who gasp, groan and shout.
+// actorSounds are patterns for the sounds of OpenArena's actors, who gasp, groan and shout.
 var actorSounds = []string{"[Dd]eath*.wav", "fall1.wav", "gasp.wav", "jump1.wav", "[Pp]ain*.wav"}
 
 // trainingSounds has the people of three other games, among them 14 actors of OpenArena, and human sounds of Scratch.
@@ -55,7 +55,8 @@ const (
 	shortestWord, longestWord = rate / 5, 9 * rate / 10
 )
 
-// addSounds adds bursts and stops as they are, and of noises five parts of 4 s, or fewer of shorter ones.
+// addSounds adds the recordings of a source. Bursts and stops are added whole. Of each noise, up to five parts of 4 s are
+// added.
 func (b *builder) addSounds(source soundSource) error {
 	for _, name := range source.names {
 		files, err := glob(b.cache, source.parts, name)

@@ -82,10 +82,10 @@ func printEnds(out io.Writer, items []item, recordings []*recording) {
 
 // ends counts ends of turns by one policy.
 type ends struct {
-	endCount, answerCount map[string]int // pauses in which the end was told, or an answer began, by kind
-	delays                []float64      // of true ends, in s
-	missing               int            // true ends that were not told
-	silences              []float64      // s from the voice after a pause until no answer could sound
+	endCount, answerCount map[string]int // pauses in which an end was reported, or an answer began, by kind
+	delays                []float64      // delays of the reports of true ends, in s
+	missing               int            // true ends that were not reported
+	silences              []float64      // results of measureSilences, in s
 }
 
 func measureEnds(items []item, recordings []*recording, p policy) *ends {
@@ -133,7 +133,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 	return sum
 }
 
-// measureSilences measures each pause in which the end was told. It returns the seconds from the person's next sound
+// measureSilences measures each pause in which an end was reported. It returns the seconds from the person's next sound
 // until the answer was stopped, or could not begin any more.
 func measureSilences(it item, events []event) (silences []float64) {
 	for _, p := range it.pauses {

@@ -79,11 +79,11 @@ func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err e
 // likely it waits for the second length of silence.
 const quickest, likely = 0.8, 0.3
 
-// The shares say how many of the ends in the training half are to exceed a threshold.
+// The shares of the ends in the training half that must exceed a threshold.
 //
-// quickShare was chosen by models of prosody that had not heard the voice in question. With normal patience, an end is
-// then reported in 18 % of the unfinished prompts, and 2 % hear an answer. With 0.45 these are 23 and 7 %, and ends are
-// reported 60 ms earlier in the mean.
+// quickShare was chosen with models of prosody that were trained without the voice in question. With normal patience, an end
+// is then reported in 18 % of the unfinished prompts, and an answer begins in 2 %. With 0.45 these are 23 and 7 %, and ends
+// are reported 60 ms earlier in the mean.
 const (
 	prosodyShare = 0.5 // exceed quickest by prosody alone
 	quickShare   = 0.3 // exceed quickest with the network
@@ -204,11 +204,11 @@ func writeSource(file string, source []byte) error {
 // combine returns the weight of the log odds of prosody and of the network, and the bias. Both have the same weight. A
 // fit to the training half gives the network 0.43 of the weight of prosody.
 //
-// That fit is hardly better there: the areas under the curve are 0.88 (mid-phrase) and 0.74 (after unfinished prompts)
-// for both. Besides, that half has no spontaneous speech, of which prosody knows nothing.
+// The fit is hardly better in the training half: the areas under the curve are 0.88 (mid-phrase) and 0.74 (after unfinished
+// prompts) for both. Also, the training half has no spontaneous speech, which prosody cannot judge.
 //
-// The bias comes from models of prosody without the voice in question: models that know the voice look better than they
-// are. shift is added to the log odds of these models.
+// The bias comes from models of prosody that were trained without the voice in question: other models would look better than
+// they are. shift is added to the log odds of these models.
 func combine(examples []example, shift float64) (weight, bias float64) {
 	var sums []float64
 	for _, voice := range voicesOf(examples) {

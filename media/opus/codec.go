@@ -41,7 +41,8 @@ type adaptiveEncoder struct {
 	lastFrame []int16  // the previous frame
 }
 
-// SetExpectedLoss implements [media.Encoder]. An encoder that takes over first encodes the previous frame, to avoid a click.
+// SetExpectedLoss implements [media.Encoder]. When it changes the encoder, the new encoder first encodes the previous frame,
+// which avoids a click.
 func (a *adaptiveEncoder) SetExpectedLoss(loss int) (err error) {
 	if loss > 0 && a.robust == nil {
 		if a.robust, err = NewRobustEncoder(a.rate); err != nil {

@@ -14,16 +14,16 @@ type keyFrame struct {
 	parts     map[uint16][]byte // by sequence number, counted from first
 	size      int               // bytes in parts
 	newest    uint32            // timestamp of the newest packet after the frame
-	end       uint16            // the frame ends at this packet at the latest, counted from first
+	end       uint16            // upper limit for the number of the last packet, counted from first
 	requests  int               // how often missing packets were requested
 }
 
-// maxRequests limits how often missing packets are requested. After that many requests, the next key frame comes sooner than a
-// retransmission.
+// maxRequests limits how often missing packets are requested. After three requests, the next key frame arrives sooner than
+// a retransmission.
 const maxRequests = 3
 
-// addPacket adds a packet, which may start a new frame if it opens a key frame and isDue is true. hasGap means that an
-// incomplete frame was given up.
+// addPacket adds a packet of the current key frame. If isDue is set, the first packet of another key frame starts a new
+// frame. hasGap means that an incomplete frame was dropped.
 func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	if f.isOpen && p.Timestamp == f.timestamp {
 		return f.addPart(p)
@@ -64,8 +64,8 @@ func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	return false
 }
 
-// missingPackets returns the frame's packets that must be lost, because p of a newer frame has arrived. It repeats them
-// up to maxRequests times.
+// missingPackets returns the missing packets of the frame if p is of a newer frame, which means that they are lost. It
+// returns them at most maxRequests times, once for each newer frame.
 func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
 	length := p.SequenceNumber - f.first
 	if !f.isOpen || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.requests == maxRequests {

@@ -22,13 +22,13 @@ const (
 	// pictures down, at the same cost in tokens.
 	MaxSide = 768
 
-	// quality is that of the JPEG, 1 to 100. Compared with 90, a tidy room takes 11 KB instead of 15, a noisy room 23
+	// quality is the JPEG quality, 1 to 100. Compared with 90, a tidy room takes 11 KB instead of 15, a noisy room 23
 	// instead of 53, and a slide 12 instead of 16. Text of 12 pixels is legible at both qualities.
 	quality = 75
 
 	// interval is the time between two pictures: the Live API accepts one a second.
 	interval = time.Second
-	// slack lets a picture be early. Otherwise clock jitter would make every other picture too early.
+	// slack is the maximum time that a picture may be early. Without it, clock jitter would drop every other picture.
 	slack = 250 * time.Millisecond
 
 	// Limits on memory and CPU for an untrusted sender. 4096x2304 holds a 4K screen. Decoding it takes 14 MB and a
@@ -90,7 +90,7 @@ func (e *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 	if e.nextDue.Before(now) {
 		e.nextDue = now
 	}
-	e.nextDue = e.nextDue.Add(interval) // also after a broken picture, which costs as much
+	e.nextDue = e.nextDue.Add(interval) // also after a picture that cannot be decoded, because trying costs as much
 	picture, g, err := e.encodePicture(data)
 	if err != nil {
 		e.stats.Broken++

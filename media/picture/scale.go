@@ -15,8 +15,8 @@ func planesOf(m *image.YCbCr) [3]plane {
 	return [3]plane{{m.Y, m.YStride, w, h}, {m.Cb, m.CStride, cw, ch}, {m.Cr, m.CStride, cw, ch}}
 }
 
-// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: black at 16, white at 235) to that of
-// JPEG. Otherwise pictures look grey.
+// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: black at 16, white at 235) to the range of
+// JPEG. Without this, pictures look grey.
 var (
 	fullLuma   = stretchTable(16, 219)
 	fullChroma = stretchTable(128-112, 224)

@@ -72,13 +72,13 @@ type Pacer struct {
 	// OnCrash is called with a panic of the output in the ticker's goroutine. Then nothing more is played. It may be
 	// nil, must not block, and must be set before AttachOutput.
 	OnCrash func(error)
-	Logger  *slog.Logger // logger for that panic; nil means the default logger
+	Logger  *slog.Logger // logger for a panic of the output; nil means the default logger
 
 	// markMu is held while callbacks of marks run, so that they run in order. It is locked before mu.
 	markMu sync.Mutex
 
 	mu            sync.Mutex
-	out           media.Output // nil means that sound is discarded
+	out           media.Output // receives the frames; nil discards sound
 	lead          time.Duration
 	isHeld        bool
 	suspended     suspension
@@ -93,10 +93,10 @@ type Pacer struct {
 	stats         Stats
 
 	inTalkspurt bool          // within a talkspurt or its trail
-	nextPTS     time.Duration // earliest PTS of the next frame
+	nextPTS     time.Duration // earliest PTS that the next frame may have
 	soundEnd    time.Duration // PTS at which the sound sent so far ends
 	delivered   time.Duration // duration of the sound that this output has received since the last flush
-	trailLeft   int           // silent frames still to send at the end of the talkspurt; 0 before that
+	trailLeft   int           // silent frames still to send at the end of the talkspurt; 0 while it has sound
 	ranDry      bool          // the queue ran empty: sound that arrives before the end of the trail is faded in
 	fadePending bool          // pcm is a fade-out that is still to be sent
 	lastQueued  time.Duration // when sound was last queued
@@ -104,7 +104,7 @@ type Pacer struct {
 	lastSample  int16         // last sample of the previous frame
 
 	generation       uint32
-	recalled         time.Duration // sound that a former output received early and has not played
+	recalled         time.Duration // sound that a former output received but had not played
 	gain, targetGain float64       // volume of the previous frame, and of the next one: 1 is the original volume
 	measuresLevel    bool
 	level            float64 // level of the current frame in dBov, if it is measured
@@ -178,8 +178,8 @@ func (p *Pacer) CallInOrder(f func(isSent bool)) {
 // Flush drops all queued sound, and calls its marks with false before it returns. An output without lead still receives
 // a fade-out of 5 ms within 20 ms, and silent frames.
 //
-// An output with a lead receives nothing. Sound that it received early is void. The next frame's PTS is the current
-// time again.
+// An output with a lead receives no fade-out. Sound that it received early counts as not played. The PTS of the next frame
+// is the current time again.
 func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -199,7 +199,7 @@ func (p *Pacer) Flush() FlushResult {
 			p.fadeOut(n)
 			p.fadePending = true
 			now := time.Since(p.epoch)
-			due := max(now, p.nextPTS-media.FrameDuration-1) // see advance
+			due := max(now, p.nextPTS-media.FrameDuration-1) // advance sends nothing before this time
 			cut.FadeDelay = p.shard.nextTick(p.epoch.Add(due)).Sub(p.epoch) - now
 		}
 		p.trailLeft = trailFrames
@@ -243,7 +243,7 @@ func (p *Pacer) AttachOutput(out media.Output) {
 		return
 	}
 	p.recalled = 0
-	if out == nil && p.lead > 0 { // the client that had received sound ahead of its time is gone
+	if out == nil && p.lead > 0 { // the client is gone, and has not played all sound that it received early
 		p.recalled = p.recallLead()
 	}
 	p.delivered = 0
@@ -309,7 +309,7 @@ func (p *Pacer) Close() {
 	p.callMarks()
 }
 
-// unlock releases mu. Then it calls the callbacks of all marks in readyMarks, whichever goroutine has put them there.
+// unlock releases mu, and then calls the callbacks of all marks in readyMarks, also of those that other goroutines added.
 func (p *Pacer) unlock() {
 	pending := len(p.readyMarks) > 0
 	p.mu.Unlock()

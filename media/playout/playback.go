@@ -18,8 +18,8 @@ func (p *Pacer) MeasureLevel(on bool) {
 }
 
 // Playback reports what the person hears now. isSounding is true from the first frame to the last, also during a
-// suspension. level is that of the newest frame in dBov, or -96 if unknown. An output with a lead plays that frame
-// later.
+// suspension. level is the level of the newest frame in dBov, or -96 if unknown. An output with a lead plays
+// this frame later.
 func (p *Pacer) Playback() (isSounding bool, level float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

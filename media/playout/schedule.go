@@ -21,8 +21,8 @@ func (p *Pacer) onTick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does one tick, but stops at a mark and calls its callback: sound behind it must wait. again reports
-// whether the tick has more to do.
+// tickUpToMark does one tick up to the next mark, and calls the mark's callback, for which the sound behind it must wait.
+// again reports whether the tick has more to do. goesOn reports whether the pacer needs further ticks.
 func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -99,7 +99,7 @@ func (p *Pacer) sendAhead(now time.Duration) {
 		case p.waitingSamples() >= p.frame:
 			p.sendFrame(now)
 		case now >= p.lastQueued+media.FrameDuration && p.nextPTS-now < p.lead/2:
-			p.sendPadded(now) // half of the lead has passed, so sound that has not come yet will be late
+			p.sendPadded(now) // less than half of the lead is left, so do not wait for more sound
 		default:
 			return
 		}
@@ -120,8 +120,8 @@ func (p *Pacer) samplesUntilMark() int {
 // isVoiced reports whether a talkspurt is in progress and has not reached the silent frames at its end.
 func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. After skipped ticks it must. Otherwise the
-// receiver would delay all later sound.
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks must open one, because
+// the receiver would delay all later sound without it.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 
 // sendFrame sends one frame of sound.

@@ -7,8 +7,8 @@ import (
 	"voxgate/media"
 )
 
-// DipSearch is a time in which Suspend finds a quiet moment. It covers a syllable, and is too short for an interrupting person
-// to notice.
+// DipSearch is a time for [Pacer.Suspend] in which it finds a quiet moment. It covers a syllable, and is too short for an
+// interrupting person to notice.
 const DipSearch = 200 * time.Millisecond
 
 // suspension is a stop of the voice that may be taken back. The zero value means that the voice is not suspended.

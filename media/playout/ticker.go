@@ -58,7 +58,7 @@ func (t *Ticker) nextShard() *shard {
 }
 
 type shard struct {
-	epoch time.Time     // ticks are at whole frames after it
+	epoch time.Time     // time of the first tick; all others are multiples of 20 ms later
 	wake  chan struct{} // signals new pacers in added
 
 	mu    sync.Mutex
@@ -90,7 +90,7 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var active []*Pacer
-	var due time.Time // the next tick; absolute, so that delays do not add up
+	var due time.Time // time of the next tick; computed from the previous one, so that delays do not add up
 	for {
 		if len(active) == 0 {
 			select {

@@ -6,8 +6,8 @@ const FeatureCount = 32
 // shortestGap is the length of a gap that separates phrases, in frames: longer than the closure of a "t".
 const shortestGap = 15
 
-// features computes the inputs of the model from the contours. Differences are relative to the speaker's mean, so
-// neither microphone nor sex count.
+// features computes the inputs of the model from the contours. Levels and pitches are relative to the speaker's mean, so
+// that neither the microphone nor the speaker's sex has an influence.
 func (a *analysis) features() (f [FeatureCount]float32) {
 	if a.last < 0 {
 		return f
@@ -48,7 +48,7 @@ func (a *analysis) addRhythm(f []float32) {
 	f[2] = float32(min(gaps, 4))
 	f[3] = float32(syllables) / float32(speech+20) * 100
 	f[4] = float32(lateSyllables)/float32(min(100, speech)+20)*100 - f[3]
-	f[5] = min(0.6, float32(a.last-peak)/100) // the last syllable's length
+	f[5] = min(0.6, float32(a.last-peak)/100) // from the peak of the last syllable to its end
 	f[6] = min(1, f[1])
 }
 

@@ -22,15 +22,15 @@ const (
 
 	frameLength = Rate / 100 // 10 ms
 	maxFrames   = 400        // frames in 4 s
-	// MaxLength is the length of the audio that counts.
+	// MaxLength is the length of the audio that [Predict] uses.
 	MaxLength = 4 * time.Second
 
-	// Pitch is searched from 60 to 400 Hz, at a fourth of the rate.
+	// Pitch is searched from 60 to 400 Hz in sound that is reduced to a fourth of Rate. Lags are in samples of this sound.
 	pitchStep = 4
 	pitchRate = Rate / pitchStep
 	minLag    = pitchRate / 400
 	maxLag    = pitchRate / 60
-	pitchSpan = 96 // samples that are compared: 24 ms
+	pitchSpan = 96 // samples that each lag compares: 24 ms
 	// leastClarity is the normalized autocorrelation from which on a frame is voiced.
 	leastClarity = 0.6
 	// speechRange is the range of levels that count as speech, in dB below the loudest frames.
@@ -61,14 +61,14 @@ var analyses = sync.Pool{New: func() any { return new(analysis) }}
 // analysis holds the contours of one call, in frames of 10 ms.
 type analysis struct {
 	frames   int
-	level    [maxFrames]float32 // dB
+	level    [maxFrames]float32 // loudness in dB
 	treble   [maxFrames]float32 // level of the difference between samples, in dB relative to level
 	pitch    [maxFrames]float32 // semitones over 60 Hz, or 0 in a frame without a voice
 	clarity  [maxFrames]float32
 	sorted   [maxFrames]float32
 	reduced  [maxFrames * frameLength / pitchStep]float32
 	isSpeech [maxFrames]bool
-	first    int // first and last frame of speech
+	first    int // first frame of speech; last is the last one
 	last     int
 }
 

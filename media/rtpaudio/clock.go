@@ -16,8 +16,8 @@ const (
 	// endOfTurn is the part of a pause that always reaches the sink in real time. It shows the end of a turn, so a
 	// delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the time after the last packet at which silence is inserted within endOfTurn, if the sink is ahead.
-	// With jitterSlack or less, each late packet would insert silence.
+	// aheadWait is the minimum wait after the last sound until the clock writes silence for missing packets although the
+	// sink is ahead of the wall clock. With a wait of jitterSlack or less, each late packet would insert silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64
@@ -54,9 +54,9 @@ type clock struct {
 	ts              uint32        // the RTP timestamp after the last sound
 	soundEnd        time.Time     // when the sound written so far ends on the wall clock
 	insertedSilence time.Duration // silence inserted since the last packet with sound
-	pauseLength     time.Duration // how long the sink has received silence
-	loudLength      time.Duration // how long the sink has received sound, in a row
-	resumeSilence   time.Time     // when silence is written, within endOfTurn, even if the sink is ahead of the clock
+	pauseLength     time.Duration // length of the current pause, in sound and inserted silence
+	loudLength      time.Duration // length of the sound in a row since the last pause
+	resumeSilence   time.Time     // when silence is written in the first endOfTurn of a pause, even if the sink is ahead
 	floor           noiseFloor
 }
 
@@ -87,7 +87,7 @@ func (c *clock) nextSilence() time.Time {
 		return time.Time{}
 	}
 	deadline := c.soundEnd
-	// A slow sender's clock: wait until the packet can have been sent. A later pause makes up for the delay.
+	// If the sender's clock is slow, wait until the packet can have been sent. A later pause makes up for the delay.
 	if t := c.meter.idealArrival(c.ts); t.After(deadline) {
 		deadline = t
 	}
@@ -164,8 +164,8 @@ func cutSamples(pcm []int16, n, splice int) int {
 	return remaining
 }
 
-// repeatSamples repeats up to n samples at the end of pcm[:size], and returns their number. pcm must have room. Too
-// short a pcm[:size] gives 0.
+// repeatSamples repeats up to n samples at the end of pcm[:size], and returns their number, or 0 if pcm[:size] is too
+// short. pcm must have room for them.
 func repeatSamples(pcm []int16, size, n, splice int) int {
 	n = min(n, size-splice, len(pcm)-size)
 	if n < splice {
@@ -200,8 +200,8 @@ func (c *clock) writeSound(pcm []int16) error {
 	return c.writePCM(pcm)
 }
 
-// writeSilence writes d of silence. It first plays the last 5 ms backwards and fading out, which avoids a click.
-// Concealment would harm the decoding of late sound.
+// writeSilence writes d of silence. It first plays the last 5 ms backwards and fading out, which avoids a click. It does
+// not use the decoder's concealment, which would harm the decoding of late sound.
 func (c *clock) writeSilence(d time.Duration) error {
 	if d <= 0 {
 		return nil

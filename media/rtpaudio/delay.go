@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// delayWindow is the length of a window. The minimum delay in it counts as that of an idle path, as in NetEQ
+	// delayWindow is the length of a window. The minimum delay in a window counts as the delay of an idle path, as in NetEQ
 	// (relative_arrival_delay_tracker.cc, kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
 	delayWindow = 2 * time.Second
-	// minPackets is the number of packets before a window replaces the previous one. After a pause, one late packet
-	// must not make the next look early.
+	// minPackets is the minimum number of packets in a window before the next window begins. Otherwise a single late packet
+	// after a pause would set the minimum delay, and the next packet would look early.
 	minPackets = 25
 	// delayJump is a longer delay than any queue on a path causes. The sender was muted with its timestamps stopped, or
 	// the timestamps have jumped.
@@ -58,7 +58,7 @@ func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 			weights: m.weights, lateness: m.lateness, jitter: m.jitter,
 		}
 		if m.lateness == 0 {
-			m.weights[0] = 1 // so that the second packet does not decide alone
+			m.weights[0] = 1 // so that lateness does not depend on the second packet alone
 		}
 	}
 	sent := m.elapsed + int64(int32(ts-m.ts))

@@ -3,8 +3,8 @@ package rtpaudio
 import "github.com/pion/rtcp"
 
 const (
-	// maxReported limits how many packets one report may cover: those of a minute. A report of more packets has a
-	// sequence number of another stream.
+	// maxReported limits how many packets one report may cover: a minute of sound. A report that covers more packets has
+	// a sequence number of another stream.
 	maxReported = 3000
 	// lossInterval is the number of packets between two loss reports of a [Receiver]: two seconds of sound.
 	lossInterval = 100

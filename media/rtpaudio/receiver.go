@@ -42,9 +42,9 @@ type Reader interface {
 type ReceiverStats struct {
 	Packets      uint64 // packets of the stream: all except malformed and foreign ones
 	Late         uint64 // came so late that they had been given up, and were dropped
-	Duplicate    uint64 // dropped
+	Duplicate    uint64 // dropped, because they had already arrived
 	Reordered    uint64 // reordered in time
-	Lost         uint64 // given up
+	Lost         uint64 // given up, because they did not arrive in time
 	Recovered    uint64 // lost, but restored from the next packet: Opus FEC
 	Copied       uint64 // restored from a copy in a later packet: RED
 	Requested    uint64 // retransmission requests: NACK
@@ -158,15 +158,15 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved only if it would come too late, or soon without need. Moving it at every packet would
-		// allocate 50 times a second. A needless wakeup costs two thread switches.
+		// The deadline is moved only if it is too late, or would soon cause a needless wakeup, which costs two thread
+		// switches. Moving it at every packet would allocate 50 times a second.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want
-			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read says so
+			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read returns the error
 				return fmt.Errorf("set read deadline: %w", err)
 			}
 		}
-		if ctx.Err() != nil { // checked after that, because the deadline just set may have replaced the one that wakes Read
+		if ctx.Err() != nil { // checked after SetReadDeadline, which may have replaced the deadline that wakes Read
 			return context.Cause(ctx)
 		}
 		n, err := src.Read(buf)
@@ -178,7 +178,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case isTimeout(err) && now.Sub(deadline) > media.FrameDuration/2:
-			// This process was delayed. Packets may be waiting to be read, and they must be played before silence.
+			// This process was delayed. Packets that wait to be read must be played before silence is written.
 			deadline, notBefore = time.Time{}, now.Add(time.Millisecond)
 			continue
 		case isTimeout(err):

@@ -42,7 +42,7 @@ type stream struct {
 	requests      []uint16
 }
 
-// nextWake returns when tick has something to do if no packet arrives, or zero for never.
+// nextWake returns when tick must be called if no packet arrives before, or zero for never.
 func (s *stream) nextWake() time.Time {
 	if s.reorder.heldCount == 0 {
 		return s.nextSilence()
@@ -256,7 +256,7 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	missing := int32(p.ts - s.ts)
 	switch {
 	case p.isCopy && missing < 0:
-		return nil // the copied sound has already come; the lost packet was padding
+		return nil // the sound of the copy was already played: the lost packet was padding
 	case s.isStarted && missing > 0:
 		if err := s.fillGap(media.Duration(int(missing), s.meter.clock), lostPackets > 0, p, now); err != nil {
 			return err
@@ -265,7 +265,7 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	n, err := s.dec.Decode(p.payload, s.pcm[:s.maxSamples])
 	if err != nil {
 		s.stats.Malformed++
-		return nil // the next packet's timestamp shows how much is missing
+		return nil // the gap is filled when the next packet's timestamp shows its length
 	}
 	if p.isCopy {
 		s.stats.Copied++
@@ -282,9 +282,9 @@ func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now t
 			s.stats.Recovered++
 		}
 	}
-	// already written by the clock
+	// the clock has already written insertedSilence into this gap
 	gap -= restored + s.insertedSilence
-	if lost && s.insertedSilence == 0 { // conceal only right after sound, because a voice that starts out of silence would be wrong
+	if lost && s.insertedSilence == 0 { // conceal only right after sound: after silence, concealment would produce a wrong voice
 		madeUp := min(gap, maxConcealed)
 		if err := s.conceal(nil, madeUp); err != nil {
 			return err

@@ -41,7 +41,7 @@ type network struct {
 // layer is a convolution of three taps, padded by one step on both sides, and a rectifier.
 type layer struct {
 	inputs, outputs, stride int
-	taps                    [3][]float32 // weights by output and input
+	taps                    [3][]float32 // weights of each tap: a row of inputs for each output
 	bias                    []float32
 }
 
@@ -58,7 +58,7 @@ var loadNetwork = sync.OnceValue(func() *network {
 	n := &network{basis: take(2 * bins * window)}
 	inputs := bins
 	for i, l := range []layer{{outputs: 128, stride: 1}, {outputs: 64, stride: 2}, {outputs: 64, stride: 2}, {outputs: 128, stride: 1}} {
-		weights := take(l.outputs * inputs * 3) // by output, input, tap
+		weights := take(l.outputs * inputs * 3) // in the file, ordered by output, input, tap
 		l.inputs, l.bias = (inputs+3)&^3, take(l.outputs)
 		for tap := range l.taps {
 			l.taps[tap] = make([]float32, l.outputs*l.inputs)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	wholeFrames, melFrames    = 800, 200 // lengths of the input, in frames of 10 ms: of the file, and after the cut
+	wholeFrames, melFrames    = 800, 200 // length of the input in frames of 10 ms: in the file, and after cutModel
 	wholePositions, positions = wholeFrames / 2, melFrames / 2
-	positionSize              = 384 // floats
+	positionSize              = 384 // floats in the embedding of a position
 )
 
 // Fields and types of ONNX messages (onnx.proto).
@@ -28,8 +28,8 @@ const (
 
 var errModel = errors.New("not the ONNX file of smart-turn v3 for CPUs")
 
-// cutModel changes the model's input from 8 s to its last 2 s. It cuts the input's length, the number of positions, and
-// their embeddings. Optional shapes of intermediate values are dropped.
+// cutModel shortens the model's input from 8 s to the last 2 s. It changes the input's length, the number of positions, and
+// the table of their embeddings. It drops the shapes of intermediate values, which are optional.
 func cutModel(model []byte) ([]byte, error) {
 	var c cutter
 	c.cutField(&model, modelGraph, func(graph []byte) []byte {
@@ -53,7 +53,7 @@ type cutter struct {
 	isBroken                   bool // the file is not a protobuf message
 }
 
-// cutField replaces each value of a message's field by what change returns, and drops the field where that is nil.
+// cutField replaces each value of a message's field by the result of change. If the result is nil, the value is dropped.
 func (c *cutter) cutField(message *[]byte, field protowire.Number, change func(value []byte) []byte) {
 	var out []byte
 	for rest := *message; len(rest) > 0; {

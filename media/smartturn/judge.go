@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// DefaultCPU is the share of a core that questions may use. At 20 ms a question, it is enough for the pauses of
-	// about 70 calls.
+	// DefaultCPU is the share of a processor core that questions may use. A question takes 20 ms, so this is enough for
+	// the pauses of about 70 calls.
 	DefaultCPU = 0.25
 
 	// Deadline limits the time from a question to its answer.
 	Deadline = 250 * time.Millisecond
 
-	// budgetWindow limits how much unused budget is saved: the budget of this time.
+	// budgetWindow limits the unused CPU time that is saved, to the budget of this time.
 	budgetWindow = 4 * time.Second
-	// maxQueue limits the questions that wait. More could not be answered in time by one worker.
+	// maxQueue limits the questions that wait: one worker can answer this many before their deadline.
 	maxQueue = 12
 	// maxWorkers limits the questions that are answered at once.
 	maxWorkers = 4
@@ -40,7 +40,7 @@ type Judge struct {
 	budget     budget
 	workers    sync.WaitGroup
 
-	mu       sync.RWMutex // guards isClosed, and the queue against being closed in Ask
+	mu       sync.RWMutex // guards isClosed, and keeps Close from closing the queue during enqueue
 	isClosed bool
 
 	questions, answers, tooLate, overBudget, failures atomic.Int64
@@ -48,17 +48,17 @@ type Judge struct {
 	latencies                                         [len(LatencyBuckets)]atomic.Int64
 }
 
-// predictor is a [network], or that of a test.
+// predictor is a [network], or its replacement in a test.
 type predictor interface {
 	predict(a *analysis, pcm []int16) (float64, error)
 	close()
 }
 
-// question is about the audio before a pause.
+// question asks whether the person has finished with the audio before a pause.
 type question struct {
 	pcm      []int16
 	at       time.Time
-	reserved time.Duration // of the budget
+	reserved time.Duration // CPU time that was taken from the budget
 	answer   func(finished float64, ok bool)
 }
 
@@ -70,7 +70,7 @@ func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := n.predict(new(analysis), nil); err != nil { // also because the first question takes longer
+	if _, err := n.predict(new(analysis), nil); err != nil { // checks the model; also, the first question takes longer
 		n.close()
 		return nil, fmt.Errorf("%s: %w", modelFile, err)
 	}
@@ -88,8 +88,8 @@ func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Dura
 	return j
 }
 
-// Ask asks whether a person has finished. It does not block. pcm is the audio at 16 kHz until 200 ms after the voice's
-// last sound, at best 4 s. It must not change until the answer.
+// Ask asks whether a person has finished. It does not block. pcm is audio at 16 kHz, at best 4 s, that ends 200 ms after
+// the voice's last sound. It must not change until answer is called.
 //
 // answer is called once, within [Deadline] or a little later, with the combined probability of network and package
 // prosody. It must not block. ok is false if the budget is used up, too many questions wait, or the network was late or
@@ -168,8 +168,8 @@ func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
 	return combine(p, float64(prosody.Predict(pcm))), err
 }
 
-// Predict returns the probability with which Ask would answer, and the probability of the network alone. It is for
-// measurements: without queue, budget or deadline.
+// Predict returns the probability that Ask would pass to answer, and the probability of the network alone. It is for
+// measurements, and uses no queue, budget or deadline.
 func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
 	network, err = j.network.predict(new(analysis), pcm)
 	return combine(network, float64(prosody.Predict(pcm))), network, err
@@ -193,13 +193,13 @@ func (j *Judge) Close() {
 type Stats struct {
 	Questions  int64
 	Answers    int64
-	TooLate    int64 // after the deadline
+	TooLate    int64 // not answered before the deadline
 	OverBudget int64 // refused, because the budget was used up or the queue was full
 	Failures   int64 // errors of ONNX Runtime
 
-	Latency   time.Duration              // sum over Answers
-	Latencies [len(LatencyBuckets)]int64 // Answers by their latency
-	CPU       time.Duration              // used by the questions
+	Latency   time.Duration              // sum of the latencies of Answers
+	Latencies [len(LatencyBuckets)]int64 // number of Answers in each of LatencyBuckets
+	CPU       time.Duration              // CPU time that the questions used
 }
 
 // Stats returns the counts, which are 0 for a nil Judge.
@@ -217,7 +217,7 @@ func (j *Judge) Stats() (s Stats) {
 	return s
 }
 
-// budget limits CPU time. In each second it grows by a share of that second, up to its growth in budgetWindow.
+// budget limits CPU time. Each second adds share seconds to rest, up to the amount that budgetWindow adds.
 type budget struct {
 	share   float64
 	most    time.Duration
@@ -233,7 +233,7 @@ func newBudget(share float64) budget {
 	return budget{share: share, most: most, rest: most, typical: typical}
 }
 
-// reserve takes the expected cost of a question, or returns 0 if less than that is left.
+// reserve takes the expected cost of a question from the budget and returns it. It returns 0 if less is left.
 func (b *budget) reserve(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,17 +248,17 @@ func (b *budget) reserve(now time.Time) time.Duration {
 	return b.typical
 }
 
-// settle replaces the expected cost of a question by what it used.
+// settle replaces the reserved cost of a question by the CPU time that it used. used is 0 if it was not answered.
 func (b *budget) settle(reserved, used time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rest += reserved - used
-	if used > 0 { // at most the whole budget, because there would be no more questions otherwise
+	if used > 0 { // at most the whole budget, because reserve would always fail above it
 		b.typical = min(b.typical+(used-b.typical)/16, b.most)
 	}
 }
 
-// combine returns the probability of the network and that of package prosody as one.
+// combine combines the probabilities of the network and of package prosody into one.
 func combine(network, prosody float64) float64 {
 	return 1 / (1 + math.Exp(-bias-weight*(logit(network)+logit(prosody))))
 }

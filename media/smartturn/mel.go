@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	samples      = 2 * Rate // of the input
-	wholeSamples = 8 * Rate // of what the network was made for: the input with silence before it
+	samples      = 2 * Rate // samples in the input
+	wholeSamples = 8 * Rate // samples that the network was made for: silence, and the input at the end
 
 	melBands = 80
 	hop      = Rate / 100

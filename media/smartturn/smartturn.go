@@ -21,7 +21,7 @@ const Rate = 16000
 
 const (
 	inputName  = "input_features"
-	outputName = "logits" // a probability, whatever its name says
+	outputName = "logits" // the value is a probability in spite of this name
 )
 
 // network runs the model. It may be used concurrently, with one [analysis] for each call.
@@ -44,7 +44,7 @@ func loadLibrary(file string) error {
 	default:
 		return fmt.Errorf("%s: already loaded from %s", file, library.file)
 	}
-	path, err := filepath.Abs(file) // dlopen searches for names without a slash elsewhere
+	path, err := filepath.Abs(file) // dlopen searches for a name without a slash in other folders
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	analysedRate = 8000 // in Hz. Higher rates are reduced to less than twice this, because a voice has its power below 4 kHz
+	analysedRate = 8000 // Hz. Higher rates are reduced to 8 to 16 kHz, because a voice has its power below 4 kHz
 	fftSize      = 256  // samples: 30 ms at 8 kHz, 20 ms at 12 kHz
 	bins         = fftSize / 2
 	bands        = 13
@@ -101,7 +101,7 @@ func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 			sum += int(x)
 		}
 		x := w * (float32(sum)/float32(step) - constant)
-		// even samples are real parts, odd ones imaginary
+		// even samples are real parts, odd samples are imaginary parts
 		if at := fftTables.reverse[i/2]; i%2 == 0 {
 			s.re[at] = x
 		} else {

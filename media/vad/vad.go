@@ -8,7 +8,7 @@ import (
 	"voxgate/media"
 )
 
-// Levels are those of 16-bit samples. Zero input counts as -70 dBov. Sound below -50 dBov is not speech into a microphone:
+// Levels are the RMS of 16-bit samples. Zero input counts as -70 dBov. Sound below -50 dBov is not speech into a microphone:
 // telephone speech averages -26 (ITU-T P.56 levels in ETSI ES 202 737).
 const (
 	quietFloor  = 10
@@ -20,8 +20,8 @@ const (
 	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Values without a
 	// source come from TestCorpus.
 	bandsOver = 0.2
-	// lowShare is the maximum share of the required evidence that the bands below 450 Hz contribute. Otherwise hum
-	// alone would be speech.
+	// lowShare is the maximum share of the required evidence that the bands below 450 Hz may contribute. Without this
+	// limit, hum alone would be speech.
 	lowShare = 0.9
 	// noiseFlat is the spectral flatness from which frames are noise. Steady noise has 0.47 to 0.66 in 90 % of its
 	// frames. A click has nearly 1, and speech at most 0.25 in 75 % of its frames.
@@ -37,10 +37,10 @@ const (
 	// pureTone is the flatness below which a steady sound is a signal, and counts as speech for longer. A loud hum with
 	// noise 33 dB below it has 0.002.
 	pureTone = 0.001
-	dcRate   = 0.02 // rate at which a DC offset is tracked, as a share of the difference in each frame
-	dcShare  = 0.9  // share of a frame's power that must be DC for its offset to be taken over at once
-	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less power may come from voices
-	// in the background.
+	dcRate   = 0.02 // factor with which dcOffset approaches the mean of each frame
+	dcShare  = 0.9  // share of DC in a frame's power above which dcOffset becomes the frame's mean at once
+	// loudBand is the ratio of a band's power to its noise floor that speech reaches in most frames. Lower power may come
+	// from voices in the background.
 	loudBand = 30
 )
 
@@ -49,10 +49,10 @@ const (
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
-	floorUp         = 1.02 // per frame: takes 16 s for 70 dB
-	floorUpNoise    = 2    // known noise is learnt at once
-	floorUpBabble   = 1.05 // within speech, where the power is below that of speech
-	floorUpSpeech   = 1.01 // within speech; its gaps bring the floor down again
+	floorUp         = 1.02 // outside of speech: rises by 70 dB in 16 s
+	floorUpNoise    = 2    // in noise, by flatness or steadiness, which is learnt at once
+	floorUpBabble   = 1.05 // within speech, in bands below loudBand
+	floorUpSpeech   = 1.01 // within speech, in other bands; the gaps in speech bring the floor down again
 )
 
 // Detector distinguishes speech from silence and noise by its power in bands, each over a tracked noise floor, and by
@@ -98,14 +98,14 @@ type Detector struct {
 	OverFloor float64
 
 	spectrum   spectrum
-	dcOffset   float64        // the mean of the samples
-	floor      [bands]float32 // power of the noise
+	dcOffset   float64        // tracked mean of the samples
+	floor      [bands]float32 // tracked power of the noise in each band
 	mean       [bands]float32 // mean of the power over 400 ms, in nepers
 	change     float32        // difference of the bands from mean, smoothed over 400 ms
-	steady     time.Duration  // how long the speech has not changed
-	hiss       time.Duration  // how long noise over the floor has lasted
-	loud       time.Duration  // newest frames of speech in a row
-	quiet      time.Duration  // newest frames without speech in a row
+	steady     time.Duration  // duration of speech without change; see steadyAfter
+	hiss       time.Duration  // duration of flat noise within speech; see longestHiss
+	loud       time.Duration  // duration of speech in a row up to now; 0 without speech
+	quiet      time.Duration  // duration of silence in a row up to now; 0 during speech
 	voiced     time.Duration
 	isSpeaking bool
 }
@@ -144,7 +144,7 @@ func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) boo
 	level := det.levelWithoutDC(frame)
 	if level < leastSpeech { // decides nearly all frames of a quiet room, without the cost of a spectrum
 		det.hiss, det.steady = 0, 0
-		for i := range det.floor { // no bin can have more power than the whole frame
+		for i := range det.floor { // a band has at most the power of the whole frame
 			det.floor[i] = min(det.floor[i], float32(level*level)*bins)
 		}
 		return false
@@ -192,17 +192,17 @@ func (det *Detector) levelWithoutDC(frame []int16) float64 {
 	mean, square := float64(sum)/n, float64(squares)/n
 	off := mean - det.dcOffset
 	level := max(0, square-2*mean*det.dcOffset+det.dcOffset*det.dcOffset)
-	// hardly anything except DC
+	// almost all power is DC
 	if off*off > dcShare*level {
 		det.dcOffset = mean
 		return math.Sqrt(max(0, square-mean*mean))
 	}
-	// slowly, because otherwise a rumble would count as DC
+	// slowly, so that a rumble does not count as DC
 	det.dcOffset += off * dcRate
 	return math.Sqrt(level)
 }
 
-// bandEvidence returns the evidence for speech in the low and in the other bands, and learns how much they change.
+// bandEvidence returns the sum of evidence in the low bands (lowBands) and in the higher bands, and updates change.
 func (det *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
 	var change float32
 	for i, p := range power {

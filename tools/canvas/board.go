@@ -18,7 +18,7 @@ const maxReferences = 64
 
 // Board holds a conversation's canvas. Its methods may be called concurrently.
 type Board struct {
-	sign func(url string) string // nil: nothing is fetched
+	sign func(url string) string // see NewBoard; nil if the gateway fetches no media
 
 	mu         sync.Mutex
 	created    bool

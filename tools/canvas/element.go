@@ -41,7 +41,7 @@ const (
 type element struct {
 	Type     string    `json:"type"`
 	ID       string    `json:"id,omitempty"`
-	Value    *string   `json:"value,omitempty"` // text: HTML; input: plain
+	Value    *string   `json:"value,omitempty"` // HTML of a text element, or plain text of an input
 	Src      string    `json:"src,omitempty"`
 	Fetch    string    `json:"fetch,omitempty"` // address on the gateway of an https Src; added for the client
 	Alt      string    `json:"alt,omitempty"`
@@ -70,8 +70,8 @@ var kinds = []string{"text", "multiline", "number", "date", "time", "email", "te
 // formTypes are the element types that a form may contain.
 var formTypes = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add against their instructions. Every canvas has such a button
-// anyway.
+// dismissButton is the type of an element that models add against their instructions. It is ignored, because clients show
+// such a button on every canvas.
 const dismissButton = `"dismiss_button"`
 
 // reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.

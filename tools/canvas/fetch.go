@@ -124,7 +124,7 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 		_, err = io.ReadFull(body, make([]byte, 1))
 	}
 	if !errors.Is(err, io.EOF) {
-		panic(http.ErrAbortHandler) // otherwise the client would mistake a part for the whole
+		panic(http.ErrAbortHandler) // aborts the response, so that the client does not mistake a part for the whole
 	}
 }
 

@@ -19,7 +19,7 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowURLSchemes("mailto", "tel")
 	// Browsers treat "https:host" as a link, too, but bluemonday does not recognize that it leaves the page.
 	p.AllowURLSchemeWithCustomPolicy("https", func(u *url.URL) bool { return u.Host != "" && u.User == nil })
-	p.AddTargetBlankToFullyQualifiedLinks(true) // with rel="noopener"
+	p.AddTargetBlankToFullyQualifiedLinks(true) // also adds rel="noopener"
 	p.RequireNoReferrerOnLinks(true)
 	return p
 }

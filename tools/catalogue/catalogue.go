@@ -15,8 +15,8 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// connectTimeout bounds the start of all MCP servers, also from a package cache. A gateway that takes longer looks dead
-// to monitoring.
+// connectTimeout bounds the start of all MCP servers together: enough for programs from a package cache. Monitoring takes
+// a gateway that starts more slowly for dead.
 const connectTimeout = 20 * time.Second
 
 // Catalogue holds the tools of a file.
@@ -30,7 +30,7 @@ type Catalogue struct {
 // placedTool is a tool with its place in the file.
 type placedTool struct {
 	tools.Tool
-	place string // "webhooks[0]"
+	place string // place in the file, such as "webhooks[0]"
 }
 
 type server struct {

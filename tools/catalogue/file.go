@@ -18,7 +18,7 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// file is the parsed content of the file.
+// file is the parsed content of the file of tools.
 type file struct {
 	builtin  []string
 	webhooks []webhook.Options

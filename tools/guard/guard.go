@@ -59,7 +59,7 @@ func Client(o Options) *http.Client {
 		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  o.Timeout,
 		MaxResponseHeaderBytes: maxHeader,
-		ForceAttemptHTTP2:      true, // not automatic with a custom dialer
+		ForceAttemptHTTP2:      true, // with a custom dialer, HTTP/2 is not the default
 		MaxIdleConns:           16,
 		IdleConnTimeout:        30 * time.Second,
 	}

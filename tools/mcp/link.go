@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// legacyVersion is the last protocol version in which a server may ask the client at any time. Since 2026-07-28 it
-	// answers a call with its questions.
+	// legacyVersion is the last protocol version in which a server may ask the client at any time. Since version
+	// 2026-07-28, a server sends its questions as the response to a call.
 	legacyVersion = "2025-11-25"
 
 	// grace limits how long a child may take to end after its stdin is closed, and again after SIGTERM. The protocol
@@ -51,8 +51,8 @@ var (
 type link struct {
 	server    *Server
 	session   *mcp.ClientSession
-	process   *exec.Cmd // nil for streamable HTTP
-	stderr    *lines    // of the process
+	process   *exec.Cmd // child process; nil for streamable HTTP
+	stderr    *lines    // logs the stderr of the process
 	noiseLog  *lines    // lines of its stdout that are not messages
 	startTime time.Time
 	endedCh   chan struct{} // closed when no call may start any more
@@ -95,7 +95,7 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	}
 	l.process, l.stderr, l.noiseLog = cmd, &lines{log: s.options.Logger, stream: "stderr"}, &lines{log: s.options.Logger, stream: "stdout"}
 	cmd.Stderr = l.stderr
-	cmd.WaitDelay = grace // a descendant may hold stderr open
+	cmd.WaitDelay = grace // limits Wait if a descendant holds stderr open
 	startOwnGroup(cmd)
 	return l, l.connect(ctx, &commandTransport{cmd, l.noiseLog}, legacy)
 }
@@ -128,7 +128,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	if l.session, err = client.Connect(ctx, transport, options); err != nil {
 		err = l.server.withoutURL(err)
 		if l.process != nil {
-			if l.process.Process == nil { // it was not even started
+			if l.process.Process == nil { // the child process was not started
 				return err
 			}
 			killGroup(l.process) // ends its descendants
@@ -147,7 +147,7 @@ func (l *link) run() {
 	closed := make(chan error, 1)
 	go func() { closed <- l.session.Wait() }()
 	changed := l.changed
-	var later <-chan time.Time // when to look at the next change
+	var later <-chan time.Time // fires when the list may be read again after a change
 	for l.isAlive() {
 		select {
 		case <-l.endedCh:

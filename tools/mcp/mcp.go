@@ -27,7 +27,8 @@ const (
 	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is restarted at the next call. After repeated ends the restart waits, twice as long each time.
+	// minPause and maxPause limit the wait before a restart. A server that ends is restarted at the next call. If it ends
+	// repeatedly, the wait doubles each time.
 	minPause = time.Second
 	maxPause = 30 * time.Second
 
@@ -43,10 +44,10 @@ const (
 
 // Options configures a server and the use of its tools.
 type Options struct {
-	Name string // for errors and the log
+	Name string // name of the server in errors and the log
 
 	Command []string          // a program and its arguments; set either Command or URL
-	Env     map[string]string // its environment, in addition to the gateway's PATH and HOME
+	Env     map[string]string // environment of the program, in addition to the gateway's PATH and HOME
 
 	URL     string            // an endpoint of streamable HTTP, which may be private
 	Headers map[string]string // added to requests, but only to those for the host of URL
@@ -54,10 +55,10 @@ type Options struct {
 	Only   []string // names of the tools to offer (nil: all)
 	Prefix string   // prepended to the tools' names
 
-	Timeout    time.Duration    // of each tool (0: the default)
-	Behavior   tools.Behavior   // of each tool
-	Scheduling tools.Scheduling // of each tool
-	Repeats    bool             // of each tool; see [tools.Declaration]
+	Timeout    time.Duration    // timeout of each tool (0: the default)
+	Behavior   tools.Behavior   // behavior of each tool
+	Scheduling tools.Scheduling // scheduling of each tool
+	Repeats    bool             // see [tools.Declaration].Repeats; applies to each tool
 
 	Logger *slog.Logger // nil: slog.Default()
 }
@@ -71,15 +72,15 @@ type Server struct {
 	lifetime context.Context
 	stop     context.CancelFunc
 	serial   atomic.Int64       // progress token of the last call
-	starts   singleflight.Group // of restart
+	starts   singleflight.Group // calls of restart, one at a time
 	work     sync.WaitGroup     // links and restarts
 
 	mu     sync.Mutex   // guards the following fields
-	link   *link        // the newest; nil before the first start
-	tools  []tools.Tool // the last list of the server
+	link   *link        // newest link; nil before the first start
+	tools  []tools.Tool // tools as last listed by the server
 	legacy bool         // the server supports only legacyVersion and older
 
-	// These are set when the link has ended or a start has failed.
+	// The following fields are set when the link has ended or a start has failed.
 	retryDelay time.Duration // delay of the next restart
 	retryAt    time.Time     // time of the next start at the earliest
 	endErr     error         // the reason why the link is missing
@@ -108,7 +109,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	if err := s.startFirst(ctx); err != nil {
 		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
-		if s.current() == nil { // otherwise the server runs, and the error is about a configured tool that it lacks
+		if s.current() == nil { // not if the server runs, but lacks a configured tool
 			s.recordEnd(err, 0)
 			s.work.Go(s.keepStarting)
 		}
@@ -215,7 +216,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 		return l, nil
 	}
 	select {
-	case got := <-s.starts.DoChan("", s.restart): // continues when the caller leaves
+	case got := <-s.starts.DoChan("", s.restart): // the restart continues even if ctx ends
 		l, _ := got.Val.(*link)
 		return l, got.Err
 	case <-ctx.Done():

@@ -67,7 +67,7 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 	return response.StatusCode, answer, nil
 }
 
-// signedHeader returns the headers of a message: those of Standard Webhooks, and of JSON.
+// signedHeader returns the headers of a message: Content-Type, and the headers of Standard Webhooks.
 func signedHeader(key []byte, id string, body []byte) http.Header {
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	return http.Header{

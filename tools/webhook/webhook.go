@@ -39,12 +39,12 @@ const (
 	maxRedirects = 3
 	maxErrorText = 400 // bytes of an endpoint's error text that the model gets
 
-	// A conversation rarely calls more than a few tools at once. Further calls wait: a slow endpoint must not use up
-	// the sockets.
+	// connsPerHost limits the connections to an endpoint, so that a slow endpoint does not use up the sockets. Further
+	// calls wait. A conversation rarely calls more than a few tools at once.
 	connsPerHost     = 64
 	idleConnsPerHost = 8
 
-	// clientTimeout is so long that only the timeout of the call itself counts.
+	// clientTimeout must be longer than the timeout of any call, which limits the request.
 	clientTimeout = 24 * time.Hour
 )
 
@@ -85,9 +85,9 @@ var reservedHeaders = []string{"Content-Type", "Content-Length", "Host", "Webhoo
 
 // Pool keeps the connections of the webhooks that share it.
 type Pool struct {
-	trusted *http.Client // to the operator's URLs
-	public  *http.Client // to redirect targets
-	private *http.Client // to redirect targets if private addresses are allowed
+	trusted *http.Client // for the operator's URLs
+	public  *http.Client // for targets of redirects
+	private *http.Client // for targets of redirects if Options.AllowPrivate is set
 }
 
 // NewPool returns a pool that trusts the certificate authorities in roots (nil: the system's).
@@ -101,7 +101,7 @@ func NewPool(roots *x509.CertPool) *Pool {
 		private: guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
 	}
 	for _, c := range p.clients() {
-		c.CheckRedirect = tools.RefuseRedirect // post follows redirects itself
+		c.CheckRedirect = tools.RefuseRedirect // the method post follows redirects itself
 	}
 	return p
 }

@@ -71,9 +71,9 @@ type Desk struct {
 	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)
 
-	// InputCount returns how often the user has started to speak or has typed. It never decreases. Words must count
-	// before the tool call that they cause. Otherwise they would answer a question that came after them. If InputCount
-	// is nil, users cannot answer by voice.
+	// InputCount returns how often the user has started to speak or has typed. It never decreases. It must count an input
+	// before the tool call that the input causes. If it counted later, the input would answer the question of this call.
+	// If InputCount is nil, users cannot answer by voice.
 	InputCount func() int
 
 	// Generate calls a writing model and streams its text to piece. It returns the error of piece or ctx, or its own
@@ -360,7 +360,7 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 		app.Gone = !d.Workspace.hasApp(app.URL)
 		apps = append(apps, struct {
 			App
-			Versions int `json:"versions"` // the count; the model does not need the list
+			Versions int `json:"versions"` // number of versions: the model does not need their list
 		}{app, len(app.Versions)})
 	}
 	if s.Context == nil {
@@ -370,7 +370,7 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 	for _, e := range s.Tools {
 		list = append(list, map[string]string{"id": e.ID, "name": e.Name})
 	}
-	// The model already knows the other details of a tool from the call that added it.
+	// The model has the other details of a tool from the call that added it.
 	return tools.Encode(struct {
 		Status
 		Tools []map[string]string `json:"tools"`

@@ -68,7 +68,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the maximum", maxApp>>20)
 
-// mergeFiles returns the new files, and the old ones whose paths no new file has.
+// mergeFiles returns the new files, and the old files that no new file replaces (by path).
 func mergeFiles(files, old []file) []file {
 	for _, o := range old {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {

@@ -184,7 +184,7 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	select {
 	case r.yes = <-answer:
 		cancel()
-		<-replies // wait until the question on the screen is withdrawn
+		<-replies // blocks until the question on the screen is withdrawn
 	case r = <-replies:
 		defer cancel()
 		switch {
@@ -205,8 +205,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// writeVersion generates a version of an app, keeps it, and shows it. old has the files of the version to change, and
-// from its number. A new app has nil and 0.
+// writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and
+// from is its number. For a new app they are nil and 0. end is called before the version is shown.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {

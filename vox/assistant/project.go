@@ -35,7 +35,7 @@ type Project struct {
 	changeMu sync.Mutex // serializes changes; it is held while writing to disk
 
 	mu            sync.Mutex
-	status        Status    // as of the last change
+	status        Status    // content after the last change
 	busy          bool      // an app is awaiting consent or being written
 	writtenCount  int       // versions written in this conversation
 	inputsAtStart int       // number of user inputs when the newest version was started
@@ -52,7 +52,7 @@ type question struct {
 type App struct {
 	Name     string    `json:"name"`
 	Prompt   string    `json:"prompt"` // the request, cut to 200 bytes
-	URL      string    `json:"url"`    // of the displayed version, relative to the gateway's root
+	URL      string    `json:"url"`    // URL of the displayed version, relative to the gateway's root
 	Files    []string  `json:"files"`  // files of the displayed version
 	Version  int       `json:"version"`
 	Versions []Version `json:"versions"`       // oldest first; the first has number 1
@@ -64,7 +64,7 @@ type Version struct {
 	URL     string   `json:"url"`
 	Files   []string `json:"files"`
 	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
-	From    int      `json:"from,omitempty"`    // the version it was made from (0: none)
+	From    int      `json:"from,omitempty"`    // number of the version that it changes (0: none)
 	Changes []Change `json:"changes,omitempty"` // changed lines since that version
 }
 
@@ -181,7 +181,7 @@ func (a *App) show(version int) error {
 	return nil
 }
 
-// use switches an app to a version (0: the one that the current version was made from).
+// use switches an app to a version. 0 means the version from which the current version was made.
 func (p *Project) use(name string, version int) (shown App, err error) {
 	err = p.update(func(s *Status) error {
 		a, err := s.findApp(name)
@@ -200,7 +200,7 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 	return shown, err
 }
 
-// begin marks the project as busy with an app, or fails if it is. The caller must call end, once or more.
+// begin marks the project as busy with an app, or fails if it is busy already. The caller must call end, once or more.
 func (p *Project) begin() (end func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

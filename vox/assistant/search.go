@@ -27,8 +27,8 @@ const (
 	bm25B  = 0.75
 )
 
-// The weights of a word by its place in an entry (BM25F, the same work, 3.6). Many entries share a domain, so that
-// counts least.
+// The weights of a word by its place in an entry (BM25F, the same work, 3.6). The domain has the least weight, because
+// many entries share it.
 const (
 	nameWeight        = 3
 	tagWeight         = 2
@@ -90,7 +90,7 @@ func termsOf(text string) (terms []string) {
 		for _, part := range parts {
 			switch {
 			case english.IsStopWord(part):
-			case strings.HasPrefix(part, "animal"): // its stem is that of animation
+			case strings.HasPrefix(part, "animal"): // "animal" and "animation" have the same stem
 				terms = append(terms, "animal")
 			default:
 				terms = append(terms, english.Stem(part, false))
@@ -280,7 +280,7 @@ func needsIn(terms []string) (list []need) {
 			continue // a need such as a bot has already decided the kind of project
 		}
 		for i, name := range n.Needs {
-			implied := needs[slices.IndexFunc(needs, func(n need) bool { return n.Need == name })] // it exists: see TestNeeds
+			implied := needs[slices.IndexFunc(needs, func(n need) bool { return n.Need == name })] // the index is valid: see TestNeeds
 			indicate(implied, impliedWeight-float64(i)/100, at)
 		}
 	}

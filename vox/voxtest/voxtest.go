@@ -12,7 +12,7 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// Conformance holds the clients of the VOX assistant. Budgets are larger than those of other protocols, because the
+// Conformance holds the clients of the VOX assistant. Budgets are larger than for other protocols, because the
 // assistant's prompt is long.
 var Conformance = testkit.Conformance{
 	Name:  "vox",

@@ -36,8 +36,8 @@ const (
 	maxRetryAfter = 24 * 60 * 60
 )
 
-// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). The
-// exporter of OpenTelemetry shows the URL in errors, perhaps with a token.
+// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). It replaces
+// OpenTelemetry's own exporter, whose errors show the URL, which may contain a token.
 type exporter struct {
 	url     string
 	headers http.Header
@@ -123,7 +123,7 @@ func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, e
 	r.Header = e.headers.Clone()
 	answer, err := e.client.Do(r)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return 0, wrapped.Err // the wrapped error, because the outer one shows the URL
+		return 0, wrapped.Err // without the outer error, which shows the URL
 	} else if err != nil {
 		return 0, err
 	}

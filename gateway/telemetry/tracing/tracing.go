@@ -42,7 +42,7 @@ type Tracer struct {
 type conversation struct {
 	span  api.Span
 	calls []call // tool calls that ended, kept until the end of their turn
-	last  int    // number of the turn that ended last, whose span is turn
+	last  int    // number of the newest ended turn, whose span is in the field turn
 	turn  api.Span
 	step  string // the agent's current step
 }
@@ -56,8 +56,8 @@ type call struct {
 // maxCalls limits the calls that are kept for a turn without an end; further calls get no span.
 const maxCalls = 100
 
-// New returns nil if OTEL_EXPORTER_OTLP_ENDPOINT, or its _TRACES_ form, names no collector. It reads the other
-// variables of the exporter; the SDK reads the rest.
+// New returns a Tracer. It returns nil if neither OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set,
+// or traces are disabled. New reads the environment variables of the exporter; OpenTelemetry's SDK reads the others.
 func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	if setting("ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {

@@ -74,8 +74,8 @@ type Upstream struct {
 
 	mu      sync.Mutex
 	conns   []*Conn
-	refusal int   // HTTP status; 0 means accept
-	down    error // of the network
+	refusal int   // HTTP status with which dials are rejected; 0 accepts them
+	down    error // network error with which dials fail, or nil
 	dials   int
 }
 
@@ -193,14 +193,14 @@ type Conn struct {
 	t        *testing.T
 	ws       *websocket.Conn
 	Setup    Setup
-	Raw      string // of the setup
+	Raw      string // text of the setup message
 	OpenedAt time.Time
 
 	mu        sync.Mutex
 	inputs    []Input
-	closedAt  time.Time     // closed by the bridge
-	readBlock chan struct{} // if set, reading stops until it is closed
-	onInput   func(Input)   // nil: only the test sends
+	closedAt  time.Time     // when the bridge closed the connection
+	readBlock chan struct{} // if not nil, reading stops until the channel is closed
+	onInput   func(Input)   // called with each message of the bridge, or nil
 }
 
 // Input is a message from the bridge.
@@ -208,7 +208,7 @@ type Input struct {
 	At    time.Time
 	Kind  string // audio, mark NAME, text, typed, tool, picture
 	Text  string // its text
-	Raw   string // of a typed turn and of a picture: the whole message
+	Raw   string // the whole message of a typed turn or a picture
 	Rate  int
 	PCM   []int16
 	Tools []Response

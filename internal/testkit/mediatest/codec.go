@@ -17,10 +17,10 @@ type Codec struct {
 	Name     string
 	App      libopus.Application
 	Bitrate  int               // bits per second
-	Band     libopus.Bandwidth // 0: chosen by the encoder
-	Frame    time.Duration     // 0: 20 ms
+	Band     libopus.Bandwidth // audio bandwidth (0: chosen by the encoder)
+	Frame    time.Duration     // duration of a frame (0: 20 ms)
 	FEC, DTX bool
-	Channels int // 0: 1
+	Channels int // number of channels (0: 1)
 }
 
 // One codec for each mode of Opus.

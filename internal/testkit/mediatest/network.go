@@ -21,7 +21,7 @@ type Impairment struct {
 
 // Burst describes losses of several packets in a row. It is the simple Gilbert-Elliott model: in the bad state every packet is lost.
 type Burst struct {
-	Loss   float64 `json:"loss"`   // share lost
+	Loss   float64 `json:"loss"`   // share of packets lost in bursts
 	Length float64 `json:"length"` // mean number of packets in a row, at least 1
 }
 
@@ -55,8 +55,8 @@ func (p *Path) Blackout(until time.Time) {
 	p.blackoutUntil = until
 }
 
-// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It always draws the same random numbers. A
-// new impairment therefore does not change the fate of later packets.
+// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It draws the same number of random numbers for
+// each packet, so that a new impairment does not change the random numbers of later packets.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ type Pipe struct {
 // Packet is one datagram in a Pipe.
 type Packet struct {
 	Data    []byte
-	Addr    net.Addr // as given to Put
+	Addr    net.Addr // addr of Put
 	arrives time.Time
 }
 

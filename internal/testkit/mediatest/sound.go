@@ -20,7 +20,7 @@ func Speech(d time.Duration, rate int) []int16 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pcm := make([]int16, media.Samples(d, rate))
 	phase, f0, env, syllable := 0.0, 0.0, 0.0, 0
-	var gains []float64 // of the harmonics
+	var gains []float64 // gain of each harmonic
 	for i := range pcm {
 		if i%(rate/500) == 0 { // every 2 ms, for speed
 			t := float64(i) / float64(rate)

@@ -46,12 +46,12 @@ func CheckAnswer(offer, answer string) error {
 
 // offerText is an offer in the form that the client sent.
 type offerText struct {
-	session  []string // its attributes, without "a="
+	session  []string // attributes of the session level, without "a="
 	sections []offerSection
 }
 
 type offerSection struct {
-	fields []string // of the m= line
+	fields []string // fields of the m= line
 	lines  []string
 }
 
@@ -101,7 +101,7 @@ func (o offerText) groupOf(s offerSection) []string {
 type answerCheck struct {
 	offer    offerText
 	answer   *sdp.SessionDescription
-	accepted []int // sections
+	accepted []int // indexes of the accepted sections
 }
 
 // checkBundle checks the BUNDLE group.

@@ -46,7 +46,7 @@ type Options struct {
 	Message func([]byte)                // receives messages of the data channel
 
 	API       *webrtc.API                    // replaces the API that the fields above configure
-	Direction webrtc.RTPTransceiverDirection // of audio; zero means sendrecv; a caller that only receives has no Mic
+	Direction webrtc.RTPTransceiverDirection // direction of audio; zero means sendrecv; with recvonly, Mic is nil
 	NoAudio   bool                           // only the data channel
 }
 
@@ -54,7 +54,7 @@ type Options struct {
 type Caller struct {
 	PC      *webrtc.PeerConnection
 	Channel *webrtc.DataChannel         // nil unless requested
-	Mic     *webrtc.TrackLocalStaticRTP // nil if it does not send
+	Mic     *webrtc.TrackLocalStaticRTP // nil if the caller sends no audio
 
 	red               bool
 	next              rtp.Header

@@ -34,8 +34,8 @@ type call struct {
 	failed    chan error    // receives the error of a rejected configuration change
 
 	session        atomic.Pointer[bridge.Session]       // nil before Serve
-	resumedSetup   atomic.Pointer[bridge.SetupComplete] // of a resumed conversation; nil for a new one
-	minGeneration  atomic.Uint32                        // first generation whose voice may still be sent
+	resumedSetup   atomic.Pointer[bridge.SetupComplete] // event of a resumed conversation; nil for a new one
+	minGeneration  atomic.Uint32                        // voice of an earlier media.Frame.Generation is not sent any more
 	pendingChanges atomic.Int32                         // number of configuration changes by the client that have no result yet
 
 	wantsIndex    bool         // the client wants lastConsumedClientMessageIndex; set before Serve
@@ -203,8 +203,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// resumeSession resumes a conversation; for a new one it does nothing. setupComplete waits until a changed config is
-// applied.
+// resumeSession sends the client of a resumed conversation setupComplete. If the client has changed the config,
+// setupComplete is sent only after the new config is applied. In a new conversation, resumeSession does nothing.
 func (c *call) resumeSession(s *bridge.Session) error {
 	resumed, config := c.resumedSetup.Load(), tools.Encode(c.reader.config)
 	switch {
@@ -249,7 +249,7 @@ func (c *call) handleMessage(s *bridge.Session, m signaling.Message) error {
 	}
 	for _, a := range q.answers {
 		err := s.Do(a)
-		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // a call that has ended is ignored, as at Google
+		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // ignore a result for an ended call, as Google does
 			return err
 		}
 	}
@@ -338,8 +338,8 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// consumeClientChange reports whether the client requested the configuration change that has ended, and counts it as
-// finished. A change by the backend does not count.
+// consumeClientChange is called when a configuration change has ended. It reports whether the client requested the
+// change, and then decrements pendingChanges. A change by the backend is not counted.
 func (c *call) consumeClientChange() bool {
 	isClientChange := c.pendingChanges.Load() > 0
 	if isClientChange {
@@ -352,7 +352,7 @@ func (c *call) consumeClientChange() bool {
 // because some clients take it for the end of the voice (livekit-plugins-google 1.8.9, realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
-var _ media.BackpressureOutput = (*call)(nil) // the method Full is that of the embedded socket
+var _ media.BackpressureOutput = (*call)(nil) // the embedded socket implements Full
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {

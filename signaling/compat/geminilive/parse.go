@@ -24,7 +24,7 @@ type messageReader struct {
 	config         object       // as requested by the client; nil before the setup
 	constraints    *constraints // fields that the token locks; nil if none
 	sampleReader   media.SampleReader
-	expectsHistory bool // turns are history until turnComplete, as the setup announced
+	expectsHistory bool // the setup announced history: turns are history up to the first turnComplete
 }
 
 // clientRequest is a parsed message. Fields without content in the message are nil.
@@ -90,7 +90,7 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	case nameContent:
 		return r.parseTurns(signaling.NormalizeGoogleJSON(payload))
 	case nameRealtime:
-		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // ignored by Google; sent to stay connected
+		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // Google ignores empty input; clients send it as a keepalive
 			return clientRequest{}, nil
 		}
 		return r.parseRealtimeInput(signaling.NormalizeGoogleJSON(payload))
@@ -103,8 +103,8 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.ClipText(names[0])))
 }
 
-// realtimeInput and functionResponses are messages in Google's format. They accept more forms than package protocol,
-// which gets them encoded again.
+// realtimeInput and functionResponses hold client messages in all forms of JSON that Google accepts. Package protocol
+// accepts only one of them: the message is parsed into these types and encoded again for it.
 type realtimeInput struct {
 	Text           *string         `json:"text,omitempty"`
 	Audio          *blob           `json:"audio,omitempty"`
@@ -264,7 +264,8 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// parseTurns parses turns. If an answer is requested, a last turn of the user is the new message.
+// parseTurns parses clientContent. If it requests an answer and its last turn is the user's, this turn becomes the
+// message that the model answers.
 func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	var p struct {
 		Turns []struct {
@@ -305,8 +306,8 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
 	r.expectsHistory = r.expectsHistory && !p.TurnComplete
-	// Earlier turns become history if the setup announced it, or if one of them is the model's. Otherwise they are
-	// messages without an answer.
+	// The remaining turns become history if the setup announced history, or if one of them is the model's. In all other
+	// cases, they are messages that the model does not answer.
 	if seeds && len(turns) > 0 {
 		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil

@@ -28,7 +28,7 @@ var protocolName = bridge.RegisterProtocol("live", bridge.InAgents|bridge.InGran
 // Server serves the Live API.
 type Server struct {
 	Host    *bridge.Host
-	Agents  *agents.Folder  // "models/NAME" selects one of them
+	Agents  *agents.Folder  // a client selects an agent by "models/NAME"
 	Secrets *access.Secrets // stores the ephemeral tokens
 	Logger  *slog.Logger
 }
@@ -85,7 +85,7 @@ func closeReason(err error) (code int, reason string) {
 	}
 	reason = setupFieldNames.Replace(reason)
 	e := bridge.AsError(err)
-	if e.Field == agents.ErrorField { // the same reason as for an unknown model
+	if e.Field == agents.ErrorField { // an error of the agent closes the socket like an unknown model
 		return signaling.ClosePolicy, reason
 	}
 	switch e.Code {

@@ -21,13 +21,13 @@ import (
 const (
 	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize them by it, and send them in another way than API keys.
 	ephemeralPrefix = "auth_tokens/"
-	// authPrefix follows in the gateway's own tokens.
+	// authPrefix follows ephemeralPrefix in the tokens that this gateway creates.
 	authPrefix = "at_"
 
-	// These are the defaults of Google (https://ai.google.dev/api/live#AuthToken), and the maximum of both.
-	tokenLifetime = 30 * time.Minute // validity of a token
-	startWindow   = time.Minute      // time in which a token may begin a conversation
-	maxLifetime   = 20 * time.Hour
+	// Validity of ephemeral tokens: Google's defaults and limit (https://ai.google.dev/api/live#AuthToken).
+	tokenLifetime = 30 * time.Minute // default validity of a token
+	startWindow   = time.Minute      // default time in which a token may begin a conversation
+	maxLifetime   = 20 * time.Hour   // upper limit of both
 
 	// maxToken limits a request for a token, in bytes. Most of it is the setup.
 	maxToken = 256 << 10
@@ -36,7 +36,7 @@ const (
 // authToken is the stored data of an ephemeral token.
 type authToken struct {
 	Token         string      `json:"token"` // access token of the gateway; empty if none is required
-	MaxUses       int         `json:"uses"`  // number of conversations it may start; 0 for any number
+	MaxUses       int         `json:"uses"`  // number of conversations that the token may start; 0 for any number
 	StartDeadline time.Time   `json:"begins"`
 	ExpiresAt     time.Time   `json:"ends"`
 	Setup         constraints `json:"setup"`
@@ -49,8 +49,8 @@ type constraints struct {
 	Mask     []string `json:"mask"` // paths of locked fields; if it is empty and there is a setup, all fields are locked
 }
 
-// applyTo returns a client's setup with the locked fields (https://ai.google.dev/api/live#AuthToken). Session
-// resumption is never locked.
+// applyTo returns a client's setup, in which the locked fields have the values of the token
+// (https://ai.google.dev/api/live#AuthToken). sessionResumption stays the client's if the token locks all fields.
 func (c *constraints) applyTo(config object) object {
 	switch {
 	case c == nil || !c.HasSetup && len(c.Mask) == 0:
@@ -75,8 +75,8 @@ func (c *constraints) isLocked(field string) bool {
 		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
 }
 
-// copyField copies the field at path from one object into another. If the first object lacks the field, copyField
-// removes it from the other.
+// copyField copies the field at path from the object from to the object into. If from lacks the field, copyField
+// removes it from into.
 func copyField(into, from object, path []string) {
 	name := path[0]
 	if len(path) == 1 {
@@ -86,7 +86,7 @@ func copyField(into, from object, path []string) {
 		}
 		return
 	}
-	child, _ := readObject(into[name], name) // a value of another type is replaced
+	child, _ := readObject(into[name], name) // a value that is not an object is replaced
 	if child == nil {
 		child = object{}
 	}
@@ -141,7 +141,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	}
 	fieldNames := []string{"uses", "expireTime", "newSessionExpireTime", "bidiGenerateContentSetup", "fieldMask", "name"}
 	for name := range fields {
-		if !slices.Contains(fieldNames, name) { // a misspelt limit would otherwise have no effect
+		if !slices.Contains(fieldNames, name) { // ignoring an unknown field would ignore a misspelt limit
 			return data, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", name))
 		}
 	}
@@ -204,8 +204,8 @@ func unauthorizedError(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// authorizeSession authorizes the client. A new conversation with an ephemeral token consumes one use. releaseUse gives
-// it back.
+// authorizeSession authorizes the client. A new conversation with an ephemeral token counts as one use of the token.
+// releaseUse takes back this use.
 func (srv *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {
@@ -224,7 +224,7 @@ func (srv *Server) authorizeSession(
 	if open.Grant != nil {
 		grant = *open.Grant
 	}
-	// A resumed conversation also ends when the token expires.
+	// A conversation ends when the token expires, even one that is resumed with it.
 	remaining := max(time.Until(bound.ExpiresAt), time.Millisecond)
 	grant.MaxDuration = min(cmp.Or(grant.MaxDuration, remaining), remaining)
 	open.Grant = &grant

@@ -15,8 +15,8 @@ import (
 // translator converts the events of a conversation to Google's messages, for one socket. The zero value is ready for a
 // new conversation.
 type translator struct {
-	interruptionSent bool // the interruption was sent to the client
-	turnOpen         bool // the client has a part of an answer, but not the end of the turn
+	interruptionSent bool // the newest interruption was already sent to the client
+	turnOpen         bool // the client was sent a part of an answer, but not the end of the turn
 }
 
 // object is a JSON object with unparsed values.
@@ -33,7 +33,7 @@ func setupMessages(handle string, consumed int64) [][]byte {
 
 // resumptionUpdate returns a message with a resumption handle. The gateway's handle stays valid until it is used.
 //
-// consumed is the index of the newest client message that the handle covers, where the setup has 0
+// consumed is the index of the newest client message that the handle covers; the setup message has the index 0
 // (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
 func resumptionUpdate(handle string, consumed int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}
@@ -83,15 +83,15 @@ func (t *translator) endLostTurn() [][]byte {
 	return [][]byte{serverContent(object{"turnComplete": jsonTrue})}
 }
 
-// translateRaw forwards content of a message of Google's server. The usage metadata moves out of serverContent, to the
-// top level of the message.
+// translateRaw returns the messages that forward serverContent of Google's server. usageMetadata moves from
+// serverContent to the top level of the message.
 func (t *translator) translateRaw(b bridge.RawServerContent) [][]byte {
 	if b.TopLevel {
 		return [][]byte{b.ServerContent}
 	}
 	fields, whole := object{}, object{}
 	if json.Unmarshal(b.ServerContent, &fields) != nil {
-		return nil // cannot fail: it was an object before
+		return nil // cannot happen: the engine has parsed it as an object
 	}
 	if usage := fields["usageMetadata"]; usage != nil { // added by the engine
 		delete(fields, "usageMetadata")

@@ -23,7 +23,7 @@ const (
 	mediaBytesPerToken = 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxCandidates limits the answers (candidates) of a request that are reserved
+	// maxCandidates is the largest number of answers (candidates) whose cost is reserved for a request
 	// (https://ai.google.dev/api/generate-content).
 	maxCandidates = 8
 )
@@ -32,7 +32,7 @@ const (
 type bill struct {
 	settle         func(cost bridge.Cost) // records the cost with the account; nil if not counted
 	price          pricing.ModelPrices
-	requestTokens  int         // size of the request in tokens, estimated from its length
+	requestTokens  int         // estimated size of the request in tokens
 	reportedTokens wire.Tokens // tokens reported by the backend so far
 	answerBytes    int         // length of the answer so far, in bytes of text
 	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
@@ -64,13 +64,13 @@ func reserveCallCost(
 	return b.reserveBudget(account, request, isGenerateMethod(method), q.candidateCount(), q.maxOutputTokens())
 }
 
-// maxCost returns the maximum cost of the request with an answer of so many tokens (output).
+// maxCost returns the maximum cost of the request with an answer of output tokens.
 func (b *bill) maxCost(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
 }
 
-// reserveBudget reserves the cost of the request. If generates is set, it adds the answers, with at most output tokens
-// each. An output of 0 means the model's maximum.
+// reserveBudget reserves the maximum cost of the request. If generates is set, this includes answers (a number) of at
+// most output tokens each; an output of 0 stands for maxOutput.
 func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
 	answers = min(max(1, answers), maxCandidates)
 	if output <= 0 || output > maxOutput {
@@ -91,7 +91,7 @@ func (b *bill) reserveBudget(account bridge.Account, request []byte, generates b
 	if got == most {
 		return b, request, nil
 	}
-	remaining := got.Tokens - b.requestTokens // the code below lowers it if the dollars cover less
+	remaining := got.Tokens - b.requestTokens // lowered below if the dollars cover fewer tokens
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		remaining = min(remaining, int((float64(got.Micros)-b.price.MaxCost(b.requestTokens, 0))/one))
 	}
@@ -136,11 +136,11 @@ func (b *bill) recordAnswer(answer object) {
 	}
 }
 
-// settleCost settles the bill once, and returns the cost of the reported tokens. ctx is the context of the call.
-// answered means that the answer is complete.
+// settleCost records the final cost of the call with the account, and returns it. ctx is the context of the call.
+// answered means that the answer is complete. settleCost must be called once.
 func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reportedTokens
-	// Without a report, the tokens are estimated from the lengths of the request and of the received text.
+	// If the backend has reported no tokens, they are estimated from the lengths of the request and of the received text.
 	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
 		said := b.answerBytes / bytesPerToken
 		t = wire.Tokens{Prompt: b.requestTokens, Response: said, Total: b.requestTokens + said}

@@ -188,7 +188,8 @@ func (g *generateRequest) addTools(q *chatRequest) {
 	}
 }
 
-// callIDs assigns ids to function calls without one, and the same ids to their responses, which have the same order.
+// callIDs assigns an id to each function call that has none, and the same id to its response. A response without an id
+// is matched by the function's name, in the order of the calls.
 type callIDs struct {
 	count   int
 	pending []struct{ id, name string }
@@ -214,8 +215,8 @@ func (c *callIDs) matchResponse(id, name string) string {
 	return ""
 }
 
-// addMissingResponses adds the missing responses after function calls: servers reject calls without them. A response
-// without its call becomes a user message.
+// addMissingResponses adds a response after each function call that has none, because servers reject such calls. A
+// response that does not follow its call becomes a user message.
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
@@ -252,7 +253,7 @@ func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, er
 				})
 			}
 		}
-		if message.Content == nil && message.ToolCalls == nil { // empty, or only thoughts: servers reject it
+		if message.Content == nil && message.ToolCalls == nil { // servers reject an empty message; thoughts are not sent
 			return nil, nil
 		}
 		return []chatMessage{message}, nil
@@ -326,8 +327,8 @@ func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason strin
 	return parts, finish
 }
 
-// malformedCall is our own finish reason: the arguments of a call are not an object. Chat completions have none for
-// this.
+// malformedCall is the finish reason for a function call whose arguments are not a JSON object. Chat completions define
+// no finish reason for this.
 const malformedCall = "malformed"
 
 // thoughtPart returns a part with a model's thoughts.
@@ -421,8 +422,8 @@ func (c *chatBackend) newBackendError(status int, f chatErrorResponse, retry tim
 	return &backendError{status: status, body: signaling.GoogleError(status, message, retry)}
 }
 
-// streamParts returns an iterator over the parts of a streamed answer. The last part has the whole function calls:
-// Google has no partial ones.
+// streamParts returns an iterator over the parts of a streamed answer. All function calls are in the last part, because
+// Google's format has no partial calls.
 func (c *chatBackend) streamParts(events *eventReader) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
@@ -491,8 +492,8 @@ func (o *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(o))
 }
 
-// mergeCallPieces adds pieces of calls to their calls. Servers distinguish calls by index, by id (Ollama gives all the
-// index 0), or by position. Some repeat the name with each piece.
+// mergeCallPieces adds streamed pieces of function calls to the calls. Servers mark the pieces of one call by index, by
+// id (Ollama gives all calls the index 0), or only by their order. Some repeat the name in each piece.
 func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1

@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// These types are the used parts of the chat completions API: https://platform.openai.com/docs/api-reference/chat.
-// OpenAI's own Go module takes two minutes to compile.
+// This file declares the parts of the chat completions API that are used here
+// (https://platform.openai.com/docs/api-reference/chat). OpenAI's own Go module takes two minutes to compile.
 
 type chatRequest struct {
 	Model          string        `json:"model"`
@@ -47,7 +47,7 @@ type chatImage struct {
 	URL string `json:"url"`
 }
 
-// chatCall is a tool call, or in a stream a piece of the call with this index.
+// chatCall is a tool call. In a stream, it is a piece of the call with the index Index.
 type chatCall struct {
 	Index    *callIndex       `json:"index,omitempty"`
 	ID       string           `json:"id,omitempty"`
@@ -60,7 +60,7 @@ type chatFunctionCall struct {
 	Arguments callArguments `json:"arguments"`
 }
 
-// callIndex is the position of a call. Some servers send it as a string.
+// callIndex is the position of a call in the list of calls. Some servers send it as a string.
 type callIndex int
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -164,7 +164,7 @@ type chatErrorResponse struct {
 
 type chatChoice struct {
 	Message      chatOutput `json:"message"`
-	Delta        chatOutput `json:"delta"` // in a stream
+	Delta        chatOutput `json:"delta"` // in place of Message in a stream
 	FinishReason string     `json:"finish_reason"`
 }
 

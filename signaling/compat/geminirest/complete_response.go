@@ -17,8 +17,8 @@ func decodeObject(text []byte, into *object) error {
 	return dec.Decode(into)
 }
 
-// completeResponse adds the fields that clients rely on. If last is set, each candidate gets a finishReason. Otherwise
-// the finishReason becomes null, and is returned.
+// completeResponse adds the fields that clients rely on, and returns the finishReason, or "". If last is set, a candidate
+// without a finishReason gets STOP. If last is not set, every finishReason becomes null.
 func completeResponse(answer object, last bool) (reason string) {
 	candidates, _ := answer["candidates"].([]any)
 	if len(candidates) == 0 {
@@ -58,7 +58,7 @@ func completeResponse(answer object, last bool) (reason string) {
 	return reason
 }
 
-// isBlocked reports whether the prompt was blocked. Then there are no candidates.
+// isBlocked reports whether the prompt was blocked. The answer to a blocked prompt has no candidates.
 func isBlocked(answer object) bool {
 	feedback, _ := answer["promptFeedback"].(object)
 	return feedback["blockReason"] != nil
@@ -95,7 +95,7 @@ func completeContent(candidate object) {
 	}
 }
 
-// completeUsage sets the total to the sum of its parts: https://ai.google.dev/api/generate-content#UsageMetadata.
+// completeUsage sets totalTokenCount to the sum of the other counts: https://ai.google.dev/api/generate-content#UsageMetadata.
 func completeUsage(answer object) {
 	usage, ok := answer["usageMetadata"].(object)
 	if !ok {

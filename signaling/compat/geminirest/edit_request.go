@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// applyAgent applies the agent that a grant requires to a request. The agent's prompt replaces the client's. Voice and
-// language are set if speech is requested.
+// applyAgent changes a request to use the agent that the client's grant requires. The agent's prompt replaces the
+// client's. If speech is requested, the agent's voice and language are set.
 func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	if a.Prompt == "" && a.Voice == "" && a.Language == "" {
 		return request, nil
@@ -80,7 +80,7 @@ func subobject(fields object, name string) object {
 	return into
 }
 
-// setField sets a field, and removes all spellings of it that a backend could accept instead.
+// setField sets a field, and removes its other spellings (snake_case, upper case), which a backend could prefer.
 func setField(fields object, name string, value any) {
 	removeField(fields, name)
 	fields[name] = value

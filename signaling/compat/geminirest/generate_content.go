@@ -18,11 +18,11 @@ import (
 	"voxgate/tools"
 )
 
-// GenerateContent lets a model answer a GenerateContentRequest. It calls piece for each part of the answer, a
+// GenerateContent sends a GenerateContentRequest to a model, and calls piece with each part of the answer. A part is a
 // GenerateContentResponse with all fields that REST clients expect.
 //
 // It blocks until the answer has ended, piece fails, ctx is done, or the backend is silent for 3 minutes. It returns
-// the error of piece or ctx, or a [*bridge.Error]. The account pays. A low budget shortens the answer.
+// the error of piece or ctx, or a [*bridge.Error]. The cost is charged to account. A low budget shortens the answer.
 func (s *Server) GenerateContent(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
@@ -74,7 +74,7 @@ func (s *Server) generateParts(ctx context.Context, model string, request []byte
 	return nil
 }
 
-// streamContent requests an answer of the model's backend, and returns its parts.
+// streamContent requests an answer from the model's backend, and returns the parts of the answer.
 func (s *Server) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
 	backend := s.backendFor(model)
 	if backend == s.google {

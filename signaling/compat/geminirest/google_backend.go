@@ -21,8 +21,8 @@ import (
 
 // backend is a server that runs models.
 type backend interface {
-	// startGeneration requests an answer. next returns its parts one by one, then io.EOF; without streaming there is
-	// one. It fails when ctx ends. The backend's own errors are a [*backendError].
+	// startGeneration requests an answer. next returns the parts of the answer one by one, then io.EOF. Without streams,
+	// the answer is one part. next fails when ctx ends. An error that the backend reports is a [*backendError].
 	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
 	// callMethod runs any other method and returns the backend's response unchanged.
 	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
@@ -36,7 +36,7 @@ type backend interface {
 type backendError struct {
 	status     int
 	body       object
-	retryAfter string // Retry-After, or empty
+	retryAfter string // value of the header Retry-After, or empty
 }
 
 func (b *backendError) Error() string {
@@ -44,15 +44,15 @@ func (b *backendError) Error() string {
 	return fmt.Sprintf("refused with %d: %v", b.status, failure["message"])
 }
 
-// google forwards calls to the Gemini API, Vertex AI or the emulator. Google's SDK drops unknown fields, so clients'
-// calls do not use it.
+// google forwards calls to the Gemini API, Vertex AI or the emulator. Clients' calls are forwarded without Google's SDK,
+// because the SDK drops unknown fields.
 type google struct {
 	api    *api.Client
 	client *http.Client
 	sdk    func() (*genai.Client, error)
 }
 
-// streamContent requests an answer for the gateway itself, and returns its parts.
+// streamContent requests an answer for the gateway's own use, and returns the parts of the answer.
 func (g *google) streamContent(ctx context.Context, model string, request []byte) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
 		var body object
@@ -63,7 +63,7 @@ func (g *google) streamContent(ctx context.Context, model string, request []byte
 			return
 		}
 		options := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false), HTTPOptions: &genai.HTTPOptions{
-			ExtrasRequestProvider: func(map[string]any) map[string]any { return body }, // unchanged, because some parts of a model are signed
+			ExtrasRequestProvider: func(map[string]any) map[string]any { return body }, // unparsed, to keep parts that Google has signed
 		}}
 		for answer, err := range sdk.Models.GenerateContentStream(ctx, model, nil, options) {
 			var event object
@@ -130,7 +130,7 @@ func (g *google) describeModel(ctx context.Context, model string) (about object,
 	return about, err
 }
 
-// modelLists holds the names of the field with the list of models: in the Gemini API, and in Vertex AI.
+// modelLists holds the names of the field that contains the list of models, in the Gemini API and in Vertex AI.
 var modelLists = []string{"models", "publisherModels"}
 
 func (g *google) listModels(ctx context.Context, page url.Values) (models []any, next string, err error) {

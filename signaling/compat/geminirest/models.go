@@ -30,8 +30,8 @@ func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 	return c.writeResponse(tools.Encode(page))
 }
 
-// collectModels returns the descriptions of the models that a grant permits. Other servers' models precede the first
-// page of Google's list. A failed list is left out.
+// collectModels returns the descriptions of the models that the grant of open permits. The models of other servers
+// precede the first page of Google's list. If another server returns no list, its models are left out.
 func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {

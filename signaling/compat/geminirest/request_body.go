@@ -50,7 +50,7 @@ func (c *restCall) writeBodyError(r *http.Request, err error) {
 	case errors.As(err, &long):
 		message := fmt.Sprintf("The request is too large: at most %d bytes are allowed.", long.Limit)
 		signaling.WriteGoogleError(c.responseWriter, http.StatusRequestEntityTooLarge, message, 0)
-	case errors.As(err, &gatewayErr): // most clients read the response only after they have sent the whole body
+	case errors.As(err, &gatewayErr): // read the rest, because most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxRequest))
 		signaling.WriteGoogleErrorFor(c.responseWriter, err)
 	default:
@@ -71,8 +71,8 @@ func (rb requestBody) releaseText() {
 	}
 }
 
-// attachTo sets rb as the body of a request, and releases its text once it is read. Go's HTTP client would keep it
-// until the response ends.
+// attachTo sets rb as the body of r. The memory of the text is released once the text was read: Go's HTTP client would
+// keep it until the response ends.
 func (rb requestBody) attachTo(r *http.Request) {
 	r.ContentLength = int64(len(rb.text))
 	if len(rb.text) == 0 {
@@ -102,7 +102,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	case r.isDone:
 		return 0, io.EOF
 	case r.body.text == nil:
-		return 0, io.ErrUnexpectedEOF // text was already sent on another connection
+		return 0, io.ErrUnexpectedEOF // a retry on another connection: the text was already sent and released
 	}
 	n := copy(p, r.body.text[r.offset:])
 	if r.offset += n; r.offset < len(r.body.text) {

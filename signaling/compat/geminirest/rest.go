@@ -31,13 +31,13 @@ const (
 	maxRequest = 20 << 20
 	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxResponse = 64 << 20
-	// maxText limits an event of the gateway's own requests, in bytes. The time of Google's SDK grows with the square
-	// of the size: 40 s for 64 MB.
+	// maxText limits an event in an answer to the gateway's own requests, in bytes. Google's SDK needs a time that grows
+	// with the square of the event's size: 40 s for 64 MB.
 	maxText = 4 << 20
 	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
 	// of 3,072 numbers.
 	maxChatResponse = 16 << 20
-	// maxSilence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
+	// maxSilence limits how long the backend may send nothing. A thinking model may need a minute or two.
 	maxSilence = 3 * time.Minute
 	// bodyTimeout limits the time for reading a request.
 	bodyTimeout = 30 * time.Second
@@ -50,7 +50,7 @@ var protocolName = bridge.RegisterProtocol("rest", bridge.InGrants)
 
 // Server serves Gemini's REST API.
 type Server struct {
-	Host    *bridge.Host // counts the calls; at shutdown it accepts no new ones, and waits for those in progress
+	Host    *bridge.Host // counts the calls; at shutdown, it rejects new calls and waits for the calls in progress
 	Logger  *slog.Logger
 	client  http.Client
 	google  *google
@@ -71,7 +71,8 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 // Close closes idle connections to the backends.
 func (s *Server) Close() { s.client.CloseIdleConnections() }
 
-// Endpoints returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
+// Endpoints returns the endpoints. All API versions behave the same. Unsupported paths of a version get an error in
+// Google's format.
 func (s *Server) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
@@ -200,7 +201,7 @@ type restCall struct {
 
 // forwardCall forwards the call and sends the response.
 func (c *restCall) forwardCall(ctx context.Context, r *http.Request, body []byte) error {
-	if c.method == "" { // a request for the models costs nothing
+	if c.method == "" { // a request for the list of models, which no backend bills
 		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.writeFailure(ctx, err)
 		}
@@ -266,7 +267,7 @@ func (c *restCall) writeFailure(ctx context.Context, err error) error {
 			c.responseWriter.Header().Set("Retry-After", r.retryAfter)
 		}
 		writeErrorBody(c.responseWriter, r.status, r.body)
-		return nil // the backend's own error was sent to the client
+		return nil // the client was sent the backend's error
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
 		signaling.WriteGoogleError(c.responseWriter, http.StatusServiceUnavailable, shutdownMessage, shutdownRetryAfter)
 		return nil

@@ -16,8 +16,8 @@ import (
 	"voxgate/tools"
 )
 
-// streamResponse forwards the backend's events as they arrive, as server-sent events (alt=sse) or a growing JSON array.
-// Only the last event has a finishReason, so such an event is held.
+// streamResponse forwards the backend's events as they arrive, as server-sent events (alt=sse) or a JSON array. Clients
+// expect a finishReason only in the last event. So once an event has one, each event is held until the next arrives.
 func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.responseWriter.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
@@ -76,7 +76,7 @@ func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next fun
 // eventReader parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
 type eventReader struct {
 	from    *bufio.Reader
-	maxSize int // maximum size of an event in bytes, with preceding comments
+	maxSize int // maximum size of an event in bytes, including the comments before it
 }
 
 func newEventReader(answer io.Reader, most int) *eventReader {
@@ -141,7 +141,7 @@ type eventWriter struct {
 	written int
 }
 
-// flushHeld writes the held event, if any. If last is set, the event gets the finishReason.
+// flushHeld writes the held event, if any. If last is set, the event gets the finishReason reason, or STOP if it is empty.
 func (e *eventWriter) flushHeld(held object, reason string, last bool) error {
 	if held == nil {
 		return nil

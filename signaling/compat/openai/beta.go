@@ -39,7 +39,7 @@ func rejectBetaPath(_ http.ResponseWriter, r *http.Request) error {
 	return betaError("Send the offer to /v1/realtime/calls, and use the GA API.")
 }
 
-// betaFields maps fields of the beta's session to their paths in the GA API.
+// betaFields lists the fields of a session that only the beta has, each followed by its path in the GA API.
 var betaFields = [][]string{
 	{"input_audio_format", "audio", "input", "format"},
 	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},

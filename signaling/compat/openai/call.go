@@ -15,8 +15,8 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// maxDelay limits how long function results wait for the client's response.create. Without the wait, the model
-	// would answer them at once. maxDelay also limits the wait of a response.create for a session update.
+	// maxDelay limits how long the gateway holds function results until the client sends response.create. The model
+	// answers results as soon as it gets them. maxDelay also limits how long a response.create waits for a session update.
 	maxDelay = time.Second
 )
 
@@ -24,18 +24,18 @@ const (
 type call struct {
 	log         *slog.Logger
 	wake        chan struct{}      // receives a value when pendingCommands is not empty
-	delayTimer  *time.Timer        // runs while the dialogue delays commands
+	delayTimer  *time.Timer        // runs while the dialogue delays commands; on expiry they are executed
 	modelReady  chan struct{}      // closed when the model has begun to listen
 	callEnded   chan struct{}      // closed at the end of the conversation
-	appendAudio func([]byte) error // handles audio in events, or nil if those are not accepted
+	appendAudio func([]byte) error // handles the audio of input_audio_buffer.append; nil in a WebRTC call
 
-	commandMu sync.Mutex // held from a decision until its commands are done; locked before mu
+	commandMu sync.Mutex // held by decideInOrder while it decides and executes commands; locked before mu
 	engine    engine     // nil before and after the conversation
 
 	mu              sync.Mutex
 	dialogue        *dialogue
 	listeners       []*listener
-	pendingCommands []bridge.Command // commands that events require
+	pendingCommands []bridge.Command // commands that the engine's events require, to be executed by runCommands
 	encoder         audioEncoder
 }
 
@@ -130,8 +130,8 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// runCommands executes the commands that events require. It blocks until the client is gone, its connection has failed,
-// or ctx is done.
+// runCommands executes pendingCommands and delayed commands. It blocks until the client is gone, its connection has
+// failed, or ctx is done.
 func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
 	defer c.setEngine(nil)
 	for {
@@ -159,7 +159,7 @@ func (c *call) setEngine(s engine) {
 
 // handleMessage handles a message that a client has sent over a connection.
 func (c *call) handleMessage(l *listener, m signaling.Message) {
-	if c.isBeforeClientTurns() { // a bridge.Activity would be rejected
+	if c.isBeforeClientTurns() { // until then, the engine rejects a bridge.Activity
 		select {
 		case <-c.modelReady:
 		case <-c.callEnded:
@@ -183,7 +183,8 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 	}
 }
 
-// isBeforeClientTurns reports whether the model still uses a turn-taking mode other than the client's.
+// isBeforeClientTurns reports whether the client's session requires a turn-taking mode other than engineDetectsTurns, and
+// the model has not confirmed the session yet.
 func (c *call) isBeforeClientTurns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,8 +227,7 @@ func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue
 	}
 }
 
-// runDecision does the same as decideInOrder, except that it does not set the timer for delayed commands. The caller
-// holds commandMu.
+// runDecision executes pendingCommands, calls decide, and executes the returned commands. The caller holds commandMu.
 func (c *call) runDecision(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	if c.engine == nil {
 		return
@@ -260,8 +260,8 @@ func (c *call) writeAudio(mic media.Sink, pcm []int16, rate int) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead implements [media.Output]. OpenAI's clients expect the voice faster than real time. They report by
-// conversation.item.truncate how much was heard.
+// Lead implements [media.Output]. OpenAI's clients expect the voice faster than real time, and report by
+// conversation.item.truncate how much of it was played.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)

@@ -15,10 +15,10 @@ import (
 // clientRecord is the conversation from the client's point of view: its session, its items, and the queued events.
 type clientRecord struct {
 	newID  func(prefix string) string
-	isCall bool // a WebRTC call: the voice has its own track, and events report its playback
+	isCall bool // WebRTC: the voice uses an audio track, and output_audio_buffer events report its playback
 
 	session   session
-	items     []*item // in order
+	items     []*item // oldest first
 	itemBytes int     // bytes of text in items, counted when each item was added
 	out       []message
 }
@@ -27,7 +27,7 @@ type clientRecord struct {
 type message struct {
 	eventType  string // the type of the event
 	data       []byte
-	onlySender bool // only for the connection that caused it
+	onlySender bool // sent only to the connection whose event caused the message
 }
 
 // drainEvents returns the queued messages, and empties the queue.
@@ -131,7 +131,7 @@ type clientEvent struct {
 	ResponseID     string  `json:"response_id"`
 }
 
-// readEvent reads a client event. With an error, the event still has its id if that can be read.
+// readEvent reads a client event. If it returns an error, e still has the id of the event if the id can be read.
 func readEvent(raw []byte) (e clientEvent, err error) {
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var id struct {

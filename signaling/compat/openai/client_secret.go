@@ -17,21 +17,21 @@ import (
 const (
 	// secretPrefix is the prefix of client secrets.
 	secretPrefix = "ek_"
-	// secretSeconds is the default validity of a client secret for new conversations. The other two limit what may be
-	// requested: https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
+	// secretSeconds is the default time in which a client secret may begin conversations. The two others limit the time
+	// that a request may choose: https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
 	secretSeconds, minSecretSeconds, maxSecretSeconds = 600, 10, 7200 // seconds
 )
 
 // boundToken is the data bound to a client secret. It is in the store, so a page may use any gateway that shares the store.
 type boundToken struct {
 	Session *session `json:"session"`
-	Token   string   `json:"token"` // for the gateway; empty if it needs none
+	Token   string   `json:"token"` // access token of the gateway; empty if none is required
 }
 
 // identityHeader is OpenAI's header for the identity of a backend's user.
 const identityHeader = "OpenAI-Safety-Identifier"
 
-// lifetime is the requested validity of a secret.
+// lifetime is the validity of a secret that a request chooses (expires_after).
 type lifetime struct {
 	Anchor  string `json:"anchor"`
 	Seconds int    `json:"seconds"`
@@ -64,7 +64,8 @@ func (srv *Server) createClientSecret(w http.ResponseWriter, r *http.Request) er
 	return err
 }
 
-// readSecretRequest reads a request for a secret, which may be empty, from a client that may mint tokens.
+// readSecretRequest parses the body of a request for a secret into asked. The body may be empty. It returns an error if
+// the client may not mint tokens.
 func readSecretRequest(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
 	if minter, err = access.From(r.Context()).RequireMinter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err
@@ -106,6 +107,6 @@ func (srv *Server) bindSecret(
 		return "", 0, nil, err
 	}
 	named := s
-	named.Model = cmp.Or(s.Model, defaultModel) // the page may still name another model
+	named.Model = cmp.Or(s.Model, defaultModel) // without a model in the session, the page may choose one
 	return value, expires, &named, nil
 }

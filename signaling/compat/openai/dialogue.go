@@ -19,25 +19,26 @@ type dialogue struct {
 	userSpeech userSpeech
 	answer     modelAnswer
 
-	selectAgent     func(prompt json.RawMessage) (bridge.SessionRequest, error) // selects the agent of a session's prompt
-	config          json.RawMessage                                             // the session's configuration, as the engine has it
+	selectAgent     func(prompt json.RawMessage) (bridge.SessionRequest, error) // returns a request with the prompt's agent
+	config          json.RawMessage                                             // session in the engine's format, as last sent
 	pendingUpdates  int                                                         // session updates that the engine has not confirmed
-	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first
-	delayedCommands []bridge.Command                                            // sent when the engine has confirmed all updates; or nil
-	modelListening  bool                                                        // the model is listening
-	turnModeActive  bool                                                        // the model takes turns in the session's mode
+	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first update
+	delayedCommands []bridge.Command                                            // wait until all updates are confirmed; or nil
+	modelListening  bool                                                        // the model is set up; no update was pending
+	turnModeActive  bool                                                        // the model uses the session's turn-taking mode
 
-	pendingItems   []*item         // created, and not yet sent to the model
+	pendingItems   []*item         // items of the client that were not sent to the model yet
 	pendingResults []*item         // function results that were not sent to the model yet
-	openCalls      map[string]bool // ids of the calls without a result
+	openCalls      map[string]bool // ids of the function calls without a result
 
-	toolLosses []bridge.ToolLoss // not yet reported to the client
+	toolLosses []bridge.ToolLoss // losses that were not reported to the client yet
 }
 
-// sessionUpdate is the data of a session update that is sent to the engine as ReplyTo, and comes back with its answer.
+// sessionUpdate is the state of one session.update. The engine gets it as ReplyTo of a command, and returns it in the
+// event that confirms or rejects the command.
 type sessionUpdate struct {
 	event    string         // id of the client's event
-	previous session        // to restore on a rejection
+	previous session        // session before the update, restored if the engine rejects the update
 	next     *sessionUpdate // the next update, which includes this one; nil for the newest
 }
 
@@ -109,7 +110,7 @@ func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command)
 	return nil
 }
 
-// ensureResponse begins a response for output that the model starts itself, if no response is in progress.
+// ensureResponse begins a response if none is in progress: the model has begun to speak without a response.create.
 func (d *dialogue) ensureResponse() {
 	if !d.answer.isInProgress() {
 		d.userSpeech.stopSpeech(d.userSpeech.received) // the model has detected the end of speech before the gateway has
@@ -186,7 +187,8 @@ func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	return commands
 }
 
-// finishUpdate handles the engine's response to a session update of this client. Then replyTo is the *sessionUpdate.
+// finishUpdate handles the engine's confirmation or rejection (refused) of a session update. If replyTo is not a
+// *sessionUpdate, the change is not this client's and is ignored.
 func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	update, ok := replyTo.(*sessionUpdate)
 	if !ok {
@@ -206,7 +208,8 @@ func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	d.config = d.session.engineConfig()
 }
 
-// removeLostTools removes from the session the functions that the model does not have.
+// removeLostTools removes from the session the functions that could not be declared to the model, and keeps the losses
+// for reportToolLosses.
 func (d *dialogue) removeLostTools(b bridge.ToolLosses) {
 	for _, l := range b.Losses {
 		if l.LeftOut {
@@ -221,8 +224,8 @@ func (d *dialogue) removeLostTools(b bridge.ToolLosses) {
 	}
 }
 
-// reportToolLosses sends an error for each function that the model lacks in part or altogether, and then the current
-// session.
+// reportToolLosses sends an error for each function that is declared to the model only in part or not at all, and then
+// the current session.
 func (d *dialogue) reportToolLosses() {
 	if len(d.toolLosses) == 0 {
 		return
@@ -404,7 +407,7 @@ func (d *dialogue) truncateItem(e clientEvent) ([]bridge.Command, error) {
 		i.Content[0].Transcript = &kept
 	}
 	d.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": played.Milliseconds()})
-	if i.turn == 0 || d.isCall { // in a call the engine knows better how much was played
+	if i.turn == 0 || d.isCall { // in a call, the engine itself measures how much was played
 		return nil, nil
 	}
 	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: played}}, nil
@@ -425,7 +428,8 @@ func (d *dialogue) deleteItem(id string) error {
 // defaultPrompt is the prompt if a response is requested without input and without instructions.
 const defaultPrompt = "Begin the conversation."
 
-// handleResponseCreate requests an answer from the model: to results of functions, to speech, to text, or to nothing.
+// handleResponseCreate handles response.create. It requests an answer from the model: to function results, to speech or
+// to text. Without any of these, the model speaks first.
 func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error) {
 	var responseRequest struct {
 		Conversation     string            `json:"conversation"`
@@ -467,8 +471,8 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 		)
 	}
 	commands := d.startResponse(responseRequest.Instructions, responseRequest.Metadata, responseRequest.OutputModalities)
-	// These commands wait until the engine has confirmed the update. Results of functions do not: the update's new
-	// connection may wait for them.
+	// The commands wait until the engine has confirmed the session update. Function results must not wait: the engine may
+	// need them before it makes the new connection for the update.
 	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {
 		d.delayedCommands, commands = commands, nil
 	}
@@ -530,7 +534,7 @@ func (d *dialogue) takeDelayedCommands() []bridge.Command {
 	return commands
 }
 
-// takeToolResults returns the results that the model does not have yet, as commands.
+// takeToolResults empties pendingResults, and returns the commands that send these function results to the model.
 func (d *dialogue) takeToolResults() (commands []bridge.Command) {
 	for _, i := range d.pendingResults {
 		result := json.RawMessage(stringOrEmpty(i.Output))
@@ -566,7 +570,7 @@ func (d *dialogue) cancelResponse(e clientEvent) ([]bridge.Command, error) {
 	if !a.isInProgress() || e.ResponseID != "" && e.ResponseID != a.response.id {
 		return nil, newError("response_cancel_not_active", "", "Cancellation failed: no active response found.")
 	}
-	if d.delayedCommands != nil { // the model has not been asked yet
+	if d.delayedCommands != nil { // the request was not sent to the model yet
 		d.delayedCommands = nil
 		a.cancelResponse()
 		return nil, nil
@@ -586,15 +590,15 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	switch c := c.(type) {
 	case bridge.Interrupt:
 		d.answer.resetStage(stageInterrupting)
-	case bridge.UpdateConfig: // an event reports the outcome
+	case bridge.UpdateConfig: // an event of the engine reports whether it was applied
 	case bridge.PrefillTurns:
-		// A model without history goes on without it. The client gets no error, because some clients end their session
-		// at any error.
+		// A model that accepts no history continues without these turns. The client gets no error, because some clients
+		// end their session at any error.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {
 			d.userSpeech.activityOpen = false
 		}
-	case bridge.ToolResponse: // a cancelled call needs no result
+	case bridge.ToolResponse: // rejected if the call was cancelled; the client gets no error
 	default:
 		if err != nil {
 			d.answer.failResponse("server_error", "")
@@ -603,8 +607,8 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	}
 }
 
-// receiveAudio counts the audio, and in the mode gatewayDetectsTurns detects speech. The commands must be sent before
-// the audio.
+// receiveAudio counts the client's audio, and in the mode gatewayDetectsTurns detects speech in it. The returned commands
+// must be sent to the engine before the audio.
 func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.userSpeech
 	e.received += media.Duration(len(pcm), rate)

@@ -58,7 +58,7 @@ func wrongType(err error, path string) error {
 func clip(text string) string     { return tools.Truncate(text, 60) }
 func clipLong(text string) string { return tools.Truncate(text, 300) }
 
-// inSession is a replacer that removes the prefixes that the engine's errors put before the fields of a config.
+// inSession removes the prefixes that the engine puts before the names of config fields in errors.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
 // clientError returns the error that a client receives for the end of a conversation. It returns nil if the end is not

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxItems       = 256     // the record's items; the oldest are dropped
-	maxRecordBytes = 4 << 20 // the text of these items
+	maxItems       = 256     // limit of the items in a clientRecord; the oldest are dropped
+	maxRecordBytes = 4 << 20 // limit of their text in bytes; the oldest are dropped
 	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
 	// maxPicture limits the base64 text of a picture, in bytes: 8 MiB of data, as with every protocol.
@@ -51,11 +51,11 @@ type item struct {
 	Arguments *string `json:"arguments,omitempty"`
 	Output    *string `json:"output,omitempty"`
 
-	countedBytes int // bytes that the record counts for it
+	countedBytes int // size of this item's text in clientRecord.itemBytes
 
-	// For spoken answers.
+	// Fields of the model's answers.
 	turn          int
-	voiceDuration time.Duration // length of the voice that was sent
+	voiceDuration time.Duration // duration of the voice in this item
 	textPieces    []textPiece   // the text, with the position of each piece in the voice
 }
 
@@ -64,7 +64,7 @@ type textPiece struct {
 	voicePosition time.Duration
 }
 
-// part is a part of a message. Its type selects exactly one of the other fields.
+// part is a part of a message. Type determines which one of the other fields is used.
 type part struct {
 	Type       string  `json:"type"`
 	Text       string  `json:"text"`
@@ -88,7 +88,7 @@ func (p part) MarshalJSON() ([]byte, error) {
 			Type string `json:"type"`
 			Text string `json:"text"`
 		}{p.Type, p.Text}), nil
-	case inputImage: // without the picture, which the client has
+	case inputImage: // the client has the picture, so it is not sent back
 		return tools.Encode(map[string]string{"type": p.Type}), nil
 	}
 	return tools.Encode(struct {
@@ -122,8 +122,7 @@ func (i *item) joinText() string {
 	return strings.Join(texts, "\n")
 }
 
-// engineParts returns the item as an array of the engine's parts. It drops the pictures of the item, which are not needed
-// again.
+// engineParts returns the item as a list of parts for the engine. It then deletes the item's pictures to free memory.
 func (i *item) engineParts() (list []object) {
 	switch i.Type {
 	case typeCall:

@@ -20,8 +20,8 @@ type answerStage int
 
 const (
 	stageIdle         answerStage = iota // no response is in progress
-	stageAwaited                         // a response is in progress, without output so far
-	stageOptional                        // like stageAwaited, but the model may not answer
+	stageAwaited                         // a response is in progress; it has no output yet
+	stageOptional                        // like stageAwaited, but the model may decide not to answer
 	stageSpeaking                        // the response has output
 	stageAfterCalls                      // function calls have ended the response; voice that is still played belongs to no response
 	stageCancelled                       // the response was cancelled before its first output; when that output comes, it is interrupted
@@ -32,17 +32,17 @@ const (
 type modelAnswer struct {
 	*clientRecord
 	stage    answerStage
-	response *response // the current or last one, or nil
+	response *response // the current response, or the last one that has ended; nil before the first
 
-	turn            int          // the newest turn with output
-	endedTurn       int          // the newest turn that the engine has ended
+	turn            int          // number of the newest turn with output
+	endedTurn       int          // number of the newest turn that the engine has ended
 	hasOpenCall     bool         // a turn with a function call has not ended
-	heldText        string       // text that belongs to no response
+	heldText        string       // text after a function call has ended the response; sent with the next response
 	playingResponse string       // the response whose voice is played, or ""
-	usage           bridge.Usage // not yet reported in a response: usage of a call or an interruption arrives after its response
+	usage           bridge.Usage // usage that no response has reported; for calls and interruptions it arrives after the response
 }
 
-// response is an OpenAI response, which is a part of an answer.
+// response is an OpenAI response. A function call splits an answer of the model into several responses.
 type response struct {
 	id         string
 	metadata   json.RawMessage
@@ -55,7 +55,7 @@ func (a *modelAnswer) isInProgress() bool {
 	return a.stage == stageAwaited || a.stage == stageOptional || a.stage == stageSpeaking
 }
 
-// isText reports whether the model's output is text: in the response in progress, or else in the session.
+// isText reports whether the client wants the model's output as text, by its session or by the response in progress.
 func (a *modelAnswer) isText() bool {
 	return a.session.isText() || a.isInProgress() && a.response.modalities[0] == modalityText
 }
@@ -76,8 +76,8 @@ func (a *modelAnswer) prepareNext() {
 	}
 }
 
-// checkWanted decides whether the client gets the output of the answer. ok is false if the answer was cancelled. The
-// first call then also returns the interruption.
+// checkWanted is called for each output of the model. ok is false if the client has cancelled the answer, and the output
+// must be dropped. At the first such output, commands has the interruption to send to the engine.
 func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:
@@ -129,8 +129,8 @@ func (a *modelAnswer) speechItem(turn int) *item {
 	return i
 }
 
-// contentPart returns an answer's content part in the form that content_part events have. It differs from the part of
-// an item.
+// contentPart returns an answer's content part in the format of content_part events, which differs from the format of the
+// parts in an item.
 func (a *modelAnswer) contentPart(text string) object {
 	if a.isText() {
 		return object{"type": "text", "text": text}
@@ -166,7 +166,8 @@ func (a *modelAnswer) addText(i *item, text string) {
 	}
 }
 
-// isLate reports whether a text belongs to an ended turn whose response has ended, too. No new response begins for it.
+// isLate reports whether a text of this turn arrives after the turn and its response have ended. Such a text must not
+// begin a new response.
 func (a *modelAnswer) isLate(turn int) bool {
 	return turn > 0 && turn <= a.endedTurn && !a.isInProgress()
 }
@@ -187,7 +188,7 @@ func (a *modelAnswer) addLate(turn int, text string) {
 	}
 }
 
-// maxDeltaSamples limits the audio in a message, in samples, so that the message is shorter than 256 KiB.
+// maxDeltaSamples limits the encoded audio in a message, in bytes, so that the message is shorter than 256 KiB.
 const maxDeltaSamples = bridge.VoiceRate
 
 // addVoice reports a piece of the voice, encoded in the session's format, and its duration.
@@ -198,7 +199,7 @@ func (a *modelAnswer) addVoice(i *item, encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onTurnComplete ends the response of a turn with all of its output.
+// onTurnComplete ends the response when the model has completed a turn.
 func (a *modelAnswer) onTurnComplete(turn int) {
 	a.heldText = ""
 	a.resetStage(stageAfterCalls)
@@ -249,7 +250,7 @@ func (a *modelAnswer) reportHeardPart(b bridge.Interrupted) {
 	a.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 
-// reportVoiceEnd reports that a call's voice has stopped or was cleared: the rest will not be played.
+// reportVoiceEnd reports the end of the voice in a WebRTC call. how is "stopped", or "cleared" if the rest is not played.
 func (a *modelAnswer) reportVoiceEnd(how string) {
 	if a.playingResponse != "" {
 		a.emitEvent("output_audio_buffer."+how, object{"response_id": a.playingResponse})
@@ -257,7 +258,7 @@ func (a *modelAnswer) reportVoiceEnd(how string) {
 	}
 }
 
-// reportCalls reports function calls to the client. It ends the response: clients answer with the next response.create.
+// reportCalls reports function calls to the client, and ends the response: clients send response.create after the results.
 func (a *modelAnswer) reportCalls(b bridge.ToolCall) {
 	a.endSpeech(completed)
 	for _, c := range b.Calls {

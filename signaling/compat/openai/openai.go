@@ -4,8 +4,8 @@
 // client changes, and what is not supported.
 //
 // A dialogue translates the engine's events to OpenAI's, and a client's events to commands; it is independent of the
-// connection. A call is one dialogue and a [bridge.Caller]; its audio is in events of a WebSocket, or uses a WebRTC peer
-// with a data channel for events.
+// connection. A call is one dialogue and a [bridge.Caller]. Audio and events use a WebSocket, or a WebRTC peer with a data
+// channel for the events.
 package openai
 
 import (
@@ -62,7 +62,7 @@ func (srv *Server) Endpoints() (list []signaling.Endpoint) {
 	newEndpoint := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
 		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(srv.Logger, protocolName, serve, writeError)}
 	}
-	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's former one
+	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // path prefix of OpenAI, of Azure, and of Azure's former API
 		at += "/realtime"
 		list = append(list,
 			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(srv.serveSocket)},
@@ -109,7 +109,7 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// resolveToken returns the session and the token of a client secret. Any other token stands for itself.
+// resolveToken returns the data that is bound to a client secret. For any other token, it returns the token unchanged.
 func (srv *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
@@ -122,10 +122,10 @@ func (srv *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 // admittedClient is a client that was admitted to open a conversation.
 type admittedClient struct {
 	open       *bridge.SessionRequest
-	boundToken // what the client's token stands for; its session is nil unless the token is a client secret
+	boundToken // result of resolveToken; its session is nil unless the client sent a client secret
 }
 
-// admitClient admits a client that may open a conversation, before it reads anything else of the request.
+// admitClient authorizes a client to open a conversation. It must be called before the request's body is read.
 func (srv *Server) admitClient(r *http.Request) (g admittedClient, err error) {
 	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, MaxPreRoll: maxUncommitted}
 	if g.boundToken, err = srv.resolveToken(r); err != nil {
@@ -146,8 +146,8 @@ func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge
 	return open, srv.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies the session of the client's secret, then the session
-// in the HTTP request (asked), which may be nil.
+// buildRequest returns the request for a conversation. It applies first the session of the client's secret, then the
+// session in the HTTP request (asked), which may be nil.
 func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
@@ -202,7 +202,7 @@ func (srv *Server) findCall(r *http.Request, id string) (*call, error) {
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if the owner is this gateway or is
 // not known.
 func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
-	token, _ := srv.resolveToken(r) // without a token, the other gateway checks the request itself
+	token, _ := srv.resolveToken(r) // if the token is unknown here, the other gateway checks the request
 	return signaling.ProxyToOwner(w, r, srv.Host, id, token.Token, func(err error) {
 		srv.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, callNotFound(id))
@@ -230,7 +230,7 @@ func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return offerError(err)
 	}
-	if !offer.SendsAudio() && !offer.ReceivesAudio() { // one direction is enough: text uses the data channel
+	if !offer.SendsAudio() && !offer.ReceivesAudio() { // an audio track in one direction is enough, because text uses the data channel
 		return newError("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
 	filter, err := readFilter(r)

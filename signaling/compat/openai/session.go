@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxSession limits a session in JSON, in bytes. Chromium accepts no longer message on a data channel.
+	// maxSession limits a session in JSON, in bytes: the longest message that Chromium accepts on a data channel.
 	maxSession = 256 << 10
 	// maxTools limits the functions of a session.
 	maxTools = 128
@@ -21,7 +21,7 @@ const (
 	minSilence = 300
 	// defaultSilence is OpenAI's default, in milliseconds.
 	defaultSilence = 200
-	// maxUncommitted limits the audio that waits for a commit; beyond it the oldest audio is dropped.
+	// maxUncommitted limits the audio that waits for a commit. If there is more, the oldest audio is dropped.
 	maxUncommitted = 10 * time.Minute
 )
 
@@ -106,7 +106,7 @@ const (
 	semanticVAD = "semantic_vad"
 )
 
-// newDetection returns the defaults of a type: https://platform.openai.com/docs/api-reference/realtime-sessions.
+// newDetection returns OpenAI's defaults for a type of turn detection: https://platform.openai.com/docs/api-reference/realtime-sessions.
 func newDetection(kind string) turnDetection {
 	d := turnDetection{Type: kind, CreateResponse: true, InterruptResponse: true}
 	if kind == semanticVAD {
@@ -127,7 +127,7 @@ func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	if name := cmp.Or(kind.Type, d.Type, serverVAD); name != d.Type {
 		*d = newDetection(name)
 	}
-	type plain turnDetection // the same without this method, which would call itself
+	type plain turnDetection // has no UnmarshalJSON, which would call itself
 	return json.Unmarshal(raw, (*plain)(d))
 }
 
@@ -198,7 +198,7 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 // [apiError].
 func (s *session) withChange(raw json.RawMessage) (session, error) {
 	var next session
-	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // a deep copy
+	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // makes next a deep copy of s
 		return next, err
 	}
 	var fields map[string]json.RawMessage
@@ -319,7 +319,7 @@ type tool struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *tool) UnmarshalJSON(raw []byte) error {
-	type plain tool // the same without this method, which would call itself
+	type plain tool // has no UnmarshalJSON, which would call itself
 	next := plain{raw: bytes.Clone(raw)}
 	err := json.Unmarshal(raw, &next)
 	*t = tool(next)
@@ -348,21 +348,22 @@ func (s *session) turnMode() turnMode {
 	return engineDetectsTurns
 }
 
-// turns returns the settings with which the gateway decides about turns, or nil if the model decides.
+// turns returns the "turns" setting of the engine's config if the gateway detects the end of a turn. It returns nil if the
+// model detects it.
 func (d *turnDetection) turns() object {
 	switch {
 	case d.Type == semanticVAD:
 		patience := map[string]string{"low": "patient", "high": "quick"}[d.Eagerness]
 		return object{"by": "gateway", "patience": cmp.Or(patience, "normal")}
-	// not the default: some models do not observe such a setting
+	// a silence other than OpenAI's default: some models ignore silenceDurationMs
 	case d.SilenceDurationMS != nil && *d.SilenceDurationMS != defaultSilence:
 		return object{"by": "gateway"}
 	}
 	return nil
 }
 
-// silenceMS and paddingMS return the durations of the turn detection, in milliseconds. A semantic_vad's silence is for
-// the mode gatewayDetectsTurns.
+// silenceMS returns the silence that ends a turn, and paddingMS the audio before speech that belongs to it, both in
+// milliseconds. The silence for semantic_vad is used only in the mode gatewayDetectsTurns.
 func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
 		return cmp.Or(map[string]int{"low": 1200, "high": 400}[d.Eagerness], 700)
@@ -391,7 +392,8 @@ var voices = map[voice]voice{
 	"sage": "Kore", "shimmer": "Leda", "verse": "Orus",
 }
 
-// geminiModel returns the model for a name. OpenAI's names mean the operator's default, which is "".
+// geminiModel returns the Gemini model for a client's name of a model. For OpenAI's models it returns "", which stands for
+// the operator's default.
 func geminiModel(name string) (model string, ok bool) {
 	bare := strings.TrimPrefix(name, "models/")
 	switch {
@@ -469,9 +471,9 @@ func (s *session) realtimeInputConfig() object {
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// For Google, prefixPaddingMs is the duration of speech that starts a turn. If the gateway detects speech,
-	// prefixPaddingMs is how much earlier audio counts, as for OpenAI. Push to talk needs all audio that waits for a
-	// commit.
+	// For Google's speech detection, prefixPaddingMs is the duration of speech that starts a turn, so it is not set. If the
+	// gateway detects speech, prefixPaddingMs is the audio before the speech that belongs to it, as for OpenAI. In push to
+	// talk, it covers all audio that waits for a commit.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()

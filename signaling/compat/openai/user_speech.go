@@ -19,9 +19,9 @@ const (
 type speechState int
 
 const (
-	nothingToAnswer speechState = iota // nothing to answer
-	speechCommitted                    // the client may request an answer
-	answerExpected                     // the model answers without a request
+	nothingToAnswer speechState = iota // no speech, or it was answered, or is too short for an answer
+	speechCommitted                    // the model answers it when the client sends response.create
+	answerExpected                     // the model answers it without a response.create
 )
 
 // userSpeech follows the person's speech.
@@ -38,7 +38,7 @@ type userSpeech struct {
 	transcriptTurn  int    // turn of the newest complete transcript
 
 	vad          vad.Detector
-	partialFrame []int16 // less than a frame of audio
+	partialFrame []int16 // audio that is kept until a frame for vad is complete
 }
 
 // resetState discards the state of the current speech, because the turn-taking mode has changed.
@@ -105,7 +105,7 @@ func (u *userSpeech) markAnswered() {
 	}
 }
 
-// addTranscript reports a transcript of the person's speech: the next piece, or the whole.
+// addTranscript reports a transcript of the person's speech: the next piece, or the whole transcript.
 func (u *userSpeech) addTranscript(text string, whole bool) {
 	if u.lastItem == nil || u.itemID != "" || u.lastItem.Content[0].Transcript != nil { // the item of this transcript does not exist yet
 		if !whole {
@@ -115,7 +115,7 @@ func (u *userSpeech) addTranscript(text string, whole bool) {
 		u.earlyTranscript = ""
 		if u.itemID != "" {
 			u.stopSpeech(u.received)
-		} else { // the model has understood speech that was not detected here
+		} else { // the model has transcribed speech that the gateway has not detected
 			u.commitSpeech(u.newID("item"), u.received)
 		}
 	}

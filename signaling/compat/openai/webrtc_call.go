@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// filteredEvents are the events for a page with Azure's ?webrtcfilter=on. It hides the session's instructions. The
-// page's backend gets all events over a WebSocket.
+// filteredEvents lists the only events that a page gets if it calls with Azure's ?webrtcfilter=on. The filter hides the
+// session's instructions from the page. The page's backend gets all events over a WebSocket.
 var filteredEvents = map[string]bool{
 	"input_audio_buffer.speech_started":                     true,
 	"input_audio_buffer.speech_stopped":                     true,
@@ -29,8 +29,8 @@ var filteredEvents = map[string]bool{
 	"response.output_audio_transcript.done":                 true,
 }
 
-// readFilter reports whether a request asks for filteredEvents only. An unknown value is an error: a client relies on
-// the filter.
+// readFilter reports whether a request asks for filteredEvents only. An unknown value of webrtcfilter is an error, because
+// the page could otherwise get events that it must not see.
 func readFilter(r *http.Request) (bool, error) {
 	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
 	case "on", "true":
@@ -59,7 +59,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	client := &listener{filtered: c.filtered}
 	o := rtc.PeerOptions{Session: &dialogueSession{signaling.PeerSession{Session: s}, c.call}, Decoder: c.server.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
-		m.Text = true // even if the client sent it as binary
+		m.Text = true // binary messages are accepted, too
 		c.handleMessage(client, m)
 	})
 	client.out, client.rateLimiter = channel, channel
@@ -112,7 +112,7 @@ func (d *dialogueMicrophone) WritePCM(pcm []int16) error {
 	return d.call.writeAudio(d.Sink, pcm, d.rate)
 }
 
-// voiceOutput is a call's voice, silent while the model's output is text.
+// voiceOutput sends the model's voice to a WebRTC peer, or silence while the client wants the output as text.
 type voiceOutput struct {
 	media.Output
 	call *call

@@ -16,7 +16,7 @@ type socketCall struct {
 	socket   *signaling.Socket
 
 	decoder audioDecoder
-	mic     *bridge.Microphone // nil until needed
+	mic     *bridge.Microphone // nil before the first audio of the client
 }
 
 // Serve implements [bridge.Caller].
@@ -70,7 +70,7 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: closeReason, Subprotocol: subprotocol}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		s.MarkOpened() // a client need not send anything first
+		s.MarkOpened() // the client need not send the first message
 		log := srv.Logger.With("door", protocolName, "remote", s.Remote())
 		to, open, err := srv.openSocketCall(r, log)
 		own := &listener{out: s, rateLimiter: s}
@@ -90,8 +90,8 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// openSocketCall returns the call of a socket, and the request for its conversation. open is nil for another connection
-// to an existing call. After an error, the call is not nil either.
+// openSocketCall returns the call that a new socket begins, and the request for its conversation. If the socket is a second
+// connection to an existing call (call_id), it returns this call, and open is nil. to is never nil, even with an error.
 func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err
@@ -112,7 +112,7 @@ func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, 
 		open, err = srv.buildRequest(guest, dialogue, nil)
 	}
 	if err == nil {
-		open.NoCues = true // the client gets only the model's voice
+		open.NoCues = true // no waiting tones: the client expects only the model's voice
 	}
 	return newCall(log, dialogue), open, err
 }

@@ -35,11 +35,11 @@ type call struct {
 	offerLimiter *rate.Limiter
 	lastMessage  atomic.Int64 // time of the newest message in ns since 1970; 0 before the first
 
-	// Owned by Serve.
+	// The following fields are used only by the goroutine of Serve.
 	session      *bridge.Session
 	peer         *signaling.Peer
 	channel      *signaling.DataChannel
-	closingPeers sync.WaitGroup // earlier peers
+	closingPeers sync.WaitGroup // closing of the peers that were replaced
 
 	mu         sync.Mutex
 	events     eventWriter
@@ -106,7 +106,7 @@ func (c *call) handleRequests(ctx context.Context) error {
 				return nil
 			}
 		case err := <-c.channel.Failures():
-			if errors.Is(err, signaling.ErrSlow) { // any other error means that the peer is lost, which is reported elsewhere
+			if errors.Is(err, signaling.ErrSlow) { // for any other error, c.peer.Lost reports that the peer is lost
 				return err
 			}
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (c *call) handleRequests(ctx context.Context) error {
 	}
 }
 
-// answerOffer answers a further offer, either of the same peer or of a new peer that replaces it.
+// answerOffer answers a further offer: of the same peer, or of a new peer that replaces the previous peer.
 func (c *call) answerOffer(offer rtc.Offer, replacePeer bool) (sdp string, err error) {
 	if !c.offerLimiter.Allow() {
 		return "", &bridge.Error{
@@ -234,7 +234,7 @@ func (c *call) handleRTVIMessage(m message) error {
 		Run          bool            `json:"run_immediately"`
 		ToolCallID   string          `json:"tool_call_id"`
 		FunctionName string          `json:"function_name"`
-		Result       json.RawMessage // of a function
+		Result       json.RawMessage // result of a function
 		Button       string
 		Buttons      []string
 		T            string

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge"
 )
 
-// version is the supported version of RTVI, the one of @pipecat-ai/client-js 1.13.1.
+// version is the supported version of RTVI, the same as in @pipecat-ai/client-js 1.13.1.
 const version = "2.1.0"
 
 // label marks the messages of RTVI on the data channel.
@@ -20,17 +20,17 @@ const label = "rtvi-ai"
 // object is a JSON object.
 type object = map[string]any
 
-// eventWriter translates the engine's events into RTVI messages. It sends nothing before the client is ready.
+// eventWriter translates the engine's events into RTVI messages. It drops RTVI messages until the client is ready.
 type eventWriter struct {
 	modelReady, clientReady bool
 	queue                   [][]byte
 
 	answering, speaking    bool              // answering: an answer is in progress; speaking: its voice is being played
 	segment                int               // number of the newest segment of the answer's text
-	partialSentence        string            // text of an answer that was played and is not a whole sentence yet
+	partialSentence        string            // played text of the answer's unfinished sentence
 	turn                   int               // number of the person's newest turn
 	endedTurn              int               // the newest turn of the model that has ended
-	interimText, finalText string            // the person's text in the newest turn: interim, and final
+	interimText, finalText string            // the person's text in the newest turn: interimText is not final yet
 	pendingCalls           map[string]string // pending calls of the client's functions, by id
 }
 
@@ -129,7 +129,7 @@ func (w *eventWriter) reportUserText(at time.Time, b bridge.UserText) {
 	}
 	w.interimText += b.Text
 	text := w.interimText
-	if b.Final { // b.Text is the whole turn, including parts that were final before
+	if b.Final { // b.Text is the text of the whole turn, including parts that were sent as final before
 		text = strings.TrimPrefix(b.Text, w.finalText)
 		w.interimText, w.finalText = "", b.Text
 	}
@@ -175,8 +175,8 @@ func (w *eventWriter) reportAnswerText(b bridge.AssistantText) {
 	}
 }
 
-// completeSentences returns the length of the complete sentences in a text. A full stop ends a sentence only before a space, so
-// not in "1.5".
+// completeSentences returns the length of the complete sentences in a text. A full stop ends a sentence only if a space
+// follows: "1.5" is not two sentences.
 func completeSentences(text string) (end int) {
 	var before rune
 	for i, r := range text {
@@ -229,12 +229,12 @@ func (w *eventWriter) reportToolStatus(b bridge.ToolStatus) {
 	}
 	var why json.RawMessage
 	if b.Message != "" {
-		why, _ = json.Marshal(object{"error": b.Message}) // a text
+		why, _ = json.Marshal(object{"error": b.Message}) // a string can always be encoded
 	}
 	w.reportCallEnd(b.ID, b.Name, why, b.Status == bridge.StatusCancelled)
 }
 
-// reportCall reports a function call, which a client with a handler for that name executes.
+// reportCall reports a function call. The client executes it if it has a handler for the function's name.
 func (w *eventWriter) reportCall(id, name string, args json.RawMessage) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")

@@ -1,7 +1,8 @@
-// Package rtvi serves Pipecat's clients, for JavaScript, React, React Native, iOS and Android: that use RTVI over Pipecat's small
-// WebRTC transport. A client posts an offer and gets the answer; all messages use the data channel.
+// Package rtvi serves Pipecat's clients for JavaScript, React, React Native, iOS and Android. They speak the protocol RTVI
+// over Pipecat's SmallWebRTCTransport: a client posts an offer and gets the answer; all messages use the data channel.
 //
-// Clients may call /start first. The gateway then stores nothing: the name of the session contains the data for the offer.
+// Clients may call /start before the offer. The gateway stores nothing for it: the session's name in the response contains
+// the client's settings, and comes back in the path of the offer.
 package rtvi
 
 import (
@@ -31,7 +32,7 @@ var protocolName = bridge.RegisterProtocol("rtvi", bridge.InAgents|bridge.InGran
 const (
 	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
-	// maxSessionData limits the data in the name of a session, in bytes. In base64 it fits into a request line.
+	// maxSessionData limits the data in the name of a session, in bytes. Encoded in base64, it must fit into a request line.
 	maxSessionData = 4 << 10
 )
 
@@ -40,7 +41,7 @@ type Server struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	ICEServers  func() []signaling.ICEServer // returned by /start
+	ICEServers  func() []signaling.ICEServer // ICE servers in the response of /start
 	Logger      *slog.Logger
 
 	calls signaling.PeerRegistry[*call]
@@ -119,7 +120,7 @@ type candidate struct {
 
 // callSettings holds the settings that a client may choose for its conversation.
 type callSettings struct {
-	Agent  string          `json:"agent"`  // an agent of the operator, or empty
+	Agent  string          `json:"agent"`  // name of an agent, or empty
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 
@@ -199,7 +200,7 @@ func (s *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	c, exists := s.calls.FindCall(body.ID)
-	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway has looked for the call here: do not begin a new one
+	if !exists && r.Header.Get(signaling.ProxiedHeader) != "" { // proxied here to continue a call, which has ended
 		return errCallNotFound
 	}
 	var open bridge.SessionRequest
@@ -266,7 +267,7 @@ func (s *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// proxyToOwner proxies a request to the gateway that owns the call, if another gateway does.
+// proxyToOwner proxies a request to the gateway that owns the call. It returns false if no other gateway owns it.
 func (s *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
 	return signaling.ProxyToOwner(w, r, s.Host, id, "", func(err error) {
 		s.Logger.Warn("another gateway does not answer", "err", err)

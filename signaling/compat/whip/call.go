@@ -20,7 +20,7 @@ type call struct {
 	signaling.HTTPCall
 	server        *Server
 	log           *slog.Logger
-	agent, id     string // both are parts of the call's URL
+	agent, id     string // parts of the call's URL: /whip/AGENT/ID
 	offerText     string // the encoder's offer
 	listenLimiter *rate.Limiter
 
@@ -29,7 +29,7 @@ type call struct {
 	encoder        *connection
 	listener       *connection     // the WHEP connection, or nil
 	listenerCount  int             // number of WHEP connections so far
-	voiceConnected <-chan struct{} // closed once the receiver of the voice, encoder or listener, is connected; nil if none is connecting
+	voiceConnected <-chan struct{} // closed once the peer that receives the voice is connected; nil if no such peer is connecting
 }
 
 // connection is a WebRTC connection and the data that PATCH requests need.

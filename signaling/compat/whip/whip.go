@@ -1,10 +1,10 @@
 // Package whip serves clients of WHIP (RFC 9725): encoders, media servers and devices that start a WebRTC call with one
-// HTTP request. An agent hears their stream. If the offer is sendrecv, the answer carries the agent's voice; if it is
-// sendonly, a WHEP client that knows the session's URL may listen.
+// HTTP request. The audio of the stream goes to an agent. If the offer is sendrecv, the agent's voice is sent back; if it
+// is sendonly, a WHEP client that has the session's URL may listen to the voice.
 //
 // A call is an encoder's peer and a [bridge.Caller]. /whip/NAME is the endpoint of the agent NAME. /whip/NAME/ID is a
-// session: it accepts candidates, ICE restarts and the end. /whep/NAME?session=ID accepts a listener, whose own session is
-// /whep/NAME/NUMBER~ID.
+// session: PATCH sends candidates or restarts ICE, DELETE ends it. /whep/NAME?session=ID accepts the offer of a listener,
+// whose own session is /whep/NAME/NUMBER~ID.
 package whip
 
 import (
@@ -104,7 +104,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case e.Field == agents.ErrorField:
 		status = e.Status
 	case e.Code == bridge.CodeBadConfig:
-		status = http.StatusInternalServerError // the error is in the operator's file of the agent
+		status = http.StatusInternalServerError // the agent's file, which the operator has written, is invalid
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
@@ -115,7 +115,7 @@ func writeError(w http.ResponseWriter, err error) {
 	http.Error(w, message, status)
 }
 
-// listMethods lists the supported methods and types. Preflight requests of browsers are answered before it is called.
+// listMethods answers OPTIONS with the supported methods and content types. CORS preflight requests do not reach it.
 func (srv *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
@@ -293,7 +293,7 @@ func (srv *Server) endSession(w http.ResponseWriter, r *http.Request) error {
 	c, err := srv.findCall(r)
 	switch {
 	case err != nil:
-		if !srv.calls.HasEnded(id) { // an ended call is not an error: pages often close the peer connection before they send this request
+		if !srv.calls.HasEnded(id) { // the call has ended, which is not an error: pages often close the peer connection before this request
 			return err
 		}
 	case listener > 0:
@@ -339,7 +339,7 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 		switch {
 		case restarts && !given:
 			return newStatusError(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for an ICE restart.")
-		case given && !matches: // players and pages omit If-Match; their candidates belong to this ICE session
+		case given && !matches: // without If-Match, as players and pages send it, candidates belong to this ICE session
 			return newStatusError(http.StatusPreconditionFailed, "The ETag is outdated, because ICE was restarted.")
 		case restarts:
 			sdp, err = p.restartICE(f)
@@ -418,7 +418,7 @@ func readFragment(text string) (f iceFragment, err error) {
 func formatFragment(sdp string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", sdpAttribute(sdp, "ice-ufrag"), sdpAttribute(sdp, "ice-pwd"))
-	for section := range strings.SplitSeq(sdp, "\r\nm=") { // with BUNDLE, all sections share the transport of the section with the candidates
+	for section := range strings.SplitSeq(sdp, "\r\nm=") { // with BUNDLE, all sections use the same candidates, which only one of them lists
 		if !strings.Contains(section, "\r\na=candidate:") {
 			continue
 		}
@@ -434,7 +434,8 @@ func formatFragment(sdp string) string {
 	return b.String()
 }
 
-// withICECredentials returns the client's offer with new ICE credentials, set once at session level for all sections.
+// withICECredentials returns the client's offer with new ICE credentials. It sets them once, at the session level, which
+// applies to all media sections.
 func withICECredentials(offer string, f iceFragment) string {
 	lines := []string{}
 	for line := range strings.Lines(offer) {
